@@ -1,4 +1,4 @@
-// Invariants of our own. A broken one is a bug: it aborts loudly in every build type.
+// Internal invariants. A violation is a bug and aborts with a message in every build type.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@ namespace moesim {
 [[noreturn]] void check_failed(std::string_view what, const char* file = __builtin_FILE(),
                                int line = __builtin_LINE());
 
-// Aborts with the place and `what` on stderr unless `holds`. The place comes from the built-ins of GCC and
-// clang, since clang 14 (the fuzzers' compiler) has no std::source_location.
+// Aborts with place and `what` on stderr unless `holds`. The place comes from built-ins of GCC and clang,
+// since clang 14 (the fuzzers' compiler) has no std::source_location.
 inline void check(bool holds, std::string_view what, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (!holds) [[unlikely]]

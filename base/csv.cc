@@ -8,7 +8,7 @@ namespace moesim {
 
 std::string csv_cell(std::string_view text) {
   std::string cell = one_line(text);
-  // A spreadsheet takes what starts like this for a formula, unless it is a number.
+  // A spreadsheet evaluates text with these first characters as a formula, unless it is a number.
   const std::string_view number =
       trim(cell.ends_with('%') ? std::string_view(cell).substr(0, cell.size() - 1) : std::string_view(cell));
   const bool sign = number.starts_with('+') || number.starts_with('-');

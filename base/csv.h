@@ -9,12 +9,12 @@
 
 namespace moesim {
 
-// Foreign text as a cell of a CSV file: on one line, in quotes where it has to be. A spreadsheet does not
-// compute it: what would be a formula gets an apostrophe in front.
+// Returns foreign text as a CSV cell: on one line, quoted where necessary, with an apostrophe before text
+// that a spreadsheet would evaluate as a formula.
 std::string csv_cell(std::string_view text);
 
-// The cells of a line. A cell that begins with a quote, after blanks, ends with the next single quote; ""
-// inside stands for one. Throws InputError at `place` for a quote that is not closed.
+// Splits a line into cells. A cell that begins with a quote, after blanks, ends with the next single quote;
+// "" inside stands for one. Throws InputError at `place` for an unclosed quote.
 std::vector<std::string> csv_cells(std::string_view line, const SourcePlace& place);
 
 }  // namespace moesim

@@ -39,7 +39,7 @@ class Descriptor {
   ~Descriptor() { reset(); }
   int get() const { return fd_; }
   void release() { fd_ = -1; }
-  // False when the last buffered bytes could not be written.
+  // Returns false when the last buffered bytes could not be written.
   bool reset() { return fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0; }
 
  private:
@@ -54,7 +54,7 @@ namespace {
 
 std::atomic<bool> forbidden = false;
 
-// A name of several lines would forge lines where it is printed.
+// A name with line breaks would forge lines where it is printed.
 void check_one_line(const std::filesystem::path& path) {
   if (path.native().find('\n') != std::string::npos)
     throw InputError(SourcePlace{path.string()}, "a name of several lines", "one line");
@@ -128,16 +128,16 @@ std::string read_noted(const std::filesystem::path& path, std::uint64_t limit_by
   return content;
 }
 
-// Where a write to `path` goes: through links, to a file that is there or to a name in its folder.
+// The target of a write to `path`: through links, to an existing file or to a name in its folder.
 struct Target {
   std::filesystem::path path;
   mode_t mode = 0644;
   bool device = false, replaces = false;
-  int descriptor = -1;  // one that this process was started with
+  int descriptor = -1;  // inherited by the process
 };
 
-// A descriptor that "/dev/fd/3" and the like name, or standard output or error where `path` leads to its
-// file: that is not to be replaced but written to. -1: it is another file.
+// Returns the descriptor named by "/dev/fd/3" and similar, or standard output or error where `path` leads to
+// its file, which is then written to instead of replaced. -1: another file.
 int descriptor_of(const std::filesystem::path& path) {
   const std::string name = path.string();
   for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"})
@@ -159,14 +159,14 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : ".";
 }
 
-// A folder that is not there is left to those who make it.
+// Leaves a missing folder to its creators.
 void check_folder_of(const std::filesystem::path& path) {
   const std::filesystem::path folder = folder_of(path);
   if (::access(folder.c_str(), W_OK | X_OK) != 0 && errno != ENOENT)
     throw InputError(SourcePlace{path.string()}, "cannot create: " + system_message());
 }
 
-// Whether kWriteOnlyIn allows a file there.
+// Returns whether kWriteOnlyIn allows a file there.
 bool may_write(const std::filesystem::path& path) {
   const char* const only = std::getenv(kWriteOnlyIn);
   if (only == nullptr) return true;
@@ -193,7 +193,7 @@ Target target_of(const std::filesystem::path& path) {
     return target;
   }
   if (::stat(path.c_str(), &info) != 0) {
-    // A link to nowhere would be replaced by a file.
+    // A dangling link would be replaced by a file.
     if (::lstat(path.c_str(), &info) == 0) throw InputError(place, "a link to a file that is not there");
     check_folder_of(path);
     return target;
@@ -214,7 +214,7 @@ Target target_of(const std::filesystem::path& path) {
   return target;
 }
 
-// Writes all; false where the system refuses some.
+// Writes everything; returns false where the system refuses.
 bool put_all(int file, std::string_view content) {
   while (!content.empty()) {
     const ssize_t put = ::write(file, content.data(), content.size());
@@ -225,11 +225,10 @@ bool put_all(int file, std::string_view content) {
   return true;
 }
 
-// Of a file while it is written, "NAME.PID.moesim-tmp": a name that nobody else gives.
+// Suffix of a file while it is written, "NAME.PID.moesim-tmp", which is unlikely elsewhere.
 constexpr std::string_view kUnfinished = ".moesim-tmp";
 
-// Removes what writers of `target` left that were killed (SIGKILL) or whose machine was lost: no write takes
-// that long.
+// Removes temporary files of killed writers of `target` (SIGKILL, lost machine): no write takes that long.
 void remove_leftovers(const std::filesystem::path& target) {
   constexpr std::chrono::minutes kLongest{10};
   const std::string name = target.filename().string() + ".";
@@ -252,13 +251,13 @@ void remove_leftovers(const std::filesystem::path& target) {
   }
 }
 
-// Some file systems cannot sync; that is no failed write.
+// Some file systems cannot sync, which is not a failed write.
 bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno == ENOTSUP; }
 
 }  // namespace
 
 void check_utf8(std::string_view text, const std::string& file) {
-  // A zero is none either: readers of text end at it, and a lost machine leaves files that end in zeros.
+  // A zero is also refused: readers of text end at it, and a lost machine leaves files that end in zeros.
   const std::size_t at = std::min(first_not_utf8(text), text.find('\0'));
   if (at == std::string_view::npos) return;
   const std::string_view before = text.substr(0, at);
@@ -341,8 +340,8 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
     if (device.get() < 0 || !put_all(device.get(), content)) fail("write");
     return;
   }
-  // A file without a name leaves nothing behind, however the process ends. Where the file system has none
-  // (NFS), or there is no /proc to name it by, a named one does it.
+  // An unnamed file leaves nothing behind, however the process ends. Where the file system lacks them (NFS),
+  // or without /proc to link it, a named file is used.
   const std::filesystem::path folder = folder_of(target.path);
   const bool proc = ::access("/proc/self/fd", X_OK) == 0;
   Descriptor file(proc ? ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644) : -1);
@@ -361,7 +360,7 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
     const auto link_as = [&](const std::filesystem::path& name) {
       return ::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
     };
-    // A new file gets its name at once; one that replaces another, by rename.
+    // A new file gets its name at once; a replacement, by rename.
     if (!target.replaces && link_as(target.path)) {
       if (!file.reset()) fail("write");
       sync_folder_of(target.path);
@@ -384,7 +383,7 @@ std::filesystem::path own_program() {
   std::error_code none;
   std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none);
   if (!none) return program;
-  // Without /proc: the name it was started by.
+  // Without /proc: the name of its start.
   const auto* name = std::bit_cast<const char*>(::getauxval(AT_EXECFN));
   return std::filesystem::weakly_canonical(name != nullptr ? name : "moesim", none);
 }

@@ -39,7 +39,7 @@ void add(const std::filesystem::path& path, const struct stat& info, const std::
                      "one that stays as it was first read");
 }
 
-// Whether to note, and whether to hash.
+// Returns whether to record, and whether to hash.
 std::pair<bool, bool> asked() {
   Noted& all = noted();
   const std::lock_guard lock(all.mutex);

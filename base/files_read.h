@@ -1,5 +1,4 @@
-// Which files the readers of this process have read, so that a result can name them and no output replaces
-// one.
+// The files that this process has read, so that a result can name them and no output replaces one.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +11,9 @@ struct stat;
 
 namespace moesim {
 
-// While one lives, every file that a reader opens is noted here by the reader itself: a list that each caller
-// keeps would lack the file that somebody forgot. One of the process at a time, made by main(), or one of a
-// thread, which then notes what that thread reads; without one nothing is noted. Thread-safe.
+// Records every file that a reader opens while it exists. The reader itself records, so that no caller can
+// forget a file. Either one for the process, created by main(), or one per thread, which records the reads of
+// that thread; without one nothing is recorded. Thread-safe.
 class FilesRead {
  public:
   enum class Contents : std::uint8_t { kUnhashed, kHashed };
@@ -24,15 +23,15 @@ class FilesRead {
   FilesRead& operator=(const FilesRead&) = delete;
   ~FilesRead();
 
-  // For readers: `content` is what was read of `path`. Throws InputError where the file was read before with
-  // other content: a result cannot name both.
+  // For readers: `content` is what was read from `path`. Throws InputError where the file was read before
+  // with other content, since a result cannot name both.
   static void note(const std::filesystem::path& path, const struct stat& info, std::string_view content);
   // For readers that never hold a whole file.
   static void note_file(const std::filesystem::path& path);
 
-  // SHA-256 by path as it was opened; empty where contents are not hashed.
+  // Returns SHA-256 by path as opened; empty where contents are not hashed.
   static std::map<std::string, std::string> hashes();
-  // Whether that file, under any name, was read.
+  // Returns whether that file was read, under any name.
   static bool has(const struct stat& info);
 };
 

@@ -1,4 +1,4 @@
-// Threads that do the same work beside the caller.
+// Threads that do the same work as the caller.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@ namespace moesim {
 
 class HelperThreads {
  public:
-  // Starts `count` threads that each run `work` once; fewer where the system starts no more, none at worst:
-  // the caller works, too, or asks size().
+  // Starts `count` threads that each run `work` once; fewer, possibly none, where the system limits threads:
+  // the caller works as well, or checks size().
   HelperThreads(std::size_t count, const std::function<void()>& work);
 
   std::size_t size() const { return threads_.size(); }
-  void join() { threads_.clear(); }  // the destructor does it, too
+  void join() { threads_.clear(); }  // also done by the destructor
 
  private:
   std::vector<std::jthread> threads_;

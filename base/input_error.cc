@@ -13,7 +13,7 @@ std::string SourcePlace::str() const {
 
 namespace {
 
-// A message is read, whatever a file held.
+// Limits keep a message readable, whatever a file contained.
 constexpr std::size_t kLongestPlace = 1000, kLongestMessage = 2000;
 
 std::string told(const std::string& message) { return one_line(shortened(message, kLongestMessage)); }

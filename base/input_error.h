@@ -1,4 +1,4 @@
-// Errors a user can cause. The command line prints what() as one line and exits 2.
+// Errors caused by the user's input. The command line prints what() as one line and exits 2.
 #pragma once
 
 #include <stdexcept>
@@ -6,18 +6,18 @@
 
 namespace moesim {
 
-// Where in which input something stands; line and column count from 1, 0 means unknown.
+// A place in an input; line and column count from 1, 0 means unknown.
 struct SourcePlace {
   std::string file;
   long line = 0;
   long column = 0;
 
-  // "file", "file:line" or "file:line:column".
+  // Returns "file", "file:line" or "file:line:column".
   std::string str() const;
 };
 
-// what() is "place: found X, expected Y", or "place: message", always one line; what is too long to be read
-// is cut.
+// what() is "place: found X, expected Y", or "place: message", always one line, truncated to a readable
+// length.
 class InputError : public std::runtime_error {
  public:
   explicit InputError(const std::string& message);

@@ -1,5 +1,5 @@
-// JSON text character by character for nlohmann's lexer, which keeps every character since its last token and
-// would take eight bytes of memory and of message for each.
+// Iterates JSON text for nlohmann's lexer, which keeps every character since its last token and would need
+// eight bytes of memory and of message for each.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace moesim {
 
-// Characters of a string or number in a JSON text.
+// Limit on the characters of a string or number in a JSON text.
 inline constexpr std::size_t kMaxJsonToken = std::size_t{1} << 24;
 
 // An input iterator over a Source, which has `bool done() const`, `const char& here() const` and `void
-// next()`. Of white space between values one character is given. A string, number or word of more than
-// kMaxJsonToken characters ends in `Source::too_long()`, which throws.
+// next()`. Collapses white space between values to one character. A string, number or word of more than
+// kMaxJsonToken characters calls `Source::too_long()`, which throws.
 template <class Source>
 class JsonChars {
  public:
@@ -49,7 +49,7 @@ class JsonChars {
     ++*this;
     return old;
   }
-  // Of one that goes on and the end.
+  // Valid for comparing an iterator with the end.
   friend bool operator==(const JsonChars& a, const JsonChars& b) { return a.more_ == b.more_; }
 
  private:
@@ -60,7 +60,7 @@ class JsonChars {
 
   Source source_;
   bool more_ = false, quoted_ = false, escaped_ = false;
-  std::size_t length_ = 0;  // of the string, number or word so far
+  std::size_t length_ = 0;  // of the current string, number or word
 };
 
 }  // namespace moesim

@@ -20,7 +20,7 @@ namespace detail {
 
 struct JsonObjectValue;
 
-// As small as can be: a file of a gigabyte may hold half a billion of them.
+// Kept as small as possible: a file of a gigabyte may contain half a billion of them.
 struct JsonValue {
   using Items = std::vector<JsonValue>;
   std::variant<std::nullptr_t, bool, std::int64_t, double, std::unique_ptr<std::string>,
@@ -44,15 +44,15 @@ struct JsonValue {
     const auto* held = get<std::unique_ptr<Items>>();
     return held ? held->get() : nullptr;
   }
-  // Of an array or object; null: it is neither.
+  // Items of an array or object; null: it is neither.
   const Items* items() const;
   Items* items();
 };
 
 struct JsonObjectValue {
-  std::vector<std::string> keys;  // in file order, beside items
+  std::vector<std::string> keys;  // in file order, parallel to items
   JsonValue::Items items;
-  std::vector<std::uint32_t> by_name;  // places of the keys in the order of their names
+  std::vector<std::uint32_t> by_name;  // indices of the keys, sorted by name
 
   void index() {
     by_name.resize(keys.size());
@@ -152,7 +152,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     if (open_.size() >= kMaxJsonDepth)
       throw InputError(SourcePlace{source_.file, current_line()},
                        fmt::format("JSON nested deeper than {} levels", kMaxJsonDepth), "less");
-    // Parents only grow while their last child is open, so the pointers on the stack stay valid.
+    // Parents grow only while their last child is open, so pointers on the stack stay valid.
     open_.push_back(put(std::move(value)));
     seen_.emplace_back();
     return true;
@@ -184,7 +184,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   std::vector<std::set<std::string>> seen_;
 };
 
-// Walks a text and remembers how far it was read: nlohmann's lexer reports no positions itself.
+// Walks a text and records the position: nlohmann's lexer reports none.
 struct TextSource {
   Builder* builder = nullptr;
   const char *at = nullptr, *end = nullptr;
@@ -340,7 +340,7 @@ std::int64_t JsonNode::integer(std::int64_t low, std::int64_t high) const {
     value = value_->integer();
   else if (is_number() && std::abs(value_->number()) < 0x1p62 &&
            value_->number() == std::floor(value_->number()))
-    value = static_cast<std::int64_t>(value_->number());  // 1e6 is a whole number too
+    value = static_cast<std::int64_t>(value_->number());  // 1e6 is an integer too
   else
     fail(describe(), "a whole number");
   if (value < low || value > high) {

@@ -1,5 +1,5 @@
-// JSON input that is checked as it is read: every value knows its line, every unknown key is an error that
-// names the key, its line and the closest known key. Parsing itself is nlohmann/json's.
+// JSON input checked while reading: every value has its line, and an unknown key is an error that names the
+// key, its line and the closest known key. nlohmann/json does the parsing.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace moesim {
 
-// Limits of what is read, so that no file asks for more memory than it is worth (24 bytes a value).
+// Limits on JSON input, which bound its memory (24 bytes per value).
 inline constexpr std::size_t kMaxJsonDepth = 64;
 inline constexpr std::size_t kMaxJsonValues = std::size_t{1} << 26;
 inline constexpr std::uint64_t kMaxJsonBytes = std::uint64_t{1} << 30;
@@ -34,12 +34,11 @@ struct JsonSource;
 class JsonNode {
  public:
   // Throws InputError at the offending line for text that is not JSON, that nests deeper than kMaxJsonDepth
-  // levels, that holds more than kMaxJsonValues values or one of more than kMaxJsonToken characters, or that
-  // repeats a key. `file` is used in messages
-  // only.
+  // levels, that has more than kMaxJsonValues values or one of more than kMaxJsonToken characters, or that
+  // repeats a key. `file` is used in messages only.
   static JsonNode parse(std::string_view text, std::string file);
   static JsonNode read(const std::filesystem::path& path);
-  // A value made by the program (command line, defaults); messages then name `origin` without a line.
+  // Wraps a value from the program (command line, defaults); messages then name `origin` without a line.
   static JsonNode from_json(const nlohmann::json& value, std::string origin);
 
   bool is_object() const;
@@ -57,7 +56,7 @@ class JsonNode {
   std::int64_t integer(std::int64_t low = std::numeric_limits<std::int64_t>::min(),
                        std::int64_t high = std::numeric_limits<std::int64_t>::max()) const;
 
-  // All items of an array of whole numbers, each within [low, high]; one pass without a node per item.
+  // Returns all items of an array of integers, each within [low, high]; one pass without a node per item.
   std::vector<std::int64_t> integers(std::int64_t low, std::int64_t high) const;
 
   std::size_t size() const;                                  // of an array or object, 0 otherwise
@@ -71,7 +70,7 @@ class JsonNode {
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const;
   [[noreturn]] void fail(const std::string& message) const;
 
-  // What stands here, for messages: "the string 'x'", "3", "an array".
+  // Describes the value for messages: "the string 'x'", "3", "an array".
   std::string describe() const;
   nlohmann::json to_json() const;
 
@@ -84,11 +83,11 @@ class JsonNode {
   std::string path_;
 };
 
-// The same text as nlohmann's type with keys in file order, for results that are compared and written again.
-// Throws what JsonNode::parse() throws.
+// Parses the text to nlohmann's type with keys in file order, for results that are compared and rewritten.
+// Throws as JsonNode::parse() does.
 nlohmann::ordered_json parse_ordered(std::string_view text, const std::string& file);
 
-// An object whose keys are all accounted for: ask for each known key, then call finish().
+// An object with checked keys: read each known key, then call finish().
 class JsonObject {
  public:
   explicit JsonObject(JsonNode node);  // throws InputError unless node is an object
@@ -104,7 +103,7 @@ class JsonObject {
   bool boolean(std::string_view key, bool fallback);
   std::string string(std::string_view key, const std::string& fallback);
 
-  // Throws InputError for the first key that nobody asked for.
+  // Throws InputError for the first key that was not read.
   void finish() const;
 
   const JsonNode& node() const { return node_; }

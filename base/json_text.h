@@ -1,4 +1,4 @@
-// JSON as it is printed and written to files.
+// JSON output for printing and files.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace moesim {
 
-// On several lines, `indent` spaces a level, and a line end. What a terminal would obey is escaped, bytes
-// that are no UTF-8 are replaced.
+// Formats on several lines, `indent` spaces per level, with a final line end. Escapes terminal control
+// characters and replaces bytes that are not UTF-8.
 std::string json_text(const nlohmann::ordered_json& json, int indent = 2);
 
-// The same on one line, without its end.
+// Likewise on one line, without a line end.
 std::string json_line(const nlohmann::ordered_json& json);
 
 }  // namespace moesim

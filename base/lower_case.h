@@ -1,4 +1,4 @@
-// ASCII text in small letters, for names that people write either way.
+// ASCII text in lower case, for names in either case.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  // In the header: a routing draws one for every rank and expert.
+  // Inline, since a routing draws one number for every rank and expert.
   std::uint64_t next() {
     std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -22,7 +22,7 @@ class Random {
   double normal();                           // mean 0, standard deviation 1
   double gamma(double shape);                // scale 1; shape > 0 (Marsaglia and Tsang 2000)
 
-  // A stream of its own for item `index`, so that draws do not depend on the order of work.
+  // Returns an independent stream for item `index`, so that draws do not depend on the order of work.
   static Random for_item(std::uint64_t seed, std::uint64_t index);
 
  private:

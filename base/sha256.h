@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4) of input files, so that a result names exactly what it was computed from.
+// SHA-256 (FIPS 180-4) of input files, so that a result identifies its inputs exactly.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace moesim {
 
-// Of bytes that come piece by piece.
+// Incremental hash of bytes that arrive piece by piece.
 class Sha256 {
  public:
   Sha256();
@@ -23,9 +23,9 @@ class Sha256 {
   std::unique_ptr<Context> context_;
 };
 
-// 64 lower-case hexadecimal digits.
+// Returns 64 lower-case hexadecimal digits.
 std::string sha256_hex(std::string_view data);
-// Of a file of any size, read piece by piece. Throws InputError where it cannot be read.
+// Likewise for a file of any size, read piece by piece. Throws InputError where it cannot be read.
 std::string sha256_hex_of_file(const std::filesystem::path& path);
 
 }  // namespace moesim

@@ -15,7 +15,7 @@ namespace moesim {
 
 namespace {
 
-// Length of the UTF-8 character that starts at `at` and its code point; length 0: there is none (RFC 3629).
+// Length and code point of the UTF-8 character at `at`; length 0: invalid (RFC 3629).
 struct Character {
   std::size_t length = 0;
   char32_t code = 0;
@@ -37,8 +37,8 @@ Character character_at(std::string_view text, std::size_t at) {
   return {length, code};
 }
 
-// What a terminal obeys or what changes the order of the text around it: DEL, C1, marks and embeddings of
-// direction, separators of lines and paragraphs; and what XML cannot hold. Written like JSON writes them.
+// Characters that control a terminal or change the order of surrounding text: DEL, C1, direction marks and
+// embeddings, line and paragraph separators; and those that XML cannot contain. Escaped as in JSON.
 bool obeyed(char32_t code) {
   return (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e || code == 0x200f ||
          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0xfeff ||

@@ -11,7 +11,7 @@ namespace moesim::traces {
 
 namespace {
 
-// Whether the function or the one that called it has `word` in its name.
+// Returns whether the function or its caller has `word` in its name.
 bool named(const SubOperation& sub, std::string_view word) {
   return sub.source.view().find(word) != std::string_view::npos ||
          sub.func_name.view().find(word) != std::string_view::npos;
@@ -40,7 +40,7 @@ bool has_integers(const SubOperation& sub) {
   return sub.dtype == "torch.int64" || sub.dtype == "torch.int32";
 }
 
-// Of a call among the experts' ranks: which of the two groups.
+// Returns which of the two expert groups a call uses.
 CallGroup expert_group(const SubOperation& sub, CommKind kind) {
   const bool gathers_or_reduces =
       kind == CommKind::all_gather || kind == CommKind::reduce_scatter || kind == CommKind::all_reduce;
@@ -61,15 +61,15 @@ std::optional<CallGroup> group_of(const SubOperation& sub, CommKind kind) {
   return std::nullopt;
 }
 
-// Which of three exchanges in a row holds probabilities where shapes are numbers of elements, as profilers
-// write them: forward sends rows, probabilities and results, backward the gradients of results and then the
-// other two in either order. `columns` is what a row has, the same for all. nullopt where nothing fits.
+// Finds which of three consecutive exchanges holds probabilities where shapes are numbers of elements, as
+// profilers write them: forward sends rows, probabilities and results, backward the gradients of results and
+// then the other two in either order. `columns`: width of a row, the same for all. nullopt without a match.
 struct Third {
   std::size_t probabilities = 0, rows = 0;
   std::int64_t columns = 0;
 };
 
-// Of any hidden size: chance makes no such multiple in every layer.
+// For any hidden size: no such multiple occurs by chance in every layer.
 constexpr std::int64_t kLeastColumns = 64;
 
 std::optional<Third> third_of(std::span<const std::int64_t> elements) {

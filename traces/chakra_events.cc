@@ -51,16 +51,16 @@ struct Node {
   std::string name;
   Kind kind = Kind::kOther;
   bool on_gpu = false;
-  std::int64_t start_us = 0, duration_us = 0;  // as written; 0: not
+  std::int64_t start_us = 0, duration_us = 0;  // as written; 0: missing
   std::vector<std::int64_t> callers, waits_for;
   std::optional<std::int64_t> stream, thread, comm_type, bytes, source, destination;
-  bool computes = false;  // says operations of floating point, which somebody else prices
+  bool computes = false;  // names floating-point operations, which other tools price
   std::string group, description, dtype;
   std::int64_t begin_ns = 0, end_ns = 0;  // as laid out
   long line = 0;
 };
 
-// All of a file as one JSON array, lines kept: objects that stand one behind the other get commas.
+// Returns a whole file as one JSON array with the same lines: consecutive objects get commas.
 std::string as_array(const std::filesystem::path& path) {
   GzipStream stream(path);
   std::string text = "[";
@@ -93,14 +93,14 @@ std::string as_array(const std::filesystem::path& path) {
   return text + "]";
 }
 
-// The first of several spellings: protobuf's JSON, its own names, the feeder's.
+// Returns the first of several spellings: protobuf's JSON, its own names, the feeder's.
 std::optional<JsonNode> said(const JsonNode& node, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (auto value = node.find(key); value && !value->is_null()) return value;
   return std::nullopt;
 }
 
-// Protobuf writes numbers of 64 bits as texts.
+// Protobuf writes 64-bit numbers as texts.
 std::int64_t whole(const JsonNode& value, std::int64_t low, std::int64_t high) {
   if (!value.is_string()) return value.integer(low, high);
   const auto number = parse_int(value.string());
@@ -167,7 +167,7 @@ class Reader {
         for (const JsonNode& node : graph->items()) read_node(node);
       } else if (item.find("name") || item.find("type") || item.find("id")) {
         read_node(item);
-      }  // else what the file says of itself: a version, times
+      }  // else facts about the file itself: a version, times
     }
   }
 
@@ -257,13 +257,13 @@ class Reader {
         followers_[at->second].push_back(i);
         ++waiting_[i];
       };
-      // Callers that were cut away at the top are no work.
+      // Callers that were cut away at the top are not work.
       for (const std::int64_t id : nodes_[i].callers) after(id, false);
       for (const std::int64_t id : nodes_[i].waits_for) after(id, true);
     }
   }
 
-  // A stream of the GPU or a thread of the host, which do one thing after the other.
+  // Returns a stream of the GPU or a thread of the host, which run work in sequence.
   std::pair<bool, std::int64_t> lane_of(const Node& n) const {
     if (!n.on_gpu) return {false, n.thread.value_or(0)};
     return {true, n.stream.value_or(n.kind == Kind::kCompute ? kComputeStream : kCommStream)};
@@ -281,7 +281,7 @@ class Reader {
       const auto [at, i] = queue.top();
       queue.pop();
       Node& n = nodes_[i];
-      // What has no duration still is there: a collective that somebody waits for.
+      // A node without a duration still exists: a collective may be awaited.
       const std::int64_t lasts = n.duration_us > 0 ? n.duration_us * kNsPerMicro : n.on_gpu ? 1 : 0;
       std::int64_t& lane = free.try_emplace(lane_of(n), kFirstNs).first->second;
       n.begin_ns = linked_ && n.start_us > 0 ? n.start_us * kNsPerMicro : std::max(at, lane);
@@ -300,7 +300,7 @@ class Reader {
   }
 
   void tell(const std::function<void(const KinetoEvent&)>& event) {
-    // A caller's time holds that of what it calls on the host.
+    // A caller's time contains that of its callees on the host.
     std::vector<std::int64_t> until(nodes_.size());
     for (std::size_t i = 0; i < nodes_.size(); ++i) until[i] = nodes_[i].end_ns;
     std::vector<std::size_t> order(nodes_.size());
@@ -340,7 +340,7 @@ class Reader {
           "{} nodes of memory or storage are left out, which a recording has no words for", memory_));
   }
 
-  // Where the host was when it sent the work: in the node that calls it.
+  // Position of the host at the launch: in the node that calls it.
   void tell_launch(const Node& n, const std::function<void(const KinetoEvent&)>& event) {
     for (const std::int64_t caller : n.callers) {
       const auto at = places_.find(caller);
@@ -368,7 +368,7 @@ class Reader {
                    : n.kind == Kind::kReceive ? "recv"
                    : n.comm_type ? std::string(kCollectives[static_cast<std::size_t>(*n.comm_type)])
                                  : n.name;
-    // Bytes of what goes in, in elements where the inputs say of which type.
+    // Input bytes, in elements where the inputs give the type.
     e.dtype = n.dtype.empty() ? "byte" : n.dtype;
     if (n.bytes) e.bytes = *n.bytes;
     e.group_name = n.group;

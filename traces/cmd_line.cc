@@ -9,7 +9,7 @@
 namespace moesim::traces {
 namespace {
 
-// What names are made of: Python identifiers, torch.dtype, "<lambda>", "cmd-31b045c3edaf".
+// Characters of names: Python identifiers, torch.dtype, "<lambda>", "cmd-31b045c3edaf".
 constexpr std::array<bool, 256> kNameCharacters = [] {
   std::array<bool, 256> table{};
   for (int c = 'a'; c <= 'z'; ++c) table[c] = true;
@@ -150,7 +150,7 @@ class LineParser {
     sub_operations();
   }
 
-  // ",sub_operations=" and the printed Python list behind it.
+  // ",sub_operations=" and the printed Python list after it.
   void sub_operations() {
     literal(",sub_operations=[");
     if (rest_.starts_with(']')) return literal("]");
@@ -201,7 +201,7 @@ class LineParser {
       fail_at(start, "the shape " + std::string(text) + " of " + dtype.str(), kPossibleTensor);
   }
 
-  // Free text up to the next key; it may hold commas, parentheses and equal signs.
+  // Reads free text up to the next key; it may contain commas, parentheses and equal signs.
   Name description() {
     const std::size_t length = rest_.find(",group_kind=");
     if (length == std::string_view::npos) fail("a description followed by ',group_kind='");

@@ -1,4 +1,4 @@
-// One line of a CMD recording, taken apart key by key in the order of the grammar; inside traces/ only.
+// Parses one line of a CMD recording key by key in the order of the grammar; inside traces/ only.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,13 @@
 
 namespace moesim::traces {
 
-// Limits on what a line may claim; generous against any real job, small enough that nothing downstream
-// overflows.
+// Limits on the values of a line; generous for any real job, small enough that nothing downstream overflows.
 inline constexpr std::int64_t kMaxRank = (1 << 24) - 1;
 inline constexpr std::int64_t kMaxStage = 65535;
 inline constexpr std::int64_t kMaxBatch = 999'999;
 inline constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 39;  // no device holds a tensor of 512 GiB
 
-// Whether a tensor has more than kMaxTensorBytes; elements of a type that nobody knows count one byte.
+// Returns whether a tensor exceeds kMaxTensorBytes; elements of an unknown type count one byte.
 bool too_large(std::int64_t elements, std::string_view dtype);
 inline constexpr const char* kPossibleTensor = "a tensor of at most 512 GiB";
 

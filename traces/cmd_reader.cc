@@ -45,10 +45,10 @@ std::string profiler_traces(const fs::path& folder) {
 
 std::vector<RankFile> rank_files_of(const fs::path& folder) {
   std::vector<RankFile> files;
-  std::vector<std::string> folders;  // below this one, with rank files of their own
+  std::vector<std::string> folders;  // below this one, with their own rank files
   for (const fs::path& entry : entries_of(folder)) {
     if (is_folder(entry)) {
-      std::error_code ignored;  // one that cannot be entered is no hint
+      std::error_code ignored;  // an unreadable folder is not reported
       for (fs::directory_iterator below(entry, ignored), end; !ignored && below != end;
            below.increment(ignored))
         if (parse_rank_file_name(below->path())) {
@@ -95,8 +95,8 @@ RankRecording read_cmd_text(std::string_view text, const std::string& file, Pool
   rank.file = file;
   if (text.empty()) throw InputError({file}, "an empty file", "lines like rank:0:forward_step(...)");
   check_plain_text(text, file);
-  // Exact sizes, so that large files are not copied while the lists grow; bounded by the shortest line and
-  // sub-operation there can be, so that nonsense costs no memory.
+  // Reserves exact sizes, so that large files are not copied while the lists grow; bounded by the shortest
+  // possible line and sub-operation, so that invalid files cost no memory.
   rank.operations.reserve(std::min(count_of(text, "\n"), text.size() / kShortestLine));
   rank.sub_operations.reserve(
       std::min(count_of(text, "trace_src_func="), text.size() / kShortestSubOperation));

@@ -1,4 +1,4 @@
-// The words that CMD lines use, collected from every public writer (2025 and 2026).
+// The words of CMD lines, collected from every public writer (2025 and 2026).
 #pragma once
 
 #include <span>
@@ -6,9 +6,9 @@
 
 namespace moesim::traces {
 
-// Operations that stand at the start of a line.
+// Operations at the start of a line.
 std::span<const std::string_view> cmd_operations();
-// Closed lists: a word outside them is refused, since nothing above could tell what it costs.
+// Closed lists: other words are refused, since their cost would be unknown.
 std::span<const std::string_view> cmd_states();
 std::span<const std::string_view> cmd_groups();  // of operations and of sub-operations
 std::span<const std::string_view> cmd_dtypes();

@@ -131,17 +131,17 @@ void write_folder(const fs::path& folder, const std::function<void(const fs::pat
   const fs::path full =
       fs::is_symlink(folder, error) ? fs::canonical(folder, error) : fs::absolute(folder).lexically_normal();
   const fs::path target = full.has_filename() ? full : full.parent_path();
-  fs::path last = target.parent_path();  // of the folders above that are there
+  fs::path last = target.parent_path();  // the last existing parent folder
   while (!fs::exists(last, error) && last.has_relative_path()) last = last.parent_path();
   fs::create_directories(target.parent_path(), error);
   std::string staging_name = (target.parent_path() / ("." + target.filename().string() + ".XXXXXX")).string();
-  // Staging is gone before a signal ends the process.
+  // Removes the staging folder before a signal ends the process.
   const SignalsHeld held;
   if (::mkdtemp(staging_name.data()) == nullptr)
     throw InputError({folder.string()}, std::string("cannot make the folder: ") + std::strerror(errno));
   const fs::path staging = staging_name;
   try {
-    // mkdtemp keeps others out; a folder that was there says itself whom it lets in.
+    // mkdtemp restricts access; an existing folder keeps its own permissions.
     fs::permissions(staging,
                     fs::is_directory(target, error) ? fs::status(target).permissions() : fs::perms(0755));
     fill(staging);
@@ -157,7 +157,7 @@ void write_folder(const fs::path& folder, const std::function<void(const fs::pat
   }
 }
 
-// `folder`: what messages call the one that is written.
+// `folder`: name of the target in messages.
 void write_ranks(const Recording& recording, const fs::path& staging, const fs::path& folder) {
   for (const RankRecording& rank : recording.ranks) {
     const std::string text = write_cmd_text(rank);

@@ -18,17 +18,17 @@ namespace {
 constexpr std::int64_t kMaxLayer = 99'999;
 constexpr std::int64_t kMaxMicrobatch = 999'999;
 
-// Reads the parts of one table and holds them against each other: every row of the matrix may come from
-// per_rank_results, from num_global_tokens_per_expert and from the top-k indices, and all must agree.
+// Reads the parts of one table and compares them: a row of the matrix may come from per_rank_results, from
+// num_global_tokens_per_expert and from the top-k indices, and all must agree.
 constexpr const char *kOwnKey = "per_rank_results", *kRecordersKey = "per_rank_dispatching_results";
 
 class TableReader {
  public:
-  // `imitated`: the EP rank that a recorder in scaling mode was, if it says so.
+  // `imitated`: the EP rank imitated by a recorder in scaling mode, if known.
   TableReader(std::int64_t ep, std::int64_t experts, std::optional<std::int64_t> imitated)
       : ep_(ep), experts_(experts), local_(experts / ep), imitated_(imitated) {}
 
-  // `object` holds the table's keys among others; nullopt when it has none of them.
+  // `object` contains the table's keys among others; returns nullopt when it has none of them.
   std::optional<DispatchingTable> read(JsonObject& object) {
     auto per_rank = object.find(kOwnKey);
     const auto recorded = object.find(kRecordersKey);
@@ -53,14 +53,14 @@ class TableReader {
 
  private:
   struct Counts {
-    std::optional<JsonNode> node;  // where they were read first, for messages
+    std::optional<JsonNode> node;  // first place of the values, for messages
     std::vector<std::int64_t> values;
     bool empty() const { return !node; }
   };
 
   static std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
-  // The values of an object whose keys are EP ranks.
+  // Returns the values of an object whose keys are EP ranks.
   std::vector<std::pair<std::int64_t, JsonNode>> by_rank(const JsonNode& node) const {
     std::vector<std::pair<std::int64_t, JsonNode>> out;
     for (const std::string& key : node.keys()) {
@@ -137,7 +137,7 @@ class TableReader {
     topk_[size(rank)] = std::move(indices);
   }
 
-  // Keeps the row of `rank`, or compares it with what another part of the file said.
+  // Stores the row of `rank`, or compares it with another part of the file.
   void take_sent(std::int64_t rank, const JsonNode& node, std::vector<std::int64_t> row) {
     Counts& known = sent_[size(rank)];
     if (known.empty()) {
@@ -186,9 +186,8 @@ class TableReader {
   }
 
   // Some ranks have no entry. The recorder's fallback is the histogram of the imitated rank's choices,
-  // gathered from all ranks, which in scaling mode are that rank's own once for each: every rank is taken to
-  // route as it does. Where the file has no histogram, the experts nobody knows get what the others get on
-  // average.
+  // gathered from all ranks, which in scaling mode are that rank's own, repeated: every rank is assumed to
+  // route like it. Without a histogram, unknown experts get the average of the others.
   void fall_back(const JsonNode& node, DispatchingTable& table) const {
     const Counts* own = imitated_ && !sent_[size(*imitated_)].empty() ? &sent_[size(*imitated_)] : nullptr;
     for (std::size_t rank = 0; own == nullptr && rank < sent_.size(); ++rank)
@@ -209,7 +208,7 @@ class TableReader {
     for (std::int64_t rank = 0; rank < ep_ && (own || known > 0); ++rank) {
       if (!received_[size(rank)].empty()) continue;
       for (std::int64_t e = rank * local_; e < (rank + 1) * local_; ++e) {
-        // The remainder of the mean goes to the first experts, so that rows stay whole.
+        // The remainder of the mean goes to the first experts, so that rows are integers.
         const std::int64_t share = known * local_;
         table.received[size(e)] =
             own ? ep_ * own->values[size(e)] : rows / share + (e % local_ < rows % share ? 1 : 0);
@@ -226,7 +225,8 @@ class TableReader {
                                "; routing not representative";
   }
 
-  // What a rank sends to its own experts is not what they receive; the two keys are easily mixed up.
+  // The rows that a rank sends to its own experts are not the rows that they receive; the two keys are easily
+  // confused.
   void refuse_own_slice(std::int64_t rank) const {
     const Counts &given = received_[size(rank)], &sent = sent_[size(rank)];
     if (sent.empty() || ep_ == 1 ||
@@ -281,7 +281,7 @@ class TableReader {
 
 auto key_of(const DispatchingEntry& entry) { return std::tie(entry.layer, entry.microbatch); }
 
-// Sizes that the settings of a recorder say, under the names of its configuration.
+// Sizes in the settings of a recorder, under the names of its configuration.
 struct Settings {
   std::optional<std::int64_t> ep, experts;
   std::optional<ScalingMode> scaling;
@@ -301,7 +301,7 @@ void read_settings(JsonObject& object, Settings& out) {
   number("moe_router_topk", scaling.topk);
   const auto exp_rank = object.find("exp_rank");
   if (exp_rank) scaling.exp_rank = exp_rank->integer(0, (1 << 20) - 1);
-  // Said by the recorder of itself; a routing does not change with them.
+  // Settings of the recorder that do not change a routing.
   if (const auto grouped = object.find("moe_grouped_gemm")) grouped->boolean();
   if (const auto dispatcher = object.find("moe_token_dispatcher_type")) dispatcher->string();
   const auto on = object.find("is_scaling_mode");
@@ -310,12 +310,12 @@ void read_settings(JsonObject& object, Settings& out) {
              "true: a run that is not in scaling mode counts what its router chose, and uses no "
              "dispatching results");
   if (!on && !fake_tp && !exp_rank && !tp && !scaling.topk) return;
-  // In scaling mode the real group has one rank; fake_tp is the size that counts.
+  // In scaling mode the real group has one rank; fake_tp is the relevant size.
   scaling.fake_tp = fake_tp.value_or(on ? 1 : tp.value_or(1));
   out.scaling = scaling;
 }
 
-// Of a file that names no sizes: a rank for every key, and as many experts as its lists hold.
+// For a file without sizes: a rank for every key, and as many experts as its lists have.
 void sizes_from_lists(const JsonNode& per_rank, Settings& out) {
   const std::vector<std::string> ranks = per_rank.keys();
   if (ranks.empty()) return;
@@ -333,8 +333,8 @@ void sizes_from_lists(const JsonNode& per_rank, Settings& out) {
     out.experts = static_cast<std::int64_t>(sent->size());
 }
 
-// Loads of experts: tables [layers][experts], whose sums are taken, or one list for all layers. Shares become
-// whole counts. `dense`: layers of zeros are those without experts, and are left out.
+// Reads loads of experts: tables [layers][experts], which are summed, or one list for all layers. Shares
+// become integer counts. `dense`: layers of zeros have no experts and are left out.
 Dispatching loads_of(const JsonNode& root, const std::vector<std::vector<JsonNode>>& tables, bool dense) {
   Dispatching out;
   out.ep = 1;
@@ -384,8 +384,8 @@ Dispatching loads_of(const JsonNode& root) {
   return out;
 }
 
-// What SGLang and vLLM dump of their experts: {"logical_count": [layers][experts], or such a table a step},
-// beside statistics of the same counts.
+// Reads dumps of SGLang and vLLM: {"logical_count": [layers][experts], or one such table per step}, beside
+// statistics of the same counts.
 Dispatching logical_counts(JsonObject& object, const JsonNode& counts) {
   for (const std::string& key : object.node().keys())
     if (key == "rank" || key.starts_with("average_utilization_rate")) object.find(key);

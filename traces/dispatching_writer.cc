@@ -27,7 +27,7 @@ std::string topk_list(const TopkIndices& indices, const std::string& indent) {
   return out + "]";
 }
 
-// One line per rank, so that the file can be read and compared by people.
+// One line per rank, so that people can read and compare the file.
 std::string per_rank_results(const Dispatching& dispatching, const DispatchingTable& table,
                              const std::string& indent) {
   const auto experts = static_cast<std::size_t>(dispatching.experts);
@@ -57,7 +57,7 @@ std::string per_rank_results(const Dispatching& dispatching, const DispatchingTa
   return out;
 }
 
-// Loads of experts name no ranks: the plain array that they were read from, a layer a line.
+// Loads of experts name no ranks: the plain array of the input, one layer per line.
 std::string loads(const Dispatching& dispatching) {
   const std::vector<DispatchingEntry>& entries = dispatching.entries;
   check(!entries.empty() && (entries.size() == 1 || entries.front().layer), "loads of layers name them");

@@ -19,7 +19,7 @@ constexpr std::size_t kFirstFiles = 3;  // of a folder
 
 constexpr const char* kProfile =
     "traces of the PyTorch profiler from every rank (torch.profiler), for 'moesim trace convert'";
-// How Chakra's own tools join times to a host's trace (mlcommons/chakra, USER_GUIDE.md).
+// Chakra's own tools join times to a host's trace like this (mlcommons/chakra, USER_GUIDE.md).
 constexpr const char* kLinked =
     "it linked with the profiler's trace (chakra_trace_link, chakra_converter, chakra_jsonizer), one "
     "NAME.<rank>.json of every rank, for 'moesim trace convert'";
@@ -102,7 +102,7 @@ std::optional<ForeignFormat> of_binary(std::string_view data, std::string_view n
   return std::nullopt;
 }
 
-// The beginning of a file, unpacked; empty where it cannot be read.
+// Returns the unpacked beginning of a file; empty where it cannot be read.
 std::string beginning_of(const std::filesystem::path& path) {
   if (!is_file(path)) return "";
   try {
@@ -124,7 +124,7 @@ std::optional<ForeignFormat> foreign_format(std::string_view beginning, std::str
   if (name.ends_with(".gz")) name.remove_suffix(3);
   const std::string_view text = trim(beginning);
   if (text.starts_with("rank:") || text.starts_with("# recorded")) return std::nullopt;
-  // Of a text that was cut the last character may be half.
+  // The last character of cut text may be incomplete.
   if (auto binary = of_binary(beginning.substr(0, std::min(beginning.size(), kBeginning - 4)), name))
     return binary;
   if (is_json(text)) return of_json(text);
@@ -133,7 +133,7 @@ std::optional<ForeignFormat> foreign_format(std::string_view beginning, std::str
         "a GOAL schedule",
         std::string(kDescribe) + "; GOAL holds messages without the work between them that a plan needs"};
   if (is_layer_table(text)) return ForeignFormat{"a workload of SimAI or ASTRA-sim", kDescribe};
-  // Megatron's own lines, its list of arguments, and the launcher that many run it with.
+  // Megatron's own lines, its list of arguments, and a common launcher of it.
   if (has(text, "elapsed time per iteration (ms)") || has(text, "micro_batch_size ....") ||
       has(text, "Setting ds_accelerator to"))
     return ForeignFormat{

@@ -18,7 +18,7 @@ constexpr unsigned kBufferBytes = 1 << 18;
 constexpr std::uint64_t kUnpackedFreely = std::uint64_t{64} << 20;
 }  // namespace
 
-// Closed by zlib, which wants a descriptor of its own.
+// zlib closes it and needs its own descriptor.
 struct GzipStream::File {
   explicit File(const std::filesystem::path& path) : regular(path), opened(status()) {
     const int own = ::dup(regular.descriptor());
@@ -36,7 +36,7 @@ struct GzipStream::File {
     ::fstat(regular.descriptor(), &now);
     return now;
   }
-  // What was hashed is not what was read where it changed meanwhile.
+  // A file that changed meanwhile differs from what was hashed.
   bool changed() const {
     const struct stat now = status();
     return now.st_size != opened.st_size || now.st_mtim.tv_sec != opened.st_mtim.tv_sec ||
@@ -72,7 +72,7 @@ GzipStream::int_type GzipStream::underflow() {
   const int count = gzread(file_->handle, buffer_.data(), kBufferBytes);
   int code = Z_OK;
   const char* text = gzerror(file_->handle, &code);
-  // At the end of the bytes inside a member gzread gives what it has and leaves Z_BUF_ERROR.
+  // At the end of the bytes inside a member gzread returns the data so far and leaves Z_BUF_ERROR.
   if (count <= 0 && code != Z_OK && code != Z_STREAM_END)
     problem_ = code == Z_BUF_ERROR ? "compressed data that is cut short"
                                    : std::string("damaged compressed data (") + text + ")";

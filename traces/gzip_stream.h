@@ -1,4 +1,4 @@
-// A file as a stream, compressed or not, without ever holding all of it.
+// A file as a stream, compressed or not, with bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace moesim::traces {
 
-// A trace shrinks to a tenth or a thirtieth; a bomb to a thousandth. Of files that unpack to more than 64
-// MiB.
+// Limit on the compression ratio of files that unpack to more than 64 MiB: traces reach 10 to 30, a bomb
+// 1000.
 inline constexpr std::uint64_t kMostUnpacked = 256;
 
-// Reads a regular file; what starts like gzip is unpacked (several members one after the other too). Throws
-// InputError for a file that cannot be opened. A file that is damaged or cut short ends the stream early and
-// says so in problem().
+// Reads a regular file; unpacks content that starts like gzip, with one or more members. Throws InputError
+// for a file that cannot be opened. A damaged or truncated file ends the stream early with an explanation in
+// problem().
 class GzipStream final : public std::streambuf {
  public:
   explicit GzipStream(const std::filesystem::path& path);
@@ -24,11 +24,11 @@ class GzipStream final : public std::streambuf {
   GzipStream(const GzipStream&) = delete;
   GzipStream& operator=(const GzipStream&) = delete;
 
-  // "" while all is well.
+  // "" without errors.
   const std::string& problem() const { return problem_; }
-  // Whether a byte of what was read so far is 0, which no text has.
+  // Returns whether any byte read so far is 0, which text does not contain.
   bool zeros() const { return zeros_; }
-  // Line of the next byte, from 1.
+  // Returns the line of the next byte, from 1.
   std::uint32_t line() const;
 
  protected:
@@ -39,7 +39,7 @@ class GzipStream final : public std::streambuf {
   std::unique_ptr<File> file_;
   std::vector<char> buffer_;
   std::uint64_t unpacked_ = 0;
-  std::uint64_t lines_before_ = 0;  // line feeds in buffers that are done
+  std::uint64_t lines_before_ = 0;  // line feeds in finished buffers
   std::string problem_;
   bool zeros_ = false;
 };

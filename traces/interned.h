@@ -1,4 +1,4 @@
-// What the handles Name and Shape point at; inside traces/ only.
+// Targets of the handles Name and Shape; inside traces/ only.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace moesim::traces::detail {
 
-// Both live in a Pool's arena, which never runs destructors: members must be trivial to destroy.
+// Both live in a Pool's arena, which never runs destructors: members must be trivially destructible.
 struct InternedText {
   std::string_view text;
   std::uint32_t hash = 0;  // upper half of the hash, compared before the text

@@ -27,7 +27,7 @@ constexpr std::size_t kMostDepth = 64;       // of nested values; profilers writ
 constexpr std::size_t kMostRanks = 1 << 20;  // of a process group
 constexpr std::size_t kLongestName = 4096;   // bytes of a name that are kept
 
-// "[0, 1, 2]"; empty when it is not a whole list.
+// Parses "[0, 1, 2]"; empty for an incomplete list.
 std::vector<std::int64_t> parse_list(std::string_view text) {
   std::vector<std::int64_t> out;
   if (text.size() < 2 || text.front() != '[' || text.back() != ']') return out;
@@ -47,7 +47,8 @@ std::vector<std::int64_t> parse_list(std::string_view text) {
   return out;
 }
 
-// Nanoseconds of "1694128201436271.125" microseconds, which a double holds to a quarter of one only.
+// Returns nanoseconds of "1694128201436271.125" microseconds, which a double represents to a quarter of one
+// only.
 std::optional<std::int64_t> exact_ns(std::string_view text) {
   const std::size_t point = text.find('.');
   if (point == std::string_view::npos || point == 0 || point > 16) return std::nullopt;
@@ -63,7 +64,7 @@ std::optional<std::int64_t> exact_ns(std::string_view text) {
   return text.find_first_of("eE") == std::string_view::npos ? std::optional(ns) : std::nullopt;
 }
 
-// Follows the parser through the text. Level 1 is the object around everything (or the bare list of events).
+// Follows the parser through the text. Level 1 is the outermost object (or the bare list of events).
 class Handler {
  public:
   Handler(const std::string& file, const GzipStream& stream,
@@ -177,7 +178,7 @@ class Handler {
     if (!seen_events_)
       throw InputError(SourcePlace{file_}, "no \"traceEvents\"", "a trace of the PyTorch profiler");
   }
-  // Whether nothing is left to read.
+  // Whether the input is exhausted.
   std::function<bool()> stream_ended_;
 
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
@@ -305,7 +306,7 @@ KinetoFacts scan_kineto(const std::filesystem::path& path,
   handler.stream_ended_ = [&] { return is_end(buffer.sgetc()); };
   using Chars = JsonChars<StreamSource>;
   Json::sax_parse(Chars(StreamSource(buffer, handler)), Chars(), &handler);
-  // Behind the last bracket, too: the checksum of what was unpacked stands in the trailer.
+  // Reads past the last bracket: the trailer contains the checksum of the unpacked data.
   if (!buffer.problem().empty())
     throw InputError(SourcePlace{file, static_cast<long>(buffer.line())}, buffer.problem(),
                      "a whole gzip file");

@@ -1,5 +1,5 @@
-// The events of one PyTorch profiler (Kineto) trace, read as a stream: the file is JSON in Chrome's trace
-// event format, often gigabytes of it, so that events are handed on one at a time and nothing else is kept.
+// Streams the events of one PyTorch profiler (Kineto) trace: JSON in Chrome's trace event format, often
+// gigabytes, so that events are passed on one at a time and nothing else is kept.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace moesim::traces {
 
-// A complete event (ph "X") with those of its arguments that say what was launched and what was communicated.
+// A complete event (ph "X") with its arguments on launches and communication.
 struct KinetoEvent {
   std::string category;  // "kernel", "gpu_memcpy", "cuda_runtime", "user_annotation", "cpu_op", ...
   std::string name;
   std::string thread;         // tid as written
-  std::int64_t start_ns = 0;  // as written, in nanoseconds; files may have an origin of their own
+  std::int64_t start_ns = 0;  // as written, in nanoseconds; the origin depends on the file
   std::int64_t duration_ns = 0;
-  std::optional<std::int64_t> correlation;  // of a launch and the kernel that it launched
+  std::optional<std::int64_t> correlation;  // links a launch and its kernel
   std::optional<std::int64_t> stream;
-  // Of communication. Kernels carry these since PyTorch 2.2; before, the host's annotation "nccl:..." has the
-  // dimensions and the type of the input.
+  // For communication. Kernels carry these since PyTorch 2.2; before, the host's annotation "nccl:..." has
+  // the dimensions and the type of the input.
   std::string collective;                // "allreduce", "_allgather_base", "all_to_allv", "send", ...
   std::string dtype;                     // "BFloat16", "float", ...
   std::optional<std::int64_t> elements;  // of the input
-  std::optional<std::int64_t> bytes;     // of the same, where no elements are known
+  std::optional<std::int64_t> bytes;     // of the input, where elements are unknown
   std::optional<std::int64_t> group_size;
   std::string group_name;
   std::string group_description;
@@ -39,7 +39,7 @@ struct KinetoGroup {
   std::vector<std::int64_t> ranks;
 };
 
-// What the file says beside its events.
+// Facts of the file besides its events.
 struct KinetoFacts {
   std::optional<std::int64_t> rank;
   std::optional<std::int64_t> world;
@@ -48,16 +48,16 @@ struct KinetoFacts {
   std::vector<KinetoGroup> groups;
   std::string device;  // name of the GPU
   std::size_t events = 0;
-  std::vector<std::string> notes;  // what a reader should know of how the file was read, a sentence each
+  std::vector<std::string> notes;  // notes on how the file was read, one sentence each
 };
 
-// A reader of one rank's file as events: scan_kineto(), or another format's that tells itself in these words.
+// A reader of one rank's file as events: scan_kineto(), or another format's.
 using ScanEvents = KinetoFacts (*)(const std::filesystem::path&,
                                    const std::function<void(const KinetoEvent&)>&);
 
-// Reads `path` (plain or gzip) from its beginning to its end and calls `event` for every complete event, in
-// the order of the file. Memory does not grow with the file. Throws InputError naming file and line for
-// anything but a whole JSON text with trace events: cut short, damaged, no events, times that are no numbers.
+// Reads `path` (plain or gzip) from beginning to end and calls `event` for every complete event, in file
+// order. Memory does not grow with the file. Throws InputError naming file and line for anything but a
+// complete JSON text with trace events: truncated, damaged, no events, invalid times.
 KinetoFacts scan_kineto(const std::filesystem::path& path,
                         const std::function<void(const KinetoEvent&)>& event);
 

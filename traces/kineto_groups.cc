@@ -17,7 +17,7 @@ bool says(std::string_view text, std::string_view word) {
   return std::search(text.begin(), text.end(), word.begin(), word.end(), same) != text.end();
 }
 
-// Members of the group of `rank` when tp, ep or the rest of dp vary.
+// Returns the members of the group of `rank` when tp, ep or the rest of dp vary.
 std::vector<std::int64_t> members(const ParallelPlan& plan, std::int64_t rank, bool tp, bool ep, bool rest) {
   const std::int64_t t = rank % plan.tp, e = rank / plan.tp % plan.ep;
   const std::int64_t d = rank / (plan.tp * plan.ep) % plan.expert_dp, p = plan.stage_of(rank);

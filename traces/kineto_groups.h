@@ -1,4 +1,4 @@
-// The parallel plan behind process groups, and what a CMD recording calls a group; inside traces/ only.
+// The parallel plan behind process groups, and the labels of groups in CMD recordings; inside traces/ only.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace moesim::traces {
 
-// Sizes in the order of the ranks, fastest first: tp, ep, what is left of dp, pp.
+// Sizes in rank order, fastest first: tp, ep, the rest of dp, pp.
 struct ParallelPlan {
   std::int64_t tp = 1, ep = 1, expert_dp = 1, pp = 1;
 
@@ -18,23 +18,23 @@ struct ParallelPlan {
   std::int64_t stage_of(std::int64_t rank) const { return rank / (tp * ep * expert_dp); }
 };
 
-// What traces tell about a group: who is in it, what it was called, and whether all-to-alls ran on it.
+// A group as seen in traces: members, description, and whether all-to-alls ran on it.
 struct SeenGroup {
   std::vector<std::int64_t> ranks;
   std::string description;
   bool exchanges = false;
 };
 
-// tp from groups that are described as tensor parallel, ep from those of experts (or, where none is, from
-// groups with all-to-alls), pp from the distance of ranks that send to each other (`p2p_distance`, 0 for
-// none); each only where it is not given. Throws InputError (`source` for messages) for sizes that do not
-// divide the world.
+// Derives tp from groups described as tensor parallel, ep from those of experts (or, without any, from groups
+// with all-to-alls), pp from the distance of ranks that send to each other (`p2p_distance`, 0 for none); each
+// only where it is not given. Throws InputError (`source` for messages) for sizes that do not divide the
+// world.
 ParallelPlan parallel_plan(std::int64_t world, std::span<const SeenGroup> groups, std::int64_t p2p_distance,
                            std::optional<std::int64_t> tp, std::optional<std::int64_t> ep,
                            std::optional<std::int64_t> pp, const std::string& source);
 
-// "tp", "exp", "exp_dp", "dp", or "" for a group that is none of them. A group that is several of them (ep =
-// dp) is "exp" where all-to-alls run on it, else the largest.
+// Returns "tp", "exp", "exp_dp", "dp", or "" for any other group. A group that matches several (ep = dp) is
+// "exp" where all-to-alls run on it, else the largest.
 std::string_view group_label(const ParallelPlan& plan, std::span<const std::int64_t> ranks, bool exchange);
 
 }  // namespace moesim::traces

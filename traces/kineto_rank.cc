@@ -27,7 +27,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// The kind of communication in the name of a collective, an annotation or a kernel; "" for none.
+// Returns the kind of communication in the name of a collective, an annotation or a kernel; "" for none.
 std::string_view comm_of(std::string_view name) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kWords{{
       {"allreduce", "allreduce"},
@@ -40,7 +40,7 @@ std::string_view comm_of(std::string_view name) {
       {"all_to_all", "all_to_all"},
       {"broadcast", "broadcast"},
       {"barrier", "allreduce"},
-      {"sendrecv", ""},  // of a kernel: an all-to-all, a send or a receive
+      {"sendrecv", ""},  // for a kernel: an all-to-all, a send or a receive
       {"irecv", "recv"},
       {"recv", "recv"},
       {"send", "send"},
@@ -77,9 +77,8 @@ bool is_nccl(std::string_view kernel) {
   return text.find("nccl") != std::string::npos || text.find("rccl") != std::string::npos;
 }
 
-// What a kernel of DeepEP ("deep_ep::internode::dispatch", "dpsk::ep::..." in DeepSeek's own traces) or
-// HybridEP
-// ("hybrid_ep::dispatch_kernel") communicates: rows, or who sends how many of them; "" for other kernels.
+// Returns the content of a kernel of DeepEP ("deep_ep::internode::dispatch", "dpsk::ep::..." in DeepSeek's
+// own traces) or HybridEP ("hybrid_ep::dispatch_kernel"): rows, or row counts; "" for other kernels.
 std::string_view expert_comm_of(std::string_view kernel) {
   const std::string text = lower(kernel);
   const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
@@ -101,7 +100,7 @@ struct Launch {
   int thread = 0;
 };
 
-// Tells whether a launch lies in any of many ranges, which may hold each other.
+// Tests whether a launch lies in any of many ranges, which may nest.
 class HostRanges {
  public:
   explicit HostRanges(std::vector<HostRange> ranges) : ranges_(std::move(ranges)) {
@@ -227,8 +226,8 @@ class RankReader {
     return call;
   }
 
-  // Where no profiler marked iterations, a sequence of kernels that fills the main stream several times over
-  // is one. Where in it an iteration begins nobody says: after the longest pause, on average.
+  // Without marks, a sequence of kernels that fills the main stream several times over is an iteration. It is
+  // assumed to begin after the longest pause, on average.
   void find_repetition() {
     std::vector<const Activity*> items;
     const std::int64_t main = main_stream();
@@ -266,7 +265,7 @@ class RankReader {
       if (count > 0 && sum / static_cast<double>(count) > longest)
         longest = sum / static_cast<double>(count), first = o;
     }
-    // Bounds are times of the GPU: launches of one iteration run ahead into another.
+    // Bounds are GPU times: launches of one iteration run ahead into another.
     for (std::size_t i = first; i + period <= n; i += period)
       steps_.emplace_back(items[i]->start_ns, i + period < n ? items[i + period]->start_ns
                                                              : std::numeric_limits<std::int64_t>::max());
@@ -300,8 +299,8 @@ class RankReader {
     return at == launches_.end() ? one.start_ns : at->second.at_ns;
   }
 
-  // Backward runs on threads of its own, hooks of gradients included; what of it the script's own thread runs
-  // is inside autograd's events.
+  // Backward, gradient hooks included, runs on its own threads; the part on the script's thread lies inside
+  // autograd's events.
   void find_phases() {
     std::unordered_set<int> backward_threads;
     for (const HostRange& range : autograd_)
@@ -321,7 +320,7 @@ class RankReader {
     }
   }
 
-  // Kernels of older versions say nothing about themselves; the annotation around their launch does.
+  // Kernels of older versions carry no description; the annotation around their launch does.
   void name_calls() {
     std::sort(annotated_.begin(), annotated_.end(), [](const Annotated& a, const Annotated& b) {
       return std::pair(a.range.thread, a.range.start_ns) < std::pair(b.range.thread, b.range.start_ns);
@@ -416,7 +415,7 @@ class RankReader {
         phase = KinetoPhase::optimizer;
       const bool is_call = item.call != kNone;
       const bool p2p = is_call && (named_[item.call].comm == "send" || named_[item.call].comm == "recv");
-      // What hides behind computing does not end an operation.
+      // A call hidden by computing does not end an operation.
       const bool hidden = is_call && named_[item.call].waited_ns == 0;
       if (p2p || !open || (!hidden && rank_.operations.back().phase != phase)) {
         rank_.operations.push_back({phase, p2p, item.start_ns, item.end_ns});
@@ -430,7 +429,7 @@ class RankReader {
         rank_.calls.push_back(std::move(named_[item.call]));
       }
     }
-    // A send may begin while the computing before it still runs on the main stream.
+    // A send may begin while the preceding computing still runs on the main stream.
     for (std::size_t k = 1; k < rank_.operations.size(); ++k)
       rank_.operations[k].start_ns = std::max(rank_.operations[k].start_ns, rank_.operations[k - 1].end_ns);
     for (KinetoOperation& operation : rank_.operations)
@@ -451,7 +450,7 @@ class RankReader {
   KinetoRank rank_;
   std::map<std::string, int> threads_;
   std::unordered_map<std::int64_t, Launch> launches_;  // by correlation
-  std::unordered_set<int> main_threads_;               // that run the script
+  std::unordered_set<int> main_threads_;               // threads that run the script
   std::vector<HostRange> autograd_;
   std::vector<std::pair<std::int64_t, std::int64_t>> steps_;
   std::vector<HostRange> optimizers_;

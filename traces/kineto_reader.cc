@@ -91,7 +91,7 @@ class Importer {
 
  private:
   struct Labelled {
-    std::string_view group;  // "" for a call that stays computing
+    std::string_view group;  // "" for a call that counts as computing
     bool hidden = false;     // on every rank
   };
 
@@ -157,7 +157,7 @@ class Importer {
     origin_ns_ -= kFirstNs;
   }
 
-  // Ranks of a group by its name, as far as any file lists them.
+  // Collects the ranks of a group by its name, as far as any file lists them.
   void know_groups() {
     if (chakra_) return know_callers();
     for (const auto& [rank, read] : ranks_)
@@ -165,7 +165,7 @@ class Importer {
         if (group.ranks.size() > 1) listed_[{rank, group.name}] = group;
   }
 
-  // Who calls a group is in it; a call without a group is of all.
+  // A group's callers are its members; a call without a group belongs to all ranks.
   void know_callers() {
     std::map<std::string, KinetoGroup> groups;
     for (const auto& [rank, read] : ranks_)
@@ -196,7 +196,7 @@ class Importer {
     return ranks;
   }
 
-  // By the plan; kernels of experts name no group.
+  // From the plan; kernels of experts name no group.
   std::vector<std::int64_t> expert_group(std::int64_t rank) const {
     const std::int64_t first = rank - rank % (plan_.tp * plan_.ep) + rank % plan_.tp;
     std::vector<std::int64_t> ranks;
@@ -238,7 +238,7 @@ class Importer {
     const bool expert_kernels =
         std::ranges::any_of(ranks_, [](const auto& read) { return read.second.expert_kernels > 0; });
     if (!expert_kernels || plan_.ep > 1 || options_.ep) return;
-    // Somebody exchanges rows: without a word on who, all ranks of a stage.
+    // Rows are exchanged within an unnamed group: assumes all ranks of a stage.
     plan_ = parallel_plan(world_, seen, distance, plan_.tp, world_ / (plan_.tp * plan_.pp), plan_.pp,
                           recording_.source);
     recording_.warnings.push_back(fmt::format(
@@ -274,7 +274,7 @@ class Importer {
           plan_.ep * plan_.expert_dp, plan_.pp));
   }
 
-  // The k-th call of every member on a group is one. What no member waited for is hidden.
+  // The k-th calls of all members on a group match. Calls that no member waited for are hidden.
   void match_calls() {
     struct Sequence {
       std::int64_t rank = 0;

@@ -12,7 +12,7 @@ namespace moesim::traces {
 namespace {
 
 // Host clocks are rounded to 0.01 ms and calls collect their attributes after the event: overlaps up to this
-// much are rounding, more is a broken recording.
+// limit are rounding, larger ones a broken recording.
 constexpr double kClockSlackMs = 0.1;
 
 }  // namespace
@@ -26,7 +26,7 @@ double call_start_ms(const Operation& operation, const SubOperation& sub) {
 
 namespace {
 
-// What the time stamps of an operation's calls contradict, and by how much.
+// A contradiction between the time stamps of an operation's calls, and its size.
 struct Contradiction {
   double ms = 0;
   Fault fault;
@@ -36,11 +36,11 @@ std::vector<Contradiction> contradictions(const RankRecording& rank, const Opera
   std::vector<Contradiction> all;
   const bool measured = !operation.timestamp.is_placeholder();
   double reached = measured ? operation.start_ms() : 0.0;
-  double stamped = reached;  // where the one before was stamped
+  double stamped = reached;  // stamp of the previous call
   for (const SubOperation& sub : rank.subs(operation)) {
     if (!is_communication(sub) || is_asynchronous(sub)) continue;
     const double begin = call_start_ms(operation, sub);
-    // A stamp that comes late moves a whole call, however long it waited: then the stamps say how far.
+    // A late stamp moves a whole call, however long it waited: then the stamps give the distance.
     const double back = stamped - sub.timestamp.value();
     const double by = back > 0 ? std::min(back, reached - begin) : reached - begin;
     if (by > kClockSlackMs)

@@ -40,7 +40,7 @@ class Names {
     return std::nullopt;
   }
 
-  // The first activation that a rank sends, and the first rows that its experts exchange.
+  // Checks the first activation that a rank sends, and the first rows that its experts exchange.
   std::optional<NameFault> shapes(const RankRecording& rank) const {
     for (const Operation& operation : rank.operations)
       if ((operation.name == "send_forward" || operation.name == "send_backward") &&
@@ -52,7 +52,7 @@ class Names {
   }
 
  private:
-  // [sequence, micro batch, hidden], in whichever order the first two are.
+  // [sequence, micro batch, hidden], with the first two in either order.
   std::optional<NameFault> sent(const SourcePlace& place, Shape shape) const {
     const std::span<const std::int64_t> dims = shape.dims();
     const std::int64_t tokens =
@@ -69,7 +69,7 @@ class Names {
     return std::nullopt;
   }
 
-  // One exchange of the hidden size is enough: who knows what else a recorder saw.
+  // One exchange of the hidden size suffices, since recorders may include other exchanges.
   std::optional<NameFault> exchanged(const RankRecording& rank, const Operation& forward) const {
     if (hidden_ == 0) return std::nullopt;
     Shape widest;

@@ -1,5 +1,5 @@
-// The sizes that the names of a recording claim, held against what its lines show. One place says it: `trace
-// check` reports what differs, and replay refuses it.
+// Compares the sizes in a recording's names with its lines, for `trace check`, which reports differences, and
+// replay, which refuses them.
 #pragma once
 
 #include <optional>
@@ -17,12 +17,12 @@ struct NameFault {
   std::string expected;  // from the name
 };
 
-// Returns the first size that names and lines say differently: experts, MoE layers, the tokens and the hidden
-// size of what stages send each other, the hidden size of what experts exchange. A size that no name or no
-// line says is not doubted, but for the sequences of a microbatch, which are 1 where no name says them.
+// Returns the first size that differs between names and lines: experts, MoE layers, tokens and hidden size of
+// messages between stages, hidden size of the experts' exchanges. A size that names or lines lack is not
+// checked, except for the sequences of a microbatch, which default to 1.
 std::optional<NameFault> fault_in_names(const Recording& recording, const ExpertRows& shown);
 
-// A sentence where the names say tensor parallelism and no rank calls over it: "" where that is not so.
+// Returns a sentence where the names give tensor parallelism and no rank makes calls over it; "" otherwise.
 std::string unseen_tensor_parallelism(const Recording& recording);
 
 }  // namespace moesim::traces

@@ -10,8 +10,8 @@
 namespace moesim::traces {
 namespace {
 
-// Bytes of the well-formed character at the front of `text`, 0 if there is none (table 3-7 of the Unicode
-// standard).
+// Returns the bytes of the well-formed character at the front of `text`, 0 if there is none (table 3-7 of the
+// Unicode standard).
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&](std::size_t i) { return byte(i) >= 0x80 && byte(i) <= 0xBF; };
@@ -31,8 +31,8 @@ std::size_t character_length(std::string_view text) {
   return 0;
 }
 
-// True when all eight bytes are plain ASCII from 0x20 to 0x7E (the exact bit trick for "a byte below 0x20"
-// may report a false alarm above a real one only, which the caller settles byte by byte).
+// Returns true when all eight bytes are plain ASCII from 0x20 to 0x7E. The bit trick for "a byte below 0x20"
+// reports a false alarm only above a real one; the caller then checks byte by byte.
 bool plain_eight(const char* at) {
   std::uint64_t word;
   std::memcpy(&word, at, 8);

@@ -1,4 +1,4 @@
-// Text files that a person or a program can print without surprises; inside traces/ only.
+// Checks that text files can be printed safely; inside traces/ only.
 #pragma once
 
 #include <string>

@@ -10,8 +10,8 @@
 namespace moesim::traces {
 namespace {
 
-// Multiply and fold (the mixing step of wyhash): every byte of the text decides, so that words which share a
-// prefix or an ending, as identifiers do, spread well.
+// Multiply and fold (the mixing step of wyhash): every byte of the text matters, so that words with a common
+// prefix or suffix, like identifiers, spread well.
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   __extension__ using Wide = unsigned __int128;
   const Wide product = static_cast<Wide>(a) * b;
@@ -32,7 +32,7 @@ std::uint64_t hash_text(std::string_view text) {
   return mix(hash ^ word, 0xA0761D6478BD642Fu);
 }
 
-// Open addressing over pointers to entries that have `text` and `hash`.
+// Open addressing over pointers to entries with `text` and `hash`.
 template <typename Entry>
 class Table {
  public:
@@ -71,9 +71,9 @@ class Table {
   std::size_t count_ = 0;
 };
 
-constexpr std::size_t kMaxDims = 16;  // PyTorch prints no tensor of more; bounds what a hostile file can cost
+constexpr std::size_t kMaxDims = 16;  // PyTorch prints no tensor with more; bounds the cost of a hostile file
 
-// The dimensions that `text` lists as Python prints them; nullopt for anything else.
+// Parses dimensions as Python prints them; nullopt for anything else.
 std::optional<std::vector<std::int64_t>> parse_dims(std::string_view text) {
   if (text.size() < 2 || text.front() != '[' || text.back() != ']') return std::nullopt;
   text = text.substr(1, text.size() - 2);

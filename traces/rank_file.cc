@@ -18,7 +18,7 @@ bool all_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Sets the size that one token of a name claims, such as "pp2", "expNumNone" or "hs4096".
+// Sets the size in one token of a name, such as "pp2", "expNumNone" or "hs4096".
 void take_token(std::string_view token, NamedTopology& named) {
   using Field = std::optional<std::int64_t> NamedTopology::*;
   static constexpr std::pair<std::string_view, Field> kKeys[] = {
@@ -47,7 +47,7 @@ NamedTopology parse_name(std::string_view name) {
   return named;
 }
 
-// Fills what `near` leaves open from `far`.
+// Completes `near` from `far`.
 NamedTopology merge(const NamedTopology& near, const NamedTopology& far) {
   return {near.world ? near.world : far.world,
           near.tp ? near.tp : far.tp,
@@ -90,7 +90,7 @@ std::vector<std::vector<RankFile>> separate_passes(std::vector<RankFile> files) 
     return std::tie(a.time, a.rank, a.path) < std::tie(b.time, b.rank, b.path);
   });
   std::vector<std::vector<RankFile>> passes;
-  std::unordered_map<std::int64_t, const RankFile*> seen;  // ranks of the pass at hand
+  std::unordered_map<std::int64_t, const RankFile*> seen;  // ranks of the current pass
   for (const RankFile& file : files) {
     const auto known = seen.find(file.rank);
     if (known != seen.end() && known->second->time == file.time)

@@ -1,4 +1,4 @@
-// What the name of a rank file says; inside traces/ only.
+// Facts in the name of a rank file; inside traces/ only.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ struct RankFile {
   std::string time;  // the 14 digits YYYYMMDDhhmmss of the name, "" when it has none
 };
 
-// nullopt for names that are not of the form "...rank<number>[_<14 digits>].txt".
+// Returns nullopt for names not of the form "...rank<number>[_<14 digits>].txt".
 std::optional<RankFile> parse_rank_file_name(const std::filesystem::path& path);
 
-// Tells the passes of a folder apart: in order of time, a pass ends where a rank comes again. Each pass is in
-// rank order. Throws InputError when two files of one rank carry the same time stamp, or none.
+// Separates the passes of a folder: in order of time, a pass ends where a rank repeats. Each pass is in rank
+// order. Throws InputError when two files of one rank have the same time stamp, or none.
 std::vector<std::vector<RankFile>> separate_passes(std::vector<RankFile> files);
 
 }  // namespace moesim::traces

@@ -56,7 +56,7 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
 }
 
 double Decimal::value() const {
-  // Exact integers divided once: the nearest double to what the file says (up to 2^53).
+  // Exact integers divided once: the nearest double to the written number (up to 2^53).
   return static_cast<double>(mantissa_) / static_cast<double>(kPowersOfTen[digits_]);
 }
 
@@ -99,8 +99,8 @@ bool is_fused_pair(std::span<const Operation> operations, std::size_t index) {
   const Operation& receive = operations[index + 1];
   const bool opposite = (send.name == "send_forward" && receive.name == "recv_backward") ||
                         (send.name == "send_backward" && receive.name == "recv_forward");
-  // Stamps come late, durations do not: of two calls in a row the second is stamped after the first by all it
-  // took, or one duration would not be the other's.
+  // Stamps are late, durations exact. Two separate calls are stamped at least the second's duration apart;
+  // closer stamps belong to one fused call.
   constexpr double kRoundedMs = 0.011, kLateMs = 5.0;
   const double apart = std::abs(send.timestamp.value() - receive.timestamp.value());
   return opposite && !send.timestamp.is_placeholder() &&

@@ -1,7 +1,6 @@
-// What a recording said, without interpretation: per rank an ordered list of operations, each with its
-// sub-operations, shapes, data types, times and the line it came from. Everything a reader took in is kept,
-// so that a writer can give the same bytes back; what the fields mean is decided above (replay/,
-// recording_facts.h).
+// A recording without interpretation: per rank an ordered list of operations, each with its sub-operations,
+// shapes, data types, times and source line. Everything is kept, so that a writer can reproduce the bytes;
+// the layers above (replay/, recording_facts.h) interpret the fields.
 #pragma once
 
 #include <compare>
@@ -17,11 +16,11 @@
 
 namespace moesim::traces {
 
-// Where readers of clocks of other programs put the earliest time: away from the placeholder 0.
+// Earliest time in recordings converted from other clocks: different from the placeholder 0.
 inline constexpr std::int64_t kFirstNs = 1'000'000'000;
 
-// A non-negative decimal number as a file wrote it: mantissa / 10^digits. A bare "0" has no digits, "0.0"
-// one, so that placeholders stay what they are and the writer reproduces the bytes.
+// A non-negative decimal number as written: mantissa / 10^digits. A bare "0" has no digits, "0.0" one, so
+// that placeholders survive and the writer reproduces the bytes.
 class Decimal {
  public:
   static constexpr std::uint64_t kMaxMantissa = (std::uint64_t{1} << 60) - 1;
@@ -30,18 +29,18 @@ class Decimal {
   constexpr Decimal() = default;
   // Aborts when out of range; readers check first.
   Decimal(std::uint64_t mantissa, int digits);
-  // `value` rounded half away from zero to two digits, as the recorder does: "0.1" has one digit, "3.0" too.
-  // Throws InputError for a negative, infinite or too large value.
+  // Returns `value` rounded half away from zero to two digits, as the recorder does: "0.1" has one digit,
+  // "3.0" too. Throws InputError for a negative, infinite or too large value.
   static Decimal from_ms(double value);
-  // Six decimals; 0 for a negative time.
+  // Returns six decimals; 0 for a negative time.
   static Decimal from_ns(std::int64_t ns);
-  // The number that fills all of `text`; nullopt for anything else (signs, exponents, leading zeros,
+  // Parses a number that fills all of `text`; nullopt for anything else (signs, exponents, leading zeros,
   // overflow).
   static std::optional<Decimal> parse(std::string_view text);
 
   std::uint64_t mantissa() const { return mantissa_; }
   int digits() const { return static_cast<int>(digits_); }
-  // The bare integer 0 of lines that were written without measuring.
+  // Whether it is the bare integer 0 of lines that were not measured.
   bool is_placeholder() const { return mantissa_ == 0 && digits_ == 0; }
   double value() const;
   std::string str() const;
@@ -57,7 +56,7 @@ struct InternedText;
 struct InternedShape;
 }  // namespace detail
 
-// A word of the recording, stored once; eight bytes, compares and prints as text. Lives as long as its Pool.
+// A word of the recording, stored once; eight bytes, compares and prints as text. Valid as long as its Pool.
 class Name {
  public:
   constexpr Name() = default;                        // absent: the field was not written
@@ -78,7 +77,7 @@ class Name {
 // A tensor shape, stored once: absent (not written), None (written as None), or dimensions.
 class Shape {
  public:
-  // No tensor of any device comes near; keeps byte counts far from overflow.
+  // Far above any real tensor; prevents overflow of byte counts.
   static constexpr std::int64_t kMaxElements = std::int64_t{1} << 40;
 
   constexpr Shape() = default;
@@ -98,7 +97,7 @@ class Shape {
 };
 
 // Words and shapes of one recording, each stored once. Handles stay valid while the pool lives, also when it
-// moves.
+// is moved.
 class Pool {
  public:
   Pool();
@@ -110,7 +109,7 @@ class Pool {
   Shape shape_none();
   // Throws InputError when a dimension is negative or the product exceeds Shape::kMaxElements.
   Shape shape(std::span<const std::int64_t> dims);
-  // From "None" or "[2048, 4096]" as Python prints them; nullopt when `text` is neither, or too large.
+  // Parses "None" or "[2048, 4096]" as Python prints them; nullopt for other or too large values.
   std::optional<Shape> parse_shape(std::string_view text);
 
  private:
@@ -118,20 +117,20 @@ class Pool {
   std::unique_ptr<Tables> tables_;
 };
 
-// One call inside an operation, mostly a communication call. Fields in the order of the file.
+// One call inside an operation, usually a communication call. Fields in file order.
 struct SubOperation {
   Name source;        // trace_src_func: the function that was traced
-  Decimal duration;   // ms; in scaling recordings meaningless for communication
+  Decimal duration;   // ms; meaningless for communication in scaling recordings
   Decimal timestamp;  // ms, host clock; end of the call in 2025 recordings, start in 2026 ones
   Shape shape;        // of the input tensor; absent when not written
   Name dtype;         // "torch.bfloat16", ...; absent when not written
   Name func_name;
   Name overlap_op_name;
   Name group;      // "tp", "dp", "exp", ...: a label, not the members
-  Name comm_func;  // "allgather", "all_to_all", ...; absent for calls that are no communication
+  Name comm_func;  // "allgather", "all_to_all", ...; absent for calls other than communication
 };
 
-// The fields that only a ddp_grad_comm line has (one gradient bucket, 2026 recordings).
+// The fields of ddp_grad_comm lines only (one gradient bucket, 2026 recordings).
 struct GradientBucket {
   Name comm_uid;
   std::int64_t iteration = 0;
@@ -161,7 +160,7 @@ struct GradientBucket {
   std::int64_t data_parallel_world_size = 0;
 };
 
-// The three shapes of a CMD line; other formats become kV1.
+// The three forms of a CMD line; other formats become kV1.
 enum class LineForm : std::uint8_t { kV1, kV2, kGradientBucket };
 
 inline constexpr std::uint32_t kNoBucket = 0xFFFFFFFFu;
@@ -172,7 +171,7 @@ struct Operation {
   LineForm form = LineForm::kV1;
   std::int32_t stage_id = 0;   // pipeline rank
   std::int32_t batch_id = -1;  // counter per operation name, the microbatch; -1 on ddp_grad_comm lines
-  std::uint32_t line = 0;      // in RankRecording::file, from 1; 0 when made by a program
+  std::uint32_t line = 0;      // in RankRecording::file, from 1; 0 when generated
   Name state;                  // mg_state: "None", "warmup", "steady", ...
   Decimal duration;            // ms
   Decimal timestamp;           // ms, host clock at the end of the operation
@@ -190,10 +189,10 @@ struct Operation {
   double start_ms() const { return timestamp.value() - duration.value(); }
 };
 
-// What one rank recorded.
+// The recording of one rank.
 struct RankRecording {
   std::int32_t rank = 0;
-  std::string file;  // the path as given, for messages; "" when made by a program
+  std::string file;  // the path as given, for messages; "" when generated
   std::vector<std::string>
       header;  // leading comment lines, without the '#', in order; public recordings have none
   std::vector<Operation> operations;
@@ -208,12 +207,11 @@ struct RankRecording {
   SourcePlace place(const Operation& operation) const { return {file, operation.line, 0}; }
 };
 
-// True when operations[index] and the next one are one fused send-and-receive call that the recorder wrote as
-// two lines (send first, equal duration and time stamp): such a pair took its time once.
+// Returns whether operations[index] and the next one are one fused send-and-receive call written as two lines
+// (send first, equal duration and time stamp), whose time counts once.
 bool is_fused_pair(std::span<const Operation> operations, std::size_t index);
 
-// Sizes that the names of folders and files claim; kept apart from what the lines say. Each is absent unless
-// named.
+// Sizes in the names of folders and files, kept apart from those of the lines. Each is absent unless named.
 struct NamedTopology {
   std::optional<std::int64_t> world;        // wd
   std::optional<std::int64_t> tp;           // tp
@@ -239,12 +237,12 @@ struct Recording {
   std::size_t passes = 1;             // passes that the folder holds
   std::vector<std::string> warnings;  // one line each, in a fixed order
 
-  // nullptr when the rank was not recorded.
+  // Returns nullptr when the rank was not recorded.
   const RankRecording* find(std::int32_t rank) const;
   std::size_t operation_count() const;
 };
 
-// Bytes per element of "torch.bfloat16" and the like; nullopt for None and unknown names.
+// Returns bytes per element of "torch.bfloat16" and similar; nullopt for None and unknown names.
 std::optional<int> dtype_bytes(std::string_view dtype);
 
 }  // namespace moesim::traces

@@ -16,7 +16,7 @@
 namespace moesim::traces {
 namespace {
 
-// "0-3, 7, 9-12", cut after a few runs.
+// Formats "0-3, 7, 9-12", cut after a few runs.
 std::string runs_of(const std::vector<std::int32_t>& ranks) {
   std::string out;
   int shown = 0;
@@ -167,7 +167,7 @@ class Examiner {
         const Operation& op = rank.operations[i];
         if (op.sub_count == 0 && op.name != "forward_step" && op.name != "backward_step") continue;
         const auto& [model, model_op] = first.try_emplace({stage_of(rank), i}, &rank, &op).first->second;
-        if (model_op->name != op.name) break;  // said by same_program_on_a_stage
+        if (model_op->name != op.name) break;  // reported by same_program_on_a_stage
         const auto a = rank.subs(op);
         const auto b = model->subs(*model_op);
         const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), b.end(),
@@ -202,7 +202,7 @@ class Examiner {
         const auto subs = rank.subs(rank.operations[i]);
         for (std::size_t c = 0; c < subs.size(); ++c) {
           const SubOperation& sub = subs[c];
-          // What a label's members are follows from the order of ranks; dp holds all of a stage and tp rank.
+          // A label's members follow from the order of ranks; dp contains all of a stage and tp rank.
           if (!sub.comm_func.present() || is_asynchronous(sub) ||
               sub.comm_func.view().starts_with("all_to") || sub.comm_func.view().starts_with("allto") ||
               (sub.group != "exp" && sub.group != "tp"))
@@ -211,7 +211,7 @@ class Examiner {
               sub.group == "tp" ? rank.rank / tp : rank.rank / (tp * ep) * tp + rank.rank % tp;
           const auto& [model, other] =
               first.try_emplace({stage_of(rank), i, c, group}, &rank, &sub).first->second;
-          if (other->comm_func != sub.comm_func || other->group != sub.group) continue;  // said above
+          if (other->comm_func != sub.comm_func || other->group != sub.group) continue;  // reported above
           const std::int64_t mine = sub.shape.elements() * dtype_bytes(sub.dtype.view()).value_or(4);
           const std::int64_t theirs = other->shape.elements() * dtype_bytes(other->dtype.view()).value_or(4);
           if (mine == theirs) continue;
@@ -227,7 +227,7 @@ class Examiner {
     }
   }
 
-  // The first stage has nobody before it, the last one nobody behind it.
+  // The first stage has no predecessor, the last one no successor.
   void sends_have_neighbours() {
     const std::int64_t stages = std::max(facts_.stages, recording_.named.pp.value_or(1));
     for (const RankRecording& rank : recording_.ranks)
@@ -242,7 +242,7 @@ class Examiner {
       }
   }
 
-  // Sizes that the names give make a plan, and every rank stands on the stage that the plan gives it.
+  // The sizes in the names form a plan, and every rank is on the stage that the plan gives it.
   void sizes_of_names() {
     const NamedTopology& named = recording_.named;
     const std::int64_t tp = named.tp.value_or(1), ep = named.ep.value_or(1);
@@ -275,7 +275,7 @@ class Examiner {
                                stage_of(rank), rank.rank / (tp * dp), pp, world));
   }
 
-  // Ranks that train together talk to each other, and a run of several ranks reduces gradients.
+  // Ranks that train together communicate, and a run of several ranks reduces gradients.
   void transfers_seen() {
     const std::int64_t ranks =
         std::max<std::int64_t>(facts_.world.value_or(1), static_cast<std::int64_t>(recording_.ranks.size()));
@@ -318,7 +318,7 @@ class Examiner {
     }
   }
 
-  // What the ranks of an expert group send is what they receive.
+  // The ranks of an expert group send as many rows as they receive.
   void rows_conserved() {
     if (!recording_.named.ep || facts_.expert.dispatcher != "alltoall" ||
         recording_.named.tp.value_or(1) != 1)
@@ -342,7 +342,7 @@ class Examiner {
     }
   }
 
-  // Whether what experts exchange has a row per token.
+  // Returns whether the experts' exchanges have a row per token.
   bool rows_recorded() const {
     for (const RankRecording& rank : recording_.ranks)
       for (const SubOperation& sub : rank.sub_operations)
@@ -378,7 +378,7 @@ class Examiner {
       add(Severity::kWarning, {recording_.source}, which);
       return;
     }
-    // Ranks of one stage and one expert rank do equal work, so one of them can stand for the others.
+    // Ranks of one stage and one expert rank do equal work, so one of them can represent the others.
     const std::int64_t per_stage = *facts_.world / *named.pp;
     const std::int64_t tp = named.tp.value_or(1);
     const std::int64_t ep = std::max<std::int64_t>(1, named.ep.value_or(1));
@@ -395,8 +395,7 @@ class Examiner {
                       wanted - std::min(wanted, present.size()), wanted));
   }
 
-  // Ranks with the same layers and the same rows do equal work; one that took half as long again was
-  // disturbed.
+  // Ranks with equal layers and rows do equal work; one that took half as long again was disturbed.
   void outliers() {
     using Key = std::tuple<std::string_view, std::int64_t, std::int64_t, std::int64_t>;
     struct Sample {
@@ -411,7 +410,7 @@ class Examiner {
       const auto rows = rows_of.find(rank.rank);
       for (const Operation& op : rank.operations) {
         if (op.name != "forward_step" && op.name != "backward_step" && op.name != "optimizer_step") continue;
-        // Without expert collectives the stage is all that is known of the work.
+        // Without expert collectives only the stage is known about the work.
         const Key key = rows == rows_of.end()
                             ? Key{op.name.view(), op.stage_id, 0, 0}
                             : Key{op.name.view(), -1, rows->second->moe_layers, rows->second->received};

@@ -1,4 +1,4 @@
-// What is missing, suspicious or wrong in a recording.
+// Findings about a recording: missing, suspicious or wrong parts.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 namespace moesim::traces {
 
 enum class Severity {
-  kNote,     // how to read it: known habits of the recorder
-  kWarning,  // numbers to doubt
-  kProblem   // a replay would stumble or be wrong
+  kNote,     // known habits of the recorder, and how to read them
+  kWarning,  // doubtful numbers
+  kProblem   // a replay would fail or be wrong
 };
 std::string_view to_string(Severity severity);
 
 struct Finding {
   Severity severity = Severity::kNote;
-  SourcePlace place;  // the first line concerned; an empty file name when it is the recording as a whole
+  SourcePlace place;  // the first line concerned; empty file name for the recording as a whole
   std::string text;
 };
 
-// Problems first, then warnings, then notes; within each in the order of the checks.
+// Returns problems first, then warnings, then notes; within each in the order of the checks.
 std::vector<Finding> examine(const Recording& recording, const RecordingFacts& facts);
 
 }  // namespace moesim::traces

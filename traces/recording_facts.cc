@@ -21,7 +21,7 @@ bool is_gradient_reduction(const Operation& op) {
   return op.name.view().ends_with("_allreduce") && op.shape.has_dims();
 }
 
-// Adds up durations per key, keeping the order in which keys first appeared.
+// Sums durations per key, in the order in which keys first appeared.
 class StatsTable {
  public:
   void add(const DurationStats& key, double ms) {
@@ -125,7 +125,7 @@ void find_world(const Recording& recording, RecordingFacts& facts) {
     if (*named.pp <= kMost && *named.dp <= kMost / *named.pp && tp <= kMost / (*named.pp * *named.dp))
       facts.world = *named.pp * *named.dp * tp;
   }
-  // Without a named size the recording itself says only that the world reaches its highest rank.
+  // Without a named size the recording only shows that the world includes its highest rank.
   const std::int64_t highest = recording.ranks.empty() ? -1 : recording.ranks.back().rank;
   constexpr std::int64_t kMostListed = 1 << 24;
   const std::int64_t end = std::min(facts.world.value_or(highest + 1), kMostListed);
@@ -154,7 +154,8 @@ ForwardRows rows_of(const RankRecording& rank, const Operation& forward) {
     const auto& role = roles[i];
     if (!role) continue;
     if (role->counts) {
-      if (role->kind != CommKind::all_gather) continue;  // an all-to-all of counts has some of the experts
+      // an all-to-all of counts covers only some of the experts
+      if (role->kind != CommKind::all_gather) continue;
       ++rows.count_gathers;
       rows.experts = sub.shape.dims()[0];
     } else if (role->combines_gathered()) {
@@ -226,7 +227,7 @@ std::optional<Device> device_of(const RankRecording& rank) {
     for (const std::string_view kind : {kCpu, kCuda})
       if (said.starts_with(kind)) return Device{kind == kCpu, std::string(said.substr(kind.size()))};
   }
-  // Recordings of 2026 and before name no device; those on the host's clock computed on the host.
+  // Recordings up to 2026 name no device; those on the host's clock computed on the host.
   if (rank.header.empty() || !rank.header.front().starts_with(kOurs) ||
       rank.header.front().find(kHostClock) == std::string::npos)
     return std::nullopt;

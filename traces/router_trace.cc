@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{4} << 30;  // of a file
 constexpr std::int64_t kMostExperts = 1 << 16, kMostTokens = 1 << 24, kMostTopk = 1 << 10;
-// Choices beyond this many are kept as counts: a dispatching file of them could not be read back.
+// More choices than this are kept as counts: a dispatching file of them could not be read back.
 constexpr std::int64_t kMostChoices = 4'000'000;
 
 bool is_trace_file(const fs::path& path) { return path.filename().string().ends_with(".jsonl"); }
@@ -29,7 +29,7 @@ struct Record {
   TopkIndices choices;
 };
 
-// Records of one rank: by layer, those of the step in their order.
+// Records of one rank: by layer, those of the step in order.
 using Layers = std::map<std::int64_t, std::vector<Record>>;
 
 class Reader {
@@ -78,7 +78,7 @@ class Reader {
     return node ? node->integer(0, most) : fallback;
   }
 
-  // The number of the step that was asked for: steps of a trace need not begin at 0.
+  // Finds the number of the requested step: steps of a trace need not begin at 0.
   void find_step(const std::vector<fs::path>& files) {
     std::set<std::int64_t> steps;
     for (const fs::path& file : files)

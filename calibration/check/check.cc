@@ -41,17 +41,17 @@ std::string count_range(const char* what, double value) {
   return std::string(what) + " " + range;
 }
 
-// What a law of another element type or another library's kernel adds.
+// Additional error of a law of another element type or another library's kernel.
 constexpr double kOtherElements = 0.2;
 
 double law_sigma(const ParameterSet& set) { return std::hypot(set.residual, set.systematic); }
 
-// As in a forecast, less is known of a kernel outside of the rows of its law.
+// Additional error of a kernel outside of its law's rows, as in a forecast.
 double kernel_sigma(const ParameterSet& set, const models::EpKernelCall& call) {
   return std::hypot(law_sigma(set), models::kernel_doubt(set, call.ranks, call.tokens));
 }
 
-// Forecasts of one profile; models are made once per law that rows ask for.
+// Forecasts of one profile; models are created once per law that rows need.
 class Predictor {
  public:
   Predictor(const Profile& profile, const std::string& network) : profile_(profile) {
@@ -60,7 +60,7 @@ class Predictor {
     machine_ = machine_on(named_, models::NetworkProfile::load(network));
   }
 
-  // Each fills `out` and returns "" or the reason why not.
+  // Each function fills `out` and returns "" or the reason why it cannot.
   std::string collective(const CollectiveRow& row, CheckedRow& out) {
     const bool network = !inside_domain(row, profile_);
     const auto keys = law_keys(row, network);
@@ -82,7 +82,7 @@ class Predictor {
         return "the profile has no " + out.scope + " collective laws";
       Profile variant = profile_;
       if (const ParameterSet* set = profile_.find(key)) variant.set(plain, *set);
-      // Large enough for any group; node boundaries are given by the row's shape.
+      // Large enough for any group; the row's shape gives the node boundaries.
       model = std::make_unique<models::CollectiveModel>(cluster_of(
           variant, machine, network ? 1 << 12 : 1, machine ? machine->gpus_per_node : row.gpus_per_node));
     }
@@ -178,7 +178,7 @@ class Predictor {
     const ParameterSet* set = profile_.find(out.law);
     double sigma = set ? kernel_sigma(*set, *call) : 0;
     if (!set) {
-      // The same kernel with other elements: the law counts bytes.
+      // Falls back to the kernel with other elements: the law counts bytes.
       const std::string prefix = "ep/" + row.kernel + "@";
       for (const auto& [key, other] : profile_.sets())
         if (!set && key.starts_with(prefix)) {
@@ -195,7 +195,7 @@ class Predictor {
     return "";
   }
 
-  // A kernel between nodes: the law of its network.
+  // Prices a kernel between nodes by the law of its network.
   std::string dispatch_across(const DispatchRow& row, const models::EpKernelCall& call, CheckedRow& out) {
     const Machine* machine = machine_for(row.origin, out);
     const models::Cluster cluster = cluster_of(
@@ -221,8 +221,8 @@ class Predictor {
   }
 
  private:
-  // The machine of a row between nodes: of the network that the row names, else --network's, else by the
-  // row's source; nullptr where nobody says, which is the usual network of the GPU.
+  // Returns the machine of a row between nodes: of the network that the row names, else --network's, else by
+  // the row's source; nullptr where it is unknown, which means the usual network of the GPU.
   const Machine* machine_for(const Origin& origin, CheckedRow& out) const {
     const Machine* machine =
         machine_ && origin.network.empty() ? &*machine_ : calibration::machine_of(origin);
@@ -240,7 +240,7 @@ class Predictor {
 
   std::vector<std::string> ffn_keys(const FfnRow& row, models::DType dtype) const {
     auto keys = law_keys(row);
-    // The same backend under another name in another release, then any kernel of the element type.
+    // Falls back to the backend's name in another release, then to any kernel of the element type.
     const std::string prefix = "ffn/" + std::string(models::name_of(dtype)) + "@";
     for (const char* part : {"moe_torch_flow", "triton", "cutlass", "trtllm"})
       for (const auto& [key, set] : profile_.sets())
@@ -254,7 +254,7 @@ class Predictor {
 
   const Profile& profile_;
   std::string named_;               // the network of all rows between nodes
-  std::optional<Machine> machine_;  // of it
+  std::optional<Machine> machine_;  // on that network
   std::map<std::string, std::unique_ptr<models::CollectiveModel>> collectives_;
   std::map<std::string, std::unique_ptr<models::GemmModel>> gemms_;
   std::map<std::string, std::unique_ptr<models::ExpertFfnModel>> ffns_;
@@ -262,8 +262,8 @@ class Predictor {
   std::unique_ptr<models::KernelModel> kernels_;
 };
 
-// "found the routing 'x', ..." of "table.csv:7: found the routing 'x', ...", so that equal reasons are
-// counted together.
+// Strips the place: "found the routing 'x', ..." of "table.csv:7: found the routing 'x', ...", so that equal
+// reasons are counted together.
 std::string without_place(const std::string& message) {
   const auto found = message.find("found ");
   return found == std::string::npos ? message : message.substr(found);
@@ -349,7 +349,7 @@ CheckReport check_rows(const Measurements& measurements, const ProfileOf& profil
       try {
         reason = ((*entry->second).*method)(row, checked);
       } catch (const InputError& error) {
-        // An element type or routing that is not known makes no forecast; other rows still do.
+        // An unknown element type or routing has no forecast; other rows still do.
         reason = without_place(error.what());
       }
       if (reason.empty())

@@ -1,5 +1,4 @@
-// How far profiles are from measured rows: error by operation, size and rank count, and coverage of the
-// intervals.
+// Errors of profiles against measured rows, by operation, size and rank count, and coverage of the intervals.
 #pragma once
 
 #include <functional>
@@ -18,11 +17,11 @@ namespace moesim::calibration {
 struct CheckedRow {
   Origin origin;
   std::string op, scope, sizes, ranks;
-  std::string law;       // the key of the profile that answered
-  double bytes = 0;      // of collectives
+  std::string law;       // key of the profile's law that priced it
+  double bytes = 0;      // for collectives
   double measured = 0;   // seconds
-  std::string network;   // of rows between nodes: the network profile that answered
-  bool assumed = false;  // nobody says that the row was measured on it
+  std::string network;   // for rows between nodes: the network profile that priced it
+  bool assumed = false;  // the network is assumed, not stated by the row
   models::Estimate forecast;
 
   double error() const { return forecast.value / measured - 1; }
@@ -42,18 +41,18 @@ struct CheckReport {
   std::vector<CheckedRow> rows;
   std::map<std::string, std::size_t> skipped;  // reason -> rows
 
-  // Rows between nodes whose network nobody says, by the network that was assumed.
+  // Rows between nodes whose network is not stated, by the assumed network.
   std::map<std::string, std::size_t> assumed_networks() const;
   CheckGroup total() const;
-  CheckGroup collectives_from(double bytes) const;  // of at least so many bytes
+  CheckGroup collectives_from(double bytes) const;  // with at least so many bytes
   std::vector<CheckGroup> groups() const;           // by gpu, op, scope, sizes, ranks, in that order
 };
 
-// Gives the profile for a GPU's name as the rows have it, or nullptr to skip the row.
+// Returns the profile for a GPU's name in the rows, or nullptr to skip the row.
 using ProfileOf = std::function<const models::Profile*(const std::string& gpu)>;
 
-// `network`: the profile, or its file, of rows between nodes that do not name theirs; "": what the source of
-// a row tells, else the usual network of its GPU.
+// `network`: profile or file for rows between nodes that do not name their network; "": from the row's
+// source, else the usual network of its GPU.
 CheckReport check_rows(const Measurements& measurements, const ProfileOf& profile_of,
                        const std::string& network = "");
 

@@ -14,7 +14,7 @@
 namespace moesim::calibration {
 namespace {
 
-constexpr double kMostlyLaunch = 0.5;  // share of a call that may be transfer
+constexpr double kMostlyLaunch = 0.5;  // largest share of a call that may be transfer
 
 }  // namespace
 

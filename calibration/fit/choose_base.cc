@@ -12,7 +12,7 @@ namespace {
 
 using models::ParameterSet;
 
-constexpr double kLeastWeight = 1e-3;  // of a candidate against the most likely one
+constexpr double kLeastWeight = 1e-3;  // of a candidate relative to the most likely one
 
 BaseEvidence evidence_in(const std::string& name, const RefineReport& report) {
   BaseEvidence one{name, 0, report.rows};
@@ -26,7 +26,7 @@ void sort_best_first(std::vector<BaseEvidence>& all) {
   });
 }
 
-// Weighted mean of the logarithms, with what the parts differ by added to what each leaves open.
+// Returns the weighted mean of the logarithms; its covariance adds the spread between the parts to their own.
 ParameterSet mean_of(ParameterSet mean, const std::vector<std::pair<double, const ParameterSet*>>& parts) {
   const std::size_t n = mean.values.size();
   const auto log_of = [](double value) { return std::log(std::max(value, 1e-300)); };

@@ -22,21 +22,21 @@ using models::ParameterSet;
 using models::Profile;
 using models::SizeCurve;
 
-// Collectives reach this share of the data sheet's link rate where the links are the bottleneck: H800,
+// Share of the data sheet's link rate that collectives reach where the links are the bottleneck: H800,
 // all_reduce of two GPUs, 164 of 200 GB/s with its latency (SOURCES.md of the Echo data), 169 in the
 // exchanges of its recordings.
 constexpr double kLinkShare = 0.84;
-// How well that is known before a GPU's own rows are seen, as log standard deviations.
+// Its uncertainty before a GPU's own rows, as a log standard deviation.
 constexpr double kShareSigma = 0.15;
 constexpr double kLatencySigma = 0.7;
-constexpr double kRowSigma = 0.03;        // and how well a row is
-constexpr double kUnknownLibrary = 0.08;  // a single timing whose library nobody recorded
-constexpr double kOverlapPower = 4;       // copying and links side by side
-// What a law taken over adds to its scatter, from leaving out whole GPUs (docs/calibration.md): H200 from
-// H100, B200 from H100.
+constexpr double kRowSigma = 0.03;        // that of a row
+constexpr double kUnknownLibrary = 0.08;  // a single timing with an unrecorded library
+constexpr double kOverlapPower = 4;       // copying and links in parallel
+// Additional scatter of a law derived from a relative, from leaving out whole GPUs (docs/calibration.md):
+// H200 from H100, B200 from H100.
 constexpr double kSameChip = 0.05;
 constexpr double kOtherChip = 0.15;
-constexpr double kAnchoredLaw = 0.06;  // what a rank count or size far from the rows adds
+constexpr double kAnchoredLaw = 0.06;  // for a rank count or size far from the rows
 
 bool same_chip(const DeviceLimits& a, const DeviceLimits& b) {
   constexpr auto kBf16 = static_cast<std::size_t>(models::DType::kBf16);
@@ -47,7 +47,7 @@ double wire_factor(const std::string& key) { return key.find("all_reduce") != st
 
 bool is_latency(const std::string& name) { return name.starts_with("latency"); }
 
-// The relative's law on the links of `to`, with all latencies times `latency`.
+// Returns the relative's law on the links of `to`, with all latencies times `latency`.
 ParameterSet adjusted(const ParameterSet& set, const DeviceLimits& from, const DeviceLimits& to,
                       const std::string& key, double share, double latency) {
   ParameterSet result = on_other_links(set, from, to, wire_factor(key), share);
@@ -56,7 +56,7 @@ ParameterSet adjusted(const ParameterSet& set, const DeviceLimits& from, const D
   return result;
 }
 
-// A law of the relative and the few rows that set it right.
+// A law of the relative and the few rows that correct it.
 struct Anchor {
   std::string key;
   const ParameterSet* law;
@@ -75,8 +75,8 @@ double row_sigma(const Anchor& anchor) {
   return unknown ? kUnknownLibrary : kRowSigma;
 }
 
-// Fits one share of the links to all laws, since the links are the same for every operation, and to each law
-// a factor on its latencies.
+// Fits one share of the links for all laws, since the links are the same for every operation, and for each
+// law a factor on its latencies.
 Anchored anchored(const std::vector<Anchor>& anchors, const DeviceLimits& from, const DeviceLimits& to) {
   std::vector<std::vector<CurvePoint>> points;
   points.reserve(anchors.size());
@@ -145,8 +145,8 @@ std::string first_source(const std::vector<CollectiveRow>& rows) {
   return source.substr(0, source.find(','));
 }
 
-// By how much a larger share of its peak the GPU reaches with its best product than the relative does with
-// its own. Of fp8 as of bf16 where only the latter is known; 1 where one of them is not known.
+// Returns the ratio of the shares of peak that the GPU and the relative reach with their best products. fp8
+// falls back to bf16; 1 where one of them is unknown.
 double reached_ratio(const Device* to, const Device* from, models::DType dtype) {
   if (!to || !from) return 1;
   const auto share = [](const Device& d, models::DType type, double best) {
@@ -176,7 +176,7 @@ ParameterSet on_other_links(const ParameterSet& set, const DeviceLimits& from, c
     if (slower_links) {
       const double wire = wire_factor * bytes * (ranks - 1) / ranks;
       const double total = std::pow(excess, kOverlapPower);
-      // Never more than all of it: reductions in the switch move less than a ring.
+      // Limited to all of it: reductions in the switch move less than a ring.
       const double links =
           std::min(std::pow(wire / (kLinkShare * from.scaleup_bandwidth), kOverlapPower), total);
       excess = std::pow(total - links + links * std::pow(ratio, kOverlapPower), 1 / kOverlapPower);

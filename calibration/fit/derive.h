@@ -1,4 +1,4 @@
-// Laws that a GPU was not measured for, taken over from a relative and set right by the few rows that it has.
+// Derives laws that were not measured on a GPU from a relative, corrected by the few rows that exist.
 #pragma once
 
 #include <vector>
@@ -9,17 +9,17 @@
 namespace moesim::calibration {
 
 // Adds to `profile` every law that it lacks and `relative` has, scaled to its device. Laws of collectives
-// inside a domain of which `measured` has rows (too few for a law of their own) are fitted to them in two
-// numbers, the time of small messages and the rate of the links; a rate found so serves the other operations
-// too. What has no row is marked as derived, and the profile's gaps tell which is which.
+// inside a domain for which `measured` has rows (too few for a fit) are fitted in two numbers, the time of
+// small messages and the rate of the links; that rate serves the other operations too. Laws without rows are
+// marked as derived, and the profile's gaps list both kinds.
 void derive_missing(models::Profile& profile, const models::Profile& relative,
                     const Measurements& measured = {});
 
-// A size curve on other links. `share`: how much of a link's rate collectives reach.
+// Converts a size curve to other links. `share`: share of a link's rate that collectives reach.
 //
-// The same chip with slower links (H800 is an H100): its own copying and the links work side by side, T^p =
-// own^p + link^p with p = 4, where the link part of the relative's time is taken out first. A chip of another
-// kind copies at another rate, too: then the large-message time of every knot stretches with the ratio of the
+// A chip that differs only in slower links (H800 is an H100): its own copying and the links work in parallel,
+// T^p = own^p + link^p with p = 4, where the link part is first removed from the relative's time. A different
+// chip also copies at another rate: the large-message time of every knot then scales with the ratio of the
 // link rates.
 models::ParameterSet on_other_links(const models::ParameterSet& set, const models::DeviceLimits& from,
                                     const models::DeviceLimits& to, double wire_factor, double share);

@@ -19,8 +19,8 @@ namespace {
 using models::ParameterSet;
 using models::SizeCurve;
 
-constexpr double kLatencyBytes = 4096;    // up to here a collective is all latency
-constexpr double kKnotTolerance = 0.015;  // a knot that moves nothing by more than this is dropped
+constexpr double kLatencyBytes = 4096;    // up to here a collective is latency only
+constexpr double kKnotTolerance = 0.015;  // a knot whose removal changes less than this is dropped
 
 double median(std::vector<double> values) {
   check(!values.empty(), "a median needs values");
@@ -29,7 +29,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[middle] : std::sqrt(values[middle - 1] * values[middle]);
 }
 
-// log T interpolated in log S.
+// Interpolates log T in log S.
 double interpolate(const std::map<double, double>& curve, double bytes) {
   const auto above = curve.lower_bound(bytes);
   if (above == curve.end()) {
@@ -129,8 +129,8 @@ ParameterSet curve_through(const std::vector<CurvePoint>& points, double scatter
       for (const auto& [ranks, floor] : floors) latency = std::min(latency, floor);
     }
   } else {
-    // One count only: the split of ring latency seen on NVSwitch machines (2 against 8 GPUs), 1 part in 7 per
-    // step.
+    // With one count only, uses the split of ring latency on NVSwitch machines (2 against 8 GPUs), 1 part in
+    // 7 per step.
     const double steps = floors.begin()->first - 1;
     per_rank = floors.begin()->second / (6 + steps);
     latency = 6 * per_rank;
@@ -144,7 +144,7 @@ ParameterSet curve_through(const std::vector<CurvePoint>& points, double scatter
       values.push_back(std::max(interpolate(curve, bytes) - latency - per_rank * (ranks - 1), 0.0));
     excess[ranks] = non_decreasing(values);
   }
-  // Drop knots from the flattest while every point stays within the tolerance of the whole curve.
+  // Drops knots from the flattest while every point stays within the tolerance of the whole curve.
   std::vector<std::size_t> kept(sizes.size());
   for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = i;
   const auto error_without = [&](std::size_t position) {
@@ -215,7 +215,7 @@ ParameterSet fit_network(const models::Cluster& cluster, const std::vector<Colle
     per_node.insert(row.gpus_per_node);
     small = small || row.bytes <= kLatencyBytes;
   }
-  // Only what the rows can tell apart is fitted; the rest keeps its neutral value.
+  // Fits only parameters that the rows can distinguish; the rest keep neutral values.
   const bool tree = op == sim::CollectiveOp::all_reduce;
   std::vector<FittedParameter> parameters = {{"latency", 2e-5, 1e-6, 2e-3}};
   if (tree)
@@ -285,8 +285,8 @@ namespace {
 constexpr double kNoise = 0.05;  // log standard deviation of a row around a good law: repeats of a benchmark
 constexpr double kNetworksDiffer = 0.4;  // of a parameter between networks
 
-// A share that other limits hide may be anything above where it would show: the middle of that range, and a
-// spread that keeps draws inside of it, so that no interval contradicts the law's own rows.
+// A share hidden by other limits may have any value above the visible range: sets its middle, and a spread
+// that keeps draws inside of it, so that no interval contradicts the law's own rows.
 void identify_shares(ParameterSet& set, const std::vector<PriorParameter>& parameters,
                      const std::function<std::vector<double>(const ParameterSet&)>& residuals) {
   constexpr double kStep = 1.02, kRise = 1.05;
@@ -309,7 +309,7 @@ void identify_shares(ParameterSet& set, const std::vector<PriorParameter>& param
       low /= kStep;
     }
     trial.values[i] = std::min(parameters[i].high, set.values[i] * 1.1);
-    const bool open = squares(trial) <= kRise * best + 1e-9;  // above, the rows see nothing
+    const bool open = squares(trial) <= kRise * best + 1e-9;  // above, the rows do not depend on it
     if (!open || low < set.values[i] * std::exp(-1.2 * sigma)) continue;
     const double high = std::max(parameters[i].high, low);
     set.values[i] = std::sqrt(low * high);
@@ -374,7 +374,7 @@ void fit_with_priors(ParameterSet& set, const std::vector<PriorParameter>& param
       options);
   set.values = fit.values;
   set.covariance = fit.covariance;
-  // No parameter is less known than before its rows were seen.
+  // Limits every parameter's uncertainty to its prior.
   const std::size_t n = set.names.size();
   for (std::size_t i = 0; i < n; ++i) {
     const double most = parameters[i].sigma, own = std::sqrt(set.covariance[i * n + i]);
@@ -414,7 +414,7 @@ ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<NetworkRow
   fit_with_priors(set, parameters_of(op, prior),
                   [&](const ParameterSet& trial) { return network_residuals(trial, op, rows); });
   if (op == sim::CollectiveOp::send_recv) {
-    // One message: the port itself is no limit beside the connection.
+    // One message: the port itself is no limit besides the connection.
     const std::size_t n = set.names.size();
     std::vector<double> covariance((n + 1) * (n + 1), 0);
     for (std::size_t i = 0; i < n; ++i)

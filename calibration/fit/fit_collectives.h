@@ -12,10 +12,9 @@
 
 namespace moesim::calibration {
 
-// Law "size-curve" of one operation inside a scale-up domain: latency linear in the ranks, then knots where
-// the slope changes by more than the rows scatter. Every rank count must have been measured at the same sizes
-// where knots are wanted; sizes that a count lacks are interpolated. Rows of one operation, at least two
-// sizes.
+// Fits law "size-curve" of one operation inside a scale-up domain: latency linear in the ranks, then knots
+// where the slope changes by more than the rows scatter. Knots need every rank count measured at the same
+// sizes; missing sizes are interpolated. Rows of one operation, at least two sizes.
 models::ParameterSet fit_size_curve(const std::vector<CollectiveRow>& rows);
 
 // Time of one rank count at one size.
@@ -25,37 +24,38 @@ struct CurvePoint {
   double seconds;
 };
 
-// The same from points (after an expert's derivation of a rank count that was not measured); `scatter` is the
-// log standard deviation of the rows behind them.
+// Likewise from points (which may include derived rank counts); `scatter`: log standard deviation of the rows
+// behind them.
 models::ParameterSet curve_through(const std::vector<CurvePoint>& points, double scatter);
 
-// Median time per (rank count, size) of the rows, sorted.
+// Returns the median time per (rank count, size), sorted.
 std::vector<CurvePoint> medians(const std::vector<CollectiveRow>& rows);
 
-// Law "network" of one operation on one machine; `cluster` gives its ports. Only what the rows can tell apart
-// is fitted.
+// Fits law "network" of one operation on one machine; `cluster` gives its ports. Fits only parameters that
+// the rows can distinguish.
 models::ParameterSet fit_network(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows);
 
-// A row, the ports it was measured on, and how much it counts.
+// A row, the ports that it was measured on, and its weight.
 struct NetworkRow {
   const models::Cluster* cluster;
   const CollectiveRow* row;
   double weight;
 };
-// The same of rows of several machines, with all parameters of the law: each stays near its value in `prior`
-// (near common figures without one) as far as the rows do not say otherwise.
+// Likewise for rows of several machines, with all parameters of the law: each stays near its value in `prior`
+// (or near common figures) as far as the rows allow.
 models::ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<NetworkRow>& rows,
                                       const models::ParameterSet* prior);
-// log(model / measured) of every row, weighted.
+// Returns log(model / measured) of every row, weighted.
 std::vector<double> network_residuals(const models::ParameterSet& set, sim::CollectiveOp op,
                                       const std::vector<NetworkRow>& rows);
 
-// A parameter with what is known of it before any row: a log standard deviation around its start.
+// A parameter with a prior: a log standard deviation around its start.
 struct PriorParameter {
   const char* name;
   double start, low, high, sigma;
 };
-// Fits names, values, covariance and residual of a set. `residuals` gives those of the rows for a trial set.
+// Fits names, values, covariance and residual of a set. `residuals` returns those of the rows for a trial
+// set.
 void fit_with_priors(models::ParameterSet& set, const std::vector<PriorParameter>& parameters,
                      const std::function<std::vector<double>(const models::ParameterSet&)>& residuals);
 

@@ -28,7 +28,7 @@ double element_bytes(const DispatchRow& row) {
   return 2;
 }
 
-// GPUs of a mesh of links, 0 where a switch joins them.
+// Returns the GPUs of a mesh of links, 0 with a switch.
 double mesh_of(const DispatchRow& row) {
   const Device* device = device_of_gpu(row.origin.gpu);
   const models::GpuFamily* family = device ? models::gpu_family(device->profile) : nullptr;
@@ -171,7 +171,7 @@ std::optional<ParameterSet> inside_stage(const Profile& base, const std::vector<
   const std::size_t n = both.names.size();
   for (std::size_t i = 0; i < n; ++i) {
     if (both.names[i] == kNetworkShare) continue;
-    // Where the links never bind, the rows say nothing of them.
+    // Where the links never bind, the rows do not constrain them.
     if (both.names[i] == kScaleupShare && both.covariance[i * n + i] > kUnidentified * kUnidentified)
       return std::nullopt;
     inside.names.push_back(both.names[i]);

@@ -9,12 +9,12 @@
 
 namespace moesim::calibration {
 
-// Parameters of law "expert-ffn" (models/costs/expert_ffn.h). With `leave_out`, `systematic` comes from
-// leaving out one layer shape (hidden, inter, experts) after another.
+// Fits law "expert-ffn" (models/costs/expert_ffn.h). With `leave_out`, `systematic` comes from leaving out
+// one layer shape (hidden, inter, experts) after another.
 models::ParameterSet fit_ffn(const models::Profile& profile, const std::vector<FfnRow>& rows,
                              const std::string& key, bool leave_out);
 
-// log(model / measured) of each row with law `key` of the profile.
+// Returns log(model / measured) of each row under law `key` of the profile.
 std::vector<double> ffn_residuals(const models::Profile& profile, const std::vector<FfnRow>& rows,
                                   const std::string& key);
 

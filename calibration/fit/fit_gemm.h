@@ -9,13 +9,13 @@
 
 namespace moesim::calibration {
 
-// The parameters of law "tiles" for dense products, from rows of one GPU and element type. `profile` gives
-// the device limits. Model choice: `systematic` comes from leaving out one (n, k) shape after another.
+// Fits law "tiles" for dense products, from rows of one GPU and element type. `profile` gives the device
+// limits. `systematic` comes from leaving out one (n, k) shape after another.
 models::ParameterSet fit_dense_gemm(const models::Profile& profile, const std::vector<GemmRow>& rows,
                                     bool leave_out = true);
 
-// log(model / measured) of each row with the law "gemm/<dtype>" of the profile, at sustained clocks where the
-// row was measured so.
+// Returns log(model / measured) of each row under the law "gemm/<dtype>" of the profile, at sustained clocks
+// where the row was measured so.
 std::vector<double> gemm_residuals(const models::Profile& profile, const std::vector<GemmRow>& rows);
 
 }  // namespace moesim::calibration

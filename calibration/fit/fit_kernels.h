@@ -8,8 +8,8 @@
 
 namespace moesim::calibration {
 
-// "floor" (seconds per launch) and "share" (of the measured HBM bandwidth) of law "memory-bound". All rows
-// are of one kernel class.
+// Fits "floor" (seconds per launch) and "share" (of the measured HBM bandwidth) of law "memory-bound" to rows
+// of one kernel class.
 models::ParameterSet fit_kernel(const models::Profile& profile,
                                 const std::vector<Measurements::KernelRow>& rows);
 

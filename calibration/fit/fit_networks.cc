@@ -25,11 +25,11 @@ using models::NetworkProfile;
 using models::ParameterSet;
 using models::Profile;
 
-// What a node count that was not measured adds where none can be left out (docs/calibration.md, `fit
-// --leave-out nodes`), and the least that it does.
+// Additional error of a node count that was not measured where none can be left out (docs/calibration.md,
+// `fit --leave-out nodes`), and its minimum.
 constexpr double kUnmeasuredNodes = 0.10, kLeastUnmeasured = 0.05;
 constexpr int kFewestRows = 3;
-// Rows that the scatter within other networks counts as, beside a network's own.
+// Weight of the scatter within other networks, in rows, against a network's own.
 constexpr double kScatterRows = 6;
 
 struct KernelCall {
@@ -51,7 +51,7 @@ std::string sources_of(const std::set<std::string>& sources) {
   return text;
 }
 
-// Where an algorithm was forced, NCCL takes the fastest.
+// Keeps the fastest of forced algorithms, as NCCL would choose.
 std::vector<CollectiveRow> fastest(const std::vector<CollectiveRow>& rows) {
   std::map<std::tuple<std::string, int, int, double>, CollectiveRow> forced;
   std::vector<CollectiveRow> result;
@@ -112,7 +112,7 @@ class Fitter {
   }
 
  private:
-  // Judged from whole training steps: no row here tells it.
+  // Estimated from whole training steps: no row here determines it.
   static void keep_in_step(NetworkProfile& network) {
     const auto& names = NetworkProfile::names();
     if (std::ranges::find(names, network.name) == names.end()) return;
@@ -155,7 +155,7 @@ class Fitter {
     return std::string(machine_of(row.origin)->name);
   }
 
-  // The weight of a row where everyone who measured counts the same.
+  // Returns the weight of a row when every publisher counts the same.
   static double each(const std::map<std::string, double>& rows_of, const std::string& one, std::size_t all) {
     return std::sqrt(static_cast<double>(all) / (static_cast<double>(rows_of.size()) * rows_of.at(one)));
   }
@@ -180,7 +180,7 @@ class Fitter {
     return result;
   }
 
-  // Nodes and ports as the network's laws see them.
+  // Returns nodes and ports as the network's laws see them.
   const models::Cluster& cluster_of(const Machine& machine) {
     auto& cluster = clusters_[std::string(machine.network)];
     if (!cluster) {
@@ -226,7 +226,7 @@ class Fitter {
       const double beyond = beyond_the_usual(fitted, left);
       const double usual = fitted.empty() ? 0 : squares / static_cast<double>(fitted.size());
       for (auto& [name, set] : fitted) {
-        // A few rows that a law meets do not say how far it is off.
+        // A few rows that a law fits exactly do not show its error.
         const auto& rows = by_network.at(name);
         const auto own = static_cast<double>(rows.size());
         set.residual =
@@ -244,8 +244,8 @@ class Fitter {
     }
   }
 
-  // Log error on node counts that were left out of the fit, one after another; none where fewer than three
-  // were measured.
+  // Returns the log error on node counts left out of the fit, one after another; nullopt with fewer than
+  // three.
   std::optional<double> left_out(sim::CollectiveOp op, const std::vector<CollectiveRow>& rows,
                                  const ParameterSet& pooled) {
     std::map<int, std::vector<CollectiveRow>> by_nodes;
@@ -257,19 +257,19 @@ class Fitter {
       for (const CollectiveRow& row : rows)
         if (row.nodes != nodes) rest.push_back(row);
       const ParameterSet set = fit_networks_law(op, rows_of(rest, 1), &pooled);
-      // Every row of this node count with the same weight.
+      // All rows of this node count have the same weight.
       for (const CollectiveRow& row : held)
         for (const double r : network_residuals(set, op, rows_of({row}, 1))) squares += r * r;
     }
     return std::sqrt(squares / static_cast<double>(rows.size()));
   }
 
-  // Of the squared error `left`, what the scatter of the rows does not explain.
+  // Returns the part of the squared error `left` that the scatter of the rows does not explain.
   static double beyond_scatter(double left, const ParameterSet& set) {
     return left * left - set.residual * set.residual;
   }
 
-  // The same as an error, in the mean of the networks where it can be told.
+  // Returns the same as an error, averaged over the networks where it can be computed.
   static double beyond_the_usual(const std::map<std::string, ParameterSet>& fitted,
                                  const std::map<std::string, double>& left) {
     double squares = 0;
@@ -278,7 +278,7 @@ class Fitter {
     return left.empty() ? kUnmeasuredNodes : std::sqrt(squares / static_cast<double>(left.size()));
   }
 
-  // How far the law of all networks is off on one of them: every network counts the same.
+  // Returns the error of the pooled law on one network: every network counts the same.
   double between(const ParameterSet& pooled, sim::CollectiveOp op,
                  const std::map<std::string, std::vector<CollectiveRow>>& by_network) {
     double sum = 0;
@@ -309,7 +309,7 @@ class Fitter {
         alone.push_back(key + std::string(models::kNetworkLaw));
       all.laws[key + std::string(models::kNetworkLaw)] = std::move(pooled);
     }
-    // A kernel that one network measured tells nothing about how networks differ.
+    // A kernel measured on one network shows nothing about differences between networks.
     for (const std::string& key : alone) all.laws[key].residual = std::max(all.laws[key].residual, widest);
   }
 
@@ -326,8 +326,8 @@ class Fitter {
       widen(set, "tokens", one.call.tokens);
       widen(set, "ranks", one.call.ranks);
     }
-    // Calls of 128 tokens take 0.1 to 0.3 ms on the slowest networks. What a call of one size takes beyond
-    // its bytes goes by tokens: libraries send a message for every few of them, however long their rows are.
+    // Calls of 128 tokens take 0.1 to 0.3 ms on the slowest networks. The time of a call beyond its bytes
+    // grows with tokens: libraries send a message for every few of them, whatever the row length.
     std::vector<PriorParameter> parameters = {{"latency", 1e-4, 1e-6, 1e-2, 1.0}};
     if (ranks.size() > 1) parameters.push_back({"latency_per_octave", 3e-6, 1e-8, 1e-3, 1.0});
     parameters.push_back({"per_token", 3e-8, 1e-12, 1e-5, 2.5});

@@ -26,7 +26,7 @@ namespace {
 using models::ParameterSet;
 using models::Profile;
 
-// Log standard deviation that a rank count between the measured ones adds: four GPUs of a GB200 from two and
+// Additional log standard deviation of a rank count between measured ones: four GPUs of a GB200 from two and
 // eight of B200 and B300 (docs/calibration.md, `fit --leave-out between`).
 constexpr double kUnmeasuredRanks = 0.055;
 constexpr double kUnmeasuredNodes = 0.10;
@@ -52,7 +52,7 @@ std::string sources_of_rows(const std::vector<Row>& rows) {
   return sources_of(sources);
 }
 
-// Rows of element types that the models do not know (4-bit weights) make no law.
+// Excludes rows of element types unknown to the models (4-bit weights).
 template <class Row>
 bool usable(const Row& row) {
   if constexpr (std::is_same_v<Row, GemmRow> || std::is_same_v<Row, GroupedGemmRow> ||
@@ -69,8 +69,8 @@ std::vector<Row> rows_of(const std::vector<Row>& rows, const Device& device) {
   return result;
 }
 
-// Of several library versions the newest one of the broad sweep is the default; versions compare as text
-// parts.
+// Returns the version as numbers: among several library versions the newest of the broad sweep is the
+// default.
 std::vector<int> version_of(const std::string& library) {
   std::vector<int> parts;
   int value = -1;
@@ -87,14 +87,14 @@ std::vector<int> version_of(const std::string& library) {
   return parts;
 }
 
-// Whether some rank count was measured over enough sizes for a curve of its own.
+// Returns whether some rank count was measured over enough sizes for its own curve.
 bool is_sweep(const std::vector<CollectiveRow>& rows) {
   std::map<int, std::set<double>> sizes;
   for (const CollectiveRow& row : rows) sizes[row.ranks()].insert(row.bytes);
   return std::any_of(sizes.begin(), sizes.end(), [](const auto& entry) { return entry.second.size() >= 3; });
 }
 
-// The machine of a row, whole nodes however many GPUs of them it used.
+// Returns the machine of a row, in whole nodes however many GPUs the row used.
 models::Cluster machine_cluster(const Profile& profile, const CollectiveRow& row) {
   const Machine* machine = machine_of(row.origin);
   return cluster_of(
@@ -102,8 +102,8 @@ models::Cluster machine_cluster(const Profile& profile, const CollectiveRow& row
       machine ? machine->gpus_per_node : std::max(row.gpus_per_node, profile.device().gpus_per_node));
 }
 
-// GHz at which a GPU reaches its data sheet's peaks. The sheets of A100 and MI300X say it; of the others it
-// is the bf16 peak over SMs and FLOPs of an SM a clock (1,024 to 8,192). 0: unknown.
+// Returns the GHz at which a GPU reaches its data sheet's peaks. The sheets of A100 and MI300X give it; for
+// others it is the bf16 peak over SMs and FLOPs of an SM per clock (1,024 to 8,192). 0: unknown.
 double boost_ghz(std::string_view profile) {
   static const std::map<std::string_view, double> kBoost{
       {"a100-sxm", 1.41}, {"a800-sxm", 1.41}, {"h100-sxm", 1.83},  {"h200-sxm", 1.83},
@@ -137,7 +137,7 @@ class Fitter {
   }
 
  private:
-  // What stands in a profile beside the fits and has no measurement behind it.
+  // Returns the parts of a profile besides the fits that have no measurement.
   std::vector<std::string> unmeasured() const {
     std::vector<std::string> gaps;
     if (device_.launch.kernel > 0 && !(measured_.contains("launch") && measured_.contains("host_sync")))
@@ -209,11 +209,10 @@ class Fitter {
       groups[key].push_back(row);
     }
     for (const auto& [key, rows] : groups) {
-      if (!is_sweep(rows)) continue;  // single points set a derived law right (derive.h)
+      if (!is_sweep(rows)) continue;  // single points correct a derived law (derive.h)
       tell(key);
       ParameterSet set = fit_size_curve(rows);
-      // Integer rows of the same version, where there are any: they show the ring where the switch reduces
-      // others.
+      // Integer rows of the same version, if any: they show the ring where the switch reduces others.
       const auto integer = groups.find(key.find('@') == std::string::npos ? key + "@int" : key + ",int");
       const auto extra =
           missing_rank_counts(rows, integer == groups.end() ? std::vector<CollectiveRow>{} : integer->second,
@@ -277,8 +276,8 @@ class Fitter {
       ParameterSet set = fit_dense_gemm(profile_, rows, options_.leave_out_shapes);
       set.source = sources_of_rows(rows);
       profile_.set(key, set);
-      // Kernels whose host time hides the GPU (eager launches) make no default for a simulator that has its
-      // own host.
+      // Kernels whose host time hides the GPU (eager launches) are not the default, since the simulator
+      // models the host itself.
       const std::string plain = key.substr(0, key.find('@'));
       const auto preference = [&](const std::string& candidate) {
         const ParameterSet& s = profile_.at(candidate);
@@ -370,7 +369,7 @@ class Fitter {
   const Measurements& all_;
   const FitProfileOptions& options_;
   Profile profile_;
-  std::set<std::string> measured_;  // of what a GPU costs beside its kernels
+  std::set<std::string> measured_;  // among a GPU's costs outside of kernels
 };
 
 }  // namespace

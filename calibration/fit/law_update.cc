@@ -14,15 +14,14 @@ namespace {
 using models::ParameterSet;
 
 constexpr double kFreedom = 4;       // of the t distribution of rows
-constexpr double kLogOffset = 0.02;  // log standard deviation of what all rows of a log share
-constexpr double kScatterRows = 6;   // rows that the scatter of before counts as
+constexpr double kLogOffset = 0.02;  // log standard deviation of the offset shared by all rows of a log
+constexpr double kScatterRows = 6;   // weight of the prior scatter in rows
 constexpr double kStep = 0.02;       // laws have steps (tiles, knots): the difference quotient spans 2 %
 constexpr int kIterations = 40;
-// How much of the spread between machines a machine can have.
+// Shares of the spread between machines that a machine may have.
 constexpr double kSpreads[] = {0.1, 0.25, 0.5, 1};
 
-// The law in coordinates that are independent and of unit variance before any row: log value = log start +
-// L z.
+// The law in independent coordinates of unit variance under the prior: log value = log start + L z.
 class Coordinates {
  public:
   Coordinates(const ParameterSet& start, const LawUpdate& update) : start_(start), update_(update) {
@@ -59,7 +58,7 @@ Eigen::VectorXd vector_of(const std::vector<double>& values) {
   return Eigen::Map<const Eigen::VectorXd>(values.data(), static_cast<Eigen::Index>(values.size()));
 }
 
-// Minus the log density of a t distribution, without constants of the rows.
+// Returns minus the log density of a t distribution, without constants of the rows.
 double row_loss(double r, double scatter) {
   return 0.5 * (kFreedom + 1) * std::log1p(r * r / (kFreedom * scatter * scatter)) + std::log(scatter);
 }
@@ -80,7 +79,7 @@ class Updater {
   UpdatedLaw run() {
     r_ = residual(z_);
     double squares = r_.size() > 0 ? r_.squaredNorm() / static_cast<double>(r_.size()) : 0;
-    // From least squares to the t distribution: a machine that is slower altogether is not taken for a set of
+    // From least squares to the t distribution: otherwise a uniformly slower machine would look like
     // outliers.
     scatter_ = std::max(update_.scatter, std::sqrt(squares));
     double damping = 1e-3;
@@ -115,9 +114,9 @@ class Updater {
     return sum;
   }
 
-  // Jacobian of the rows, weights and the information about z.
+  // Computes the Jacobian of the rows, weights and the information about z.
   void linearise() {
-    // The quotient is taken by parameter, which keeps its span whatever the covariance is.
+    // The quotient is taken per parameter, which keeps its span whatever the covariance.
     const ParameterSet law = at_.law(z_.head(n_));
     Eigen::MatrixXd by_parameter(rows_, n_);
     for (Eigen::Index j = 0; j < n_; ++j) {
@@ -161,7 +160,7 @@ class Updater {
     return false;
   }
 
-  // Of the rows, and of what was known before as so many rows.
+  // Estimates the scatter from the rows and the prior, weighted as kScatterRows rows.
   double found_scatter() const {
     double squares = kScatterRows * update_.scatter * update_.scatter;
     double rows = kScatterRows;
@@ -173,12 +172,12 @@ class Updater {
   }
 
   double scatter_loss(double scatter) const {
-    // Nothing at the scatter that was known: laws of different scatter are compared.
+    // Zero at the known scatter, so that laws of different scatter compare.
     const double known = update_.scatter / scatter;
     return kScatterRows * (0.5 * (known * known - 1) - std::log(known));
   }
 
-  // Log probability of the rows, whatever the law is.
+  // Returns the log probability of the rows, marginalised over the law.
   double evidence() const {
     return -loss(z_, r_) - scatter_loss(scatter_) - information_.ldlt().vectorD().array().log().sum() / 2;
   }
@@ -197,7 +196,7 @@ class Updater {
     done.scatter = scatter_;
     for (Eigen::Index i = 0; i < rows_; ++i) {
       done.weight.push_back(std::min(1.0, weight_[i]));
-      // Leave-one-out residual of a linear fit, by the leverage of the row.
+      // Leave-one-out residual of a linear fit, from the leverage of the row.
       const double leverage =
           weight_[i] / (scatter_ * scatter_) * jacobian_.row(i) * inverse * jacobian_.row(i).transpose();
       done.left_out.push_back(r_[i] / std::max(1 - leverage, 0.05));
@@ -215,7 +214,7 @@ class Updater {
   double scatter_ = 0;
 };
 
-// Laws under several spreads, each as likely as the rows are under it.
+// Returns the mean of laws under several spreads, weighted by the probability of the rows.
 UpdatedLaw mean_of(const std::vector<UpdatedLaw>& laws, double most) {
   const std::size_t n = laws.front().values.size(), rows = laws.front().weight.size();
   std::vector<double> share;
@@ -256,7 +255,7 @@ UpdatedLaw mean_of(const std::vector<UpdatedLaw>& laws, double most) {
 }  // namespace
 
 UpdatedLaw update_law(const ParameterSet& before, const LawUpdate& update, const LawResiduals& residuals) {
-  // Machines differ little or much: the rows say how likely each is.
+  // Machines differ little or much: the rows decide the probability of each.
   std::vector<UpdatedLaw> laws;
   double most = -1e300;
   for (const double scale : kSpreads) {

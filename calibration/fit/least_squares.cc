@@ -100,10 +100,10 @@ FitResult fit_log(std::vector<double> start,
     const double limited = std::min(std::abs(value), 5 * options.huber);
     squares += limited * limited;
   }
-  // Few rows for many parameters say little about their scatter: never more than two thirds count as used up.
+  // Few rows for many parameters say little about their scatter: at most two thirds count as used up.
   const double freedom = std::max(static_cast<double>(rows - n), static_cast<double>(rows) / 3);
   result.rms = rows > 0 ? std::sqrt(squares / freedom) : 0;
-  // A weak prior of standard deviation 1 on every logarithm keeps open directions finite.
+  // A weak prior of standard deviation 1 on every logarithm keeps undetermined directions finite.
   const double variance = std::max(result.rms * result.rms, 1e-8);
   Eigen::MatrixXd information = normal / variance;
   information += Eigen::MatrixXd::Identity(n, n);

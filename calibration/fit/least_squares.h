@@ -6,7 +6,7 @@
 
 namespace moesim::calibration {
 
-// A parameter of a law: where a fit starts and the bounds it keeps.
+// A parameter of a law: start and bounds of its fit.
 struct FittedParameter {
   const char* name;
   double start, low, high;
@@ -14,7 +14,7 @@ struct FittedParameter {
 
 struct FitOptions {
   int iterations = 60;
-  double huber = 0.1;             // residuals beyond this count linearly, not squared
+  double huber = 0.1;             // larger residuals count linearly, not squared
   std::vector<double> low, high;  // bounds of the parameters; empty = none
 };
 
@@ -24,16 +24,16 @@ struct FitResult {
   double rms = 0;                  // of the weighted residuals
 };
 
-// Finds positive parameters that minimise sum huber(residual). `residuals(parameters)` gives log(model /
-// measured) of every row, always the same number of rows. The covariance is rms^2 (J^T J)^-1 at the optimum
-// (Moore-Penrose where the data leave a direction open, with that direction's parameters given a standard
-// deviation of 1).
+// Finds positive parameters that minimise sum huber(residual). `residuals(parameters)` returns log(model /
+// measured) of every row, always equally many. The covariance is rms^2 (J^T J)^-1 at the optimum
+// (Moore-Penrose where the data leave a direction undetermined, with a standard deviation of 1 for that
+// direction's parameters).
 FitResult fit_log(std::vector<double> start,
                   const std::function<std::vector<double>(const std::vector<double>&)>& residuals,
                   const FitOptions& options = {});
 
-// The log standard deviation whose 90 % interval holds 90 % of these residuals: rows that are several times
-// off move it little, unlike a root mean square.
+// Returns the log standard deviation whose 90 % interval holds 90 % of these residuals: outliers affect it
+// little, unlike a root mean square.
 double covering_sigma(const std::vector<double>& residuals);
 
 }  // namespace moesim::calibration

@@ -36,8 +36,8 @@ CheckReport forecast(const Device& device, const Measurements& rest, const Measu
   FitProfileOptions options;
   options.leave_out_shapes = false;
   Profile profile = fit_profile(device, rest, options);
-  // Cost models need the main collective laws even where only one operation was measured.
-  // A law of the held operation itself never comes from the shipped profile, which has seen these rows.
+  // Cost models need the main collective laws even where only one operation was measured. A law of the held
+  // operation itself never comes from the built-in profile, which was fitted to these rows.
   if (!held.collectives.empty()) {
     Profile shipped = Profile::load(std::string(device.profile));
     const CollectiveRow& row = held.collectives.front();
@@ -65,8 +65,8 @@ void append(CheckReport& report, CheckReport part) {
   for (const auto& [reason, count] : part.skipped) report.skipped[reason] += count;
 }
 
-// Intervals as a fit of the other values would give them: `systematic` of a law comes from leaving out one
-// value after another, here from all parts but the one that it is for.
+// Intervals as from a fit of the other values: `systematic` of a law comes from leaving out one value after
+// another, here from all parts but its own.
 void widen_by_others(std::vector<CheckReport>& parts) {
   if (parts.size() < 3) return;
   std::vector<double> sigmas;
@@ -83,7 +83,7 @@ void widen_by_others(std::vector<CheckReport>& parts) {
       row.forecast = models::Estimate::log_normal(row.forecast.value, sigmas[own]);
 }
 
-// For each device and group: hold out the rows with one value of `value_of` after another (or those with
+// For each device and group: holds out the rows with one value of `value_of` after another (or those with
 // `only`).
 template <class Row, class GroupOf, class ValueOf>
 void each_value(std::vector<Row> Measurements::*member, const Measurements& all, bool inner_only, bool widen,
@@ -119,7 +119,7 @@ void each_value(std::vector<Row> Measurements::*member, const Measurements& all,
   }
 }
 
-// Whole GPUs: each one that has a relative is forecast from its data sheet and the relative's rows alone.
+// Whole GPUs: each one with a relative is forecast from its data sheet and the relative's rows alone.
 void each_gpu(const Measurements& all, CheckReport& report) {
   const auto rows_of = [&](const Device& device) {
     Measurements own;
@@ -137,8 +137,8 @@ void each_gpu(const Measurements& all, CheckReport& report) {
   for (const Device& device : devices()) {
     if (device.relative.empty()) continue;
     Measurements held = rows_of(device);
-    // A profile derived from its relative has laws of collectives inside a domain and of matrix products
-    // only.
+    // A profile derived from its relative only has laws of collectives inside a domain and of matrix
+    // products.
     const Profile relative =
         fit_profile(*find_device(device.relative), rows_of(*find_device(device.relative)), options);
     Profile profile = fit_profile(device, {}, options);
@@ -148,8 +148,8 @@ void each_gpu(const Measurements& all, CheckReport& report) {
   }
 }
 
-// Rank counts that one GPU measured, from those around them that another one with the same links did: the
-// nearest to leaving out a count between two that are kept, where nobody measured three.
+// Forecasts rank counts measured on one GPU from neighbouring counts on another one with the same links: the
+// nearest substitute for leaving out a middle count where no GPU measured three.
 void each_sibling(const Measurements& all, CheckReport& report) {
   using Key = std::pair<sim::CollectiveOp, std::string>;  // operation, library
   std::map<const Device*, std::map<Key, Measurements>> rows;
@@ -192,7 +192,7 @@ std::string collective_group(const CollectiveRow& row, const Device& device) {
   return integer_reduction(row) ? group + ",int" : group;
 }
 
-// Rows between domains that one law of one network speaks of.
+// Rows between domains under one law of one network.
 struct NetworkGroup {
   std::string network, law;
   auto operator<=>(const NetworkGroup&) const = default;
@@ -212,13 +212,14 @@ std::optional<NetworkGroup> group_of(const DispatchRow& row) {
   return NetworkGroup{std::string(machine->network), law_key(row) + std::string(models::kNetworkLaw)};
 }
 
-// Rows of one group: what is left out together, and what its fit keeps of the group.
+// Rows of one group: those left out together, and the rest of the group.
 template <class Row>
 struct Part {
   std::vector<Row> held, kept;
 };
 
-// One part for a node count, for all but the two smallest counts, for a cluster, or for the whole network.
+// Returns one part for a node count, for all but the two smallest counts, for a cluster, or for the whole
+// network.
 template <class Row>
 std::vector<Part<Row>> parts_of(const std::vector<Row>& rows, const std::string& what) {
   std::set<int> nodes;
@@ -238,13 +239,14 @@ std::vector<Part<Row>> parts_of(const std::vector<Row>& rows, const std::string&
   for (const std::string& one : names) {
     Part<Row> part;
     for (const Row& row : rows) (name(row) == one ? part.held : part.kept).push_back(row);
-    // Something of the network has to be left to fit from.
+    // Some rows of the network must be left to fit.
     if (what == "networks" || !part.kept.empty()) parts.push_back(std::move(part));
   }
   return parts;
 }
 
-// Of the shipped profiles only what stays inside a domain is taken: they have seen the rows between domains.
+// Takes only the laws inside a domain from the built-in profiles: they were fitted to the rows between
+// domains.
 template <class Row>
 void each_network_of(std::vector<Row> Measurements::*member, const Measurements& all, const std::string& what,
                      CheckReport& report) {
@@ -300,7 +302,7 @@ void split_by_source(const std::vector<Row>& rows, const std::string& publicatio
   for (const Row& row : rows) (publication_of(row.origin.source) == publication ? held : rest).push_back(row);
 }
 
-// Profiles and networks as they are without one publication, fitted where they are asked for.
+// Profiles and networks fitted without one publication, on demand.
 class FittedWithout {
  public:
   explicit FittedWithout(const Measurements& rest) : rest_(rest) {}
@@ -319,7 +321,7 @@ class FittedWithout {
     return profiles_.at(&device) = std::move(fitted);
   }
 
-  // With the laws of the network that the row's machine stands on.
+  // Adds the laws of the network of the row's machine.
   const Profile& profile_on(const Device& device, const Machine* machine) {
     const std::string network = machine ? std::string(machine->network) : std::string(models::kLineRate);
     const auto [at, added] = on_network_.try_emplace({&device, network}, profile(device));
@@ -345,7 +347,7 @@ class FittedWithout {
   std::vector<models::NetworkProfile> networks_;
 };
 
-// Whether the fit has a law for the row; of collectives and products there is always one.
+// Returns whether the fit has a law for the row; for collectives and products there always is one.
 template <class Row>
 bool has_law(const Row& row, const Profile& profile, bool across) {
   if constexpr (std::is_same_v<Row, DispatchRow>)
@@ -353,8 +355,8 @@ bool has_law(const Row& row, const Profile& profile, bool across) {
   return true;
 }
 
-// Checks rows that stand between nodes with the laws of their network, the others without. Rows of which no
-// other publication knows the law are counted as skipped: the shipped law has seen them.
+// Checks rows between nodes with the laws of their network, and the others without. Rows whose law no other
+// publication has are counted as skipped: the built-in law was fitted to them.
 template <class Row, class Across>
 void check_without(std::vector<Row> Measurements::*member, const Measurements& held, FittedWithout& without,
                    const Across& across, CheckReport& report) {

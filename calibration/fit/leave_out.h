@@ -1,4 +1,4 @@
-// Honest errors: refit without some rows, forecast exactly these.
+// Cross-validation: refits without some rows and forecasts exactly these.
 #pragma once
 
 #include <string>
@@ -9,33 +9,31 @@
 
 namespace moesim::calibration {
 
-// What is left out, one group after another, for every GPU:
-//   "sizes"    one message size of the collectives inside a node (not the smallest and largest:
-//   extrapolation) "decades"  one decade of sizes, likewise "ranks"    one GPU count of the collectives
-//   inside a node "between"  one GPU count between two others; where no GPU measured three, the count of a
-//   GPU with the same
-//              links, forecast from the other's rows alone
+// The groups left out, one after another, for every GPU:
+//   "sizes"    one message size of the collectives inside a node, not the smallest and largest
+//   "decades"  one decade of sizes, likewise
+//   "ranks"    one GPU count of the collectives inside a node
+//   "between"  one GPU count between two others; where no GPU measured three, the count of a GPU with the
+//              same links, forecast from the other's rows alone
 //   "nodes"    one node count of a law of a network (collectives and kernels between domains)
 //   "far"      all node counts of such a law but the two smallest
 //   "clusters" one of several clusters with the same network
 //   "networks" a whole network, forecast from its line rate and all other networks
 //   "shapes"   one (n, k) of dense GEMMs; one (hidden, intermediate, experts) of expert FFNs
 //   "tokens"   one decade of token counts of expert FFNs and of dispatch and combine kernels, not the
-//   smallest
-//              and largest
+//              smallest and largest
 //   "ep"       one EP size of dispatch and combine kernels
 //   "routing"  one kind of routing (balanced, skewed) of expert FFNs
 //   "gpus"     a whole GPU, forecast from its data sheet and its relative's rows: collectives inside a
-//   domain,
-//              GEMMs
+//              domain, GEMMs
 //   "machines" all rows of a machine but twelve, forecast from those of all others
-//   "own"      the same rows, when those twelve have refined the laws (own_rows.h)
+//   "own"      the same rows after those twelve have refined the laws (own_rows.h)
 //   "source"   a whole publication, forecast from all others
 inline const std::vector<std::string> kLeaveOut = {
     "sizes",  "decades", "ranks", "between", "nodes", "far",      "clusters", "networks",
     "shapes", "tokens",  "ep",    "routing", "gpus",  "machines", "own",      "source"};
 
-// Groups that would leave nothing to fit from are not tried. Throws InputError for another word.
+// Skips groups without which nothing is left to fit. Throws InputError for an unknown word.
 CheckReport leave_out(const Measurements& measurements, const std::string& what);
 
 }  // namespace moesim::calibration

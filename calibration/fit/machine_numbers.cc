@@ -28,7 +28,7 @@ std::vector<MachineNumber> set_machine_numbers(models::Profile& profile,
     double* number = number_in(profile, what);
     if (!number) continue;
     double after = median(list);
-    // Nothing computes faster because something else runs.
+    // Computing is never faster because of other work.
     if (what == "compute_under_communication") after = std::max(1.0, after);
     set.push_back({what, *number, after, list.size()});
     *number = after;

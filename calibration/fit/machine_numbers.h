@@ -1,4 +1,4 @@
-// What a GPU costs beside its kernels, from rows to a profile.
+// Sets a profile's costs outside of kernels from measured rows.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ struct MachineNumber {
   std::size_t rows = 0;
 };
 
-// Puts the median of every number that was measured into the profile. Its scatter is small beside what was
-// known before, so that nothing of that stays.
+// Sets every measured number of the profile to its median. The scatter is small against the prior
+// uncertainty, which is therefore dropped.
 std::vector<MachineNumber> set_machine_numbers(models::Profile& profile,
                                                const std::vector<Measurements::MachineRow>& rows);
 

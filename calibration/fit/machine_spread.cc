@@ -12,18 +12,18 @@ namespace {
 
 using models::ParameterSet;
 
-// Log standard deviations between machines of one kind, from the published tables that measure the same call
-// on several of them (docs/calibration.md).
-constexpr double kStart = 0.4;        // what all latencies of a law have in common
-constexpr double kRate = 0.2;         // what all rates of a law have in common
+// Log standard deviations between machines of one kind, from published tables with the same call on several
+// of them (docs/calibration.md).
+constexpr double kStart = 0.4;        // common to all latencies of a law
+constexpr double kRate = 0.2;         // common to all rates of a law
 constexpr double kOwnStart = 0.4;     // a latency by itself
 constexpr double kOwnRate = 0.2;      // a share of a limit by itself
-constexpr double kOwnShape = 0.3;     // what is neither: sizes where protocols change, exponents
-constexpr double kCurve = 0.12;       // of the time at one size of a curve, beside what all have in common
-constexpr double kOctaves = 2.0;      // sizes so far apart on a curve go together
-constexpr double kRankOctaves = 2.0;  // and rank counts
-constexpr double kMostOpen = 0.4;     // what a fit left open is not known worse than this on another machine
-constexpr double kMostLever = 6;      // a knot that is a small part of its time moves at most so much more
+constexpr double kOwnShape = 0.3;     // other parameters: sizes where protocols change, exponents
+constexpr double kCurve = 0.12;       // of the time at one size of a curve, besides the common part
+constexpr double kOctaves = 2.0;      // correlation length along a curve, in size
+constexpr double kRankOctaves = 2.0;  // and in rank counts
+constexpr double kMostOpen = 0.4;     // limit on a fit's uncertainty on another machine
+constexpr double kMostLever = 6;      // limit on the amplification of a knot that is a small part of its time
 
 enum class Kind { kSeconds, kRate, kShape };
 
@@ -67,7 +67,7 @@ std::vector<double> machine_covariance(const ParameterSet& law) {
   const std::size_t n = law.names.size();
   std::vector<double> covariance(n * n, 0);
   if (!law.covariance.empty()) {
-    // What the fit knows, with directions that it left open cut to what machines can differ.
+    // The fit's covariance, with undetermined directions limited to the differences between machines.
     std::vector<double> scale(n, 1);
     for (std::size_t i = 0; i < n; ++i) {
       const double sigma = std::sqrt(law.covariance[i * n + i]);
@@ -77,7 +77,7 @@ std::vector<double> machine_covariance(const ParameterSet& law) {
       for (std::size_t j = 0; j < n; ++j)
         covariance[i * n + j] = law.covariance[i * n + j] * scale[i] * scale[j];
   }
-  // A law of other machines may be off by as much as it leaves unexplained there, all in one direction.
+  // A law of other machines may be off by its unexplained residual there, all in one direction.
   const double taken_over = law.derived ? std::clamp(law.residual, 0.1, 0.6) : 0;
   const std::vector<Knot> knots = knots_of(law);
   const auto kind = [&](std::size_t i) { return knots[i].is ? Kind::kRate : kind_of(law.names[i]); };

@@ -1,5 +1,5 @@
-// How much machines of one kind differ, as a law of a built-in profile has to be doubted on a machine that
-// measured none of its rows.
+// Spread between machines of one kind: the uncertainty of a built-in profile's law on a machine without own
+// rows.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace moesim::calibration {
 
-// Covariance of the logarithms of a law's parameters on another machine of the same kind: what the law's own
-// rows leave open, and how far machines differ (docs/calibration.md, "One log makes it mine"). A law taken
-// over from other machines differs more, by its residual. Row-major, n x n.
+// Returns the covariance of the logarithms of a law's parameters on another machine of the same kind: the
+// fit's own uncertainty plus the spread between machines (docs/calibration.md, "One log makes it mine"). A
+// law derived from other machines varies more, by its residual. Row-major, n x n.
 std::vector<double> machine_covariance(const models::ParameterSet& law);
 
 }  // namespace moesim::calibration

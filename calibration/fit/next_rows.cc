@@ -31,10 +31,10 @@ using models::Cluster;
 using models::Scenario;
 using sim::CollectiveOp;
 
-// About how long a command takes, most of it its start; minutes.
+// Estimated duration of a command in minutes, mostly its start.
 constexpr double kNcclTest = 0.3, kNcclTestAcross = 0.6, kDeepEp = 1.5, kDeepEpAcross = 2.5, kBench = 0.3,
                  kBenchProducts = 1.0, kOwnRun = 5;
-// What a row of another size says less of the scenario's: a law is off by so much more with each octave.
+// Log error per octave by which a row of another size says less about the scenario's.
 constexpr double kPerOctave = 0.06;
 constexpr std::uint64_t kNoiseStream = 0x6e657874;
 constexpr int kFolds = 8;
@@ -208,17 +208,17 @@ double dispatch_seconds(const DispatchRow& call, const Cluster& cluster) {
     if (!law) continue;
     const models::EpKernelModel model(cluster.profile, key, cluster.network_per_gpu(),
                                       cluster.nvlink.bandwidth);
-    // Outside of what was measured a draw is off by more.
+    // Outside of the measured range a draw is off by more.
     return model.seconds(*of) * std::exp(law->beyond * models::kernel_doubt(*law, call.ep, call.tokens));
   }
-  // Nobody's law: what a draw takes an exchange of the library to be off by.
+  // No law: the draw's factor for an exchange of the library.
   const auto library = call.kernel.starts_with("hybridep") ? models::ExchangeLibrary::kHybridEp
                                                            : models::ExchangeLibrary::kDeepEp;
   const models::ParameterSet* judged = cluster.profile.find(models::unmeasured_kernel_key(library));
   return judged ? judged->factor : 1;
 }
 
-// Whether a part that no profile measured is what a call measures.
+// Returns whether a call measures an unmeasured part.
 bool speaks_of(const std::string& part, const std::string& what) {
   return part.find(what) != std::string::npos;
 }
@@ -235,7 +235,7 @@ std::vector<CandidateRow> candidate_rows(const Scenario& resolved) {
 
 namespace {
 
-// The models of one cluster, made where a row first needs them: many rows are priced under the same draw.
+// The models of one cluster, created on demand: many rows are priced under the same draw.
 class RowPrices {
  public:
   explicit RowPrices(const Cluster& cluster) : cluster_(cluster) {}
@@ -292,16 +292,16 @@ std::vector<double> log_seconds(const CandidateRow& row, const Cluster& cluster,
 
 namespace {
 
-// Times of what could be chosen, and log times of what could be measured, draw by draw.
+// Times of the choices, and log times of the candidate rows, draw by draw.
 struct Draws {
-  // Draws x choices, in mean times of the best choice; `quiet`: without what launches are off by.
+  // Draws x choices, in mean times of the best choice; `quiet`: without launch errors.
   Eigen::MatrixXd times, quiet;
-  std::vector<Eigen::MatrixXd> rows;  // of each candidate, draws x calls, with noise
-  double regret = 0;                  // of the choice that is best in the mean
+  std::vector<Eigen::MatrixXd> rows;  // for each candidate, draws x calls, with noise
+  double regret = 0;                  // of the choice with the best mean
 };
 
-// Takes out of a choice's times what its launches are off by under each draw. No benchmark tells it, so that
-// the means stay what they are, and what rows do tell shows.
+// Removes launch errors from a choice's times under each draw. No benchmark measures them; the means stay,
+// and the information in rows becomes visible.
 void without_launches(const models::Answer& answer, bool step, Eigen::Ref<Eigen::VectorXd> times) {
   const std::string part = models::launches_of(answer.dispatcher);
   Eigen::VectorXd off(times.size());
@@ -326,7 +326,7 @@ Draws draws_of(const models::Comparison& c, const std::vector<CandidateRow>& can
   for (std::size_t a = 0; a < choices.size(); ++a)
     without_launches(*choices[a], c.scenario->scope == Scenario::Scope::kStep,
                      all.quiet.col(static_cast<Eigen::Index>(a)));
-  // What a draw says of parts whose doubt is not in the profile.
+  // Factors of parts whose uncertainty is outside of the profile, under a draw.
   std::vector<std::string> parts;
   for (const models::Answer* answer : choices)
     for (const auto& one : answer->unmeasured)
@@ -356,8 +356,8 @@ Draws draws_of(const models::Comparison& c, const std::vector<CandidateRow>& can
   return all;
 }
 
-// Under each draw, what the choice that the rows of that draw suggest saves against the choice that is best
-// in the mean.
+// Returns for each draw the savings of the choice that its rows suggest, against the choice with the best
+// mean.
 Eigen::VectorXd saved(const Eigen::MatrixXd& times, Eigen::MatrixXd rows) {
   const Eigen::Index draws = times.rows();
   Eigen::VectorXd result = Eigen::VectorXd::Zero(draws);
@@ -409,7 +409,7 @@ class Planning {
     draws_ = draws_of(comparison, candidates_, choices_, o_.noise);
   }
 
-  // `sure`: standard errors by which a row has to help.
+  // `sure`: standard errors by which a row must help.
   std::vector<NextRow> plan(double sure) const {
     std::vector<NextRow> rows;
     if (choices_.size() < 2) return rows;
@@ -430,7 +430,7 @@ class Planning {
         const double mean = gain.mean();
         const double error =
             std::sqrt((gain.array() - mean).square().mean() / static_cast<double>(gain.size()));
-        // What so many draws cannot tell from nothing is nothing.
+        // A gain that so many draws cannot distinguish from zero counts as zero.
         if (mean <= sure * error || mean <= 0 || mean / candidates_[i].minutes <= best_rate) continue;
         best_rate = mean / candidates_[i].minutes;
         best = i;
@@ -454,7 +454,7 @@ class Planning {
       const Eigen::Index before = rows.cols();
       rows.conservativeResize(Eigen::NoChange, before + draws_.rows[i].cols());
       rows.rightCols(draws_.rows[i].cols()) = draws_.rows[i];
-      // A run of a choice tells its launches too.
+      // A run of a choice also measures its launches.
       for (std::size_t a = 0; a < choices_.size(); ++a)
         if (choices_[a]->dispatcher == candidates_[i].dispatcher)
           times.col(static_cast<Eigen::Index>(a)) = draws_.times.col(static_cast<Eigen::Index>(a));
@@ -481,7 +481,7 @@ std::string first_measurement(const models::Comparison& comparison) {
   options.most = 1;
   const Planning planning(comparison, options);
   std::vector<NextRow> plan = planning.plan(options.sure);
-  // Too few draws to be sure of any row: the one that helps most in their mean.
+  // Too few draws to be sure of any row: takes the one that helps most on average.
   if (plan.empty()) plan = planning.plan(0);
   return plan.empty() ? "" : plan.front().row.command;
 }

@@ -35,7 +35,7 @@ std::string owner_of(const Origin& origin) {
   return origin.source.substr(0, origin.source.find_first_of(" ,;"));
 }
 
-// Every so manyth of the sorted rows.
+// Takes every n-th of the sorted rows.
 template <class Row>
 std::set<std::size_t> chosen(const std::vector<Row>& rows, std::size_t count) {
   std::set<std::size_t> result;
@@ -56,7 +56,7 @@ void sort_rows(std::vector<DispatchRow>& rows) {
   });
 }
 
-// The few rows and those that they are scored on.
+// The few rows and those on which they are scored.
 template <class Row>
 bool parted(std::vector<Row> rows, std::vector<Row>& own, std::vector<Row>& held) {
   if (rows.size() < kOwnRows + kFewestOthers) return false;
@@ -70,7 +70,7 @@ bool parted(std::vector<Row> rows, std::vector<Row>& own, std::vector<Row>& held
 
 struct InsideKey {
   const Device* device;
-  std::string owner, library, law;  // law: empty where all count together
+  std::string owner, library, law;  // law: empty where all operations count together
   auto operator<=>(const InsideKey&) const = default;
 };
 
@@ -83,7 +83,7 @@ void inside(const Measurements& all, bool by_law, std::vector<OwnRowsCase>& case
         .push_back(row);
   }
   for (const auto& [key, rows] : machines) {
-    // Operations that somebody else measured on this GPU.
+    // Operations that another owner measured on this GPU.
     Measurements rest;
     std::set<sim::CollectiveOp> known;
     for (const CollectiveRow& row : all.collectives)
@@ -98,7 +98,7 @@ void inside(const Measurements& all, bool by_law, std::vector<OwnRowsCase>& case
     FitProfileOptions options;
     options.leave_out_shapes = options.networks = false;
     Profile base = fit_profile(*key.device, rest, options);
-    // A curve says nothing of messages far below its own.
+    // A curve does not cover messages far below its own.
     std::erase_if(usable, [&](const CollectiveRow& row) {
       const models::ParameterSet* law = base.find(collective_key(row.op, false));
       return !law || row.bytes < law->range("bytes")->low;
@@ -154,9 +154,9 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
     for (const Row& row : rows) laws.insert(law_of(row));
     for (const Row& row : all.*member) {
       const std::string law = law_of(row);
-      // A law can be bounded by another operation's, so all are fitted where a network is chosen.
+      // A law may be bounded by another operation's, so all are fitted where a network is chosen.
       if (!device_of_gpu(row.origin.gpu) || law.empty() || (!choose && !laws.contains(law))) continue;
-      // The owner's other GPUs stand in other machines.
+      // The owner's other GPUs are in other machines.
       if (network_of(row) == key.network && owner_of(row.origin) == key.owner &&
           device_of_gpu(row.origin.gpu) == key.device)
         continue;
@@ -175,14 +175,14 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
                  [&](const Row& row) { return named(models::kLineRate)->laws.contains(law_of(row)); });
     if (!parted(usable, own.*member, held.*member)) continue;
     models::NetworkProfile base = *named(key.network);
-    // Without rows of the network: what all others say of its line rate.
+    // Without rows of the network: the pooled law at its line rate.
     for (const auto& [law, set] : named(models::kLineRate)->laws)
       if (!base.laws.contains(law)) {
         base.laws[law] = set;
         base.laws[law].derived = true;
         base.laws[law].rows = 0;
       }
-    // The machine's owner is not asked which network it is: the few rows say which one's laws are nearest.
+    // The network is treated as unknown: the few rows choose the one with the nearest laws.
     std::vector<models::NetworkProfile> candidates;
     for (models::NetworkProfile candidate : fitted) {
       for (const auto& [law, set] : named(models::kLineRate)->laws)

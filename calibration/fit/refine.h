@@ -1,8 +1,8 @@
-// A profile made one's own: a few rows of a machine move the laws of a built-in one.
+// Refines a built-in profile with a few rows of the user's machine.
 //
-// Every law that rows speak of is updated by itself (law_update.h), from the law that would have priced them
-// and from how machines of one kind differ (machine_spread.h). What no row speaks of stays as it is, and the
-// refined profile answers everything that its base answers.
+// Every law with rows is updated separately (law_update.h), from the law that would have priced the rows and
+// from the spread between machines of one kind (machine_spread.h). Laws without rows stay, and the refined
+// profile answers everything that its base answers.
 #pragma once
 
 #include <functional>
@@ -20,28 +20,28 @@ namespace moesim::calibration {
 struct RefinedLaw {
   std::string key;
   int rows = 0;
-  int outliers = 0;  // rows that count less than half
-  // Mean change of the log time over the law's domain (of a product or kernel: over its rows), and root mean
-  // square of it in standard deviations of what was known of another machine.
+  int outliers = 0;  // rows with less than half weight
+  // Mean change of the log time over the law's domain (for products and kernels: over its rows), and its root
+  // mean square in standard deviations of the prior for another machine.
   double moved = 0, moved_sigma = 0;
-  double own_share = 0;  // of the variance there, how much the rows took away
-  // Mean |log error| of the rows before, and under a law of the other rows.
+  double own_share = 0;  // share of the variance there that the rows removed
+  // Mean |log error| of the rows before, and under a law fitted to the other rows.
   double error_before = 0, error_left_out = 0;
-  bool added = false;   // the base had no such law
-  double evidence = 0;  // log probability of the rows, whatever the law is
+  bool added = false;   // the base lacked the law
+  double evidence = 0;  // log probability of the rows, marginalised over the law
 };
 
 struct RefineReport {
   std::vector<RefinedLaw> laws;
-  std::size_t rows = 0;                        // that were used
+  std::size_t rows = 0;                        // rows used
   std::map<std::string, std::size_t> skipped;  // reason -> rows
 };
 
-// Of rows of this GPU: collectives inside a domain, products, kernels, what the host costs. Rows between
-// nodes are a network's and skipped with that reason.
+// Refines with rows of this GPU: collectives inside a domain, products, kernels, host costs. Rows between
+// nodes belong to a network and are skipped with that reason.
 models::Profile refine(const models::Profile& base, const Measurements& rows, RefineReport& report);
 
-// Of rows between nodes of any GPU with a profile, which `profile_of` gives.
+// Refines with rows between nodes of any GPU with a profile, which `profile_of` returns.
 models::NetworkProfile refine(const models::NetworkProfile& base, const Measurements& rows,
                               const std::function<const models::Profile&(const Device&)>& profile_of,
                               RefineReport& report);

@@ -50,7 +50,7 @@ class CollectiveTimes {
   std::string key_;
 };
 
-// Calls over what a law covers: every second octave of sizes, rank counts in octaves.
+// Returns calls over a law's range: every second octave of sizes, rank counts in octaves.
 std::vector<CollectiveRow> domain_of(const ParameterSet& set, const std::vector<CollectiveRow>& rows,
                                      bool network) {
   const models::DomainRange* bytes = set.range("bytes");

@@ -1,4 +1,4 @@
-// Collectives to be refined: a law of one operation, inside a domain or of a network.
+// Refines the law of one collective, inside a domain or on a network.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace moesim::calibration {
 
-// The law of the rows' operation, from `before`; `cluster` has the laws that bound it.
+// Returns the law of the rows' operation, from `before`; `cluster` has the laws that bound it.
 LawCase collective_case(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows, bool network,
                         const models::ParameterSet& before);
 

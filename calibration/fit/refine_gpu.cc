@@ -21,8 +21,8 @@ namespace {
 using models::ParameterSet;
 using models::Profile;
 
-constexpr std::size_t kOwnCurve = 20;   // rows that make a curve where the base has none for them
-constexpr double kOtherElements = 0.2;  // what a law of another element type adds
+constexpr std::size_t kOwnCurve = 20;   // rows needed for a new curve where the base has none
+constexpr double kOtherElements = 0.2;  // additional error of a law of another element type
 
 std::vector<double> grouped_residuals(const Profile& profile, const std::vector<GroupedGemmRow>& rows) {
   const models::GemmModel model(profile, models::Clocks::kBurst);
@@ -67,7 +67,8 @@ class GpuRefining : public Refining {
     return result;
   }
 
-  // The law of the rows' library where all have the same, else the profile's own; `key` gets its name.
+  // Returns the law of the rows' library where all have the same, else the profile's own; `key` receives its
+  // name.
   const ParameterSet* closest(const std::vector<CollectiveRow>& rows, std::string& key) const {
     for (const std::string& candidate : law_keys(rows.front(), false)) {
       const bool all = std::all_of(rows.begin(), rows.end(), [&](const CollectiveRow& row) {
@@ -81,7 +82,7 @@ class GpuRefining : public Refining {
     return nullptr;
   }
 
-  // Whether a law was made of rows of such sizes and ranks.
+  // Returns whether a law covers such sizes and ranks.
   static bool covers(const ParameterSet& law, const std::vector<CollectiveRow>& own) {
     constexpr double kNear = 4;
     const models::DomainRange *bytes = law.range("bytes"), *ranks = law.range("ranks");
@@ -91,7 +92,7 @@ class GpuRefining : public Refining {
     });
   }
 
-  // A base whose rows lie elsewhere has no shape to move: the rows themselves make the curve.
+  // Fits a new curve to the rows where the base covers a different range.
   ParameterSet own_curve(const std::vector<CollectiveRow>& own, const ParameterSet& moved) {
     ParameterSet set = fit_size_curve(own);
     set.source = moved.source;
@@ -126,11 +127,11 @@ class GpuRefining : public Refining {
       ParameterSet moved = take(collective_case(cluster, own, false, *law));
       if (own.size() >= kOwnCurve && !covers(*law, own)) moved = own_curve(own, moved);
       profile_.set(key, std::move(moved));
-      if (from != key) profile_.erase(from);  // the refined law stands for this library now
+      if (from != key) profile_.erase(from);  // the refined law now represents this library
     }
   }
 
-  // Takes the case from the first law of these names that the base has; without any its rows are skipped.
+  // Takes the case from the first of these laws that the base has; skips the rows without any.
   void from_first(const std::vector<std::string>& bases, LawCase one) {
     const auto known =
         std::find_if(bases.begin(), bases.end(), [&](const std::string& key) { return base_.find(key); });
@@ -242,7 +243,7 @@ class GpuRefining : public Refining {
       if (const ParameterSet* law = base_.find(key)) {
         one.before = *law;
       } else {
-        // The same kernel with other elements: the law counts bytes.
+        // Falls back to the kernel with other elements: the law counts bytes.
         const std::string prefix = key.substr(0, key.find('@') + 1);
         for (const auto& [other, set] : base_.sets())
           if (other.starts_with(prefix) && !other.ends_with(models::kNetworkLaw)) {
@@ -283,7 +284,7 @@ class GpuRefining : public Refining {
     }
   }
 
-  // A class that nobody measured starts from the share that it is judged to reach.
+  // An unmeasured class starts from its estimated share.
   ParameterSet judged(models::KernelClass kind) const {
     ParameterSet set;
     set.law = "memory-bound";
@@ -342,7 +343,7 @@ class GpuRefining : public Refining {
     }
   }
 
-  // What the models of single kernels read beside the trial law: the device's limits.
+  // Inputs of the single kernels' models besides the trial law: the device's limits.
   Profile small_profile() const {
     Profile small;
     small.describe(base_.name(), base_.gpu(), "", {});

@@ -19,14 +19,15 @@ namespace {
 using models::ParameterSet;
 
 constexpr double kLeastScatter = 0.04;  // of a row around its law: repeats of a benchmark
-// Judged, not measured: the scatter where the base is a derived law, as how many rows the base's scatter
-// counts, how far off a row still says more of the scatter, and the weight below which a row is an outlier.
+// Estimates, not measurements: the scatter where the base is a derived law, the weight of the base's scatter
+// in rows, the distance up to which a row counts for the scatter, and the weight below which a row is an
+// outlier.
 constexpr double kUsualScatter = 0.06;
 constexpr double kScatterRows = 6;
 constexpr double kFarthest = 0.5;
 constexpr double kHalf = 0.5;
 
-// Rows of one file are one log; a table holds one for each of its sources.
+// Rows of one file are one log; a table has one for each of its sources.
 std::vector<int> logs_of(const std::vector<Origin>& origins) {
   std::map<std::pair<std::string, std::string>, int> numbers;
   std::vector<int> logs;
@@ -46,7 +47,7 @@ std::string sources_of(const std::vector<Origin>& origins) {
 }
 
 void bounds_of(const ParameterSet& set, LawUpdate& update) {
-  constexpr double kFar = 30;  // judged, not measured: beyond all that machines of one kind differ by
+  constexpr double kFar = 30;  // estimate, not measured: beyond any difference between machines of one kind
   for (std::size_t i = 0; i < set.values.size(); ++i) {
     const std::string& name = set.names[i];
     const double value = set.values[i];
@@ -57,7 +58,7 @@ void bounds_of(const ParameterSet& set, LawUpdate& update) {
   }
 }
 
-// What the file says is unknown: what rows spoke of as found, what none did as before.
+// Returns the covariance for the file: as found for parameters with rows, as before for the others.
 std::vector<double> stated(const ParameterSet& before, const UpdatedLaw& after) {
   const std::size_t n = before.values.size();
   std::vector<double> scale(n, 1);
@@ -74,7 +75,7 @@ std::vector<double> stated(const ParameterSet& before, const UpdatedLaw& after) 
   return covariance;
 }
 
-// Whether a file with the correlations of this covariance, three digits each, is read back.
+// Returns whether a file with the correlations of this covariance, three digits each, can be read back.
 bool readable(const Eigen::MatrixXd& correlation) {
   const auto n = static_cast<std::size_t>(correlation.rows());
   std::vector<double> rounded(n * n), lower;
@@ -99,7 +100,7 @@ double mean_magnitude(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-// How far the law moved over its domain, and how much of what is known of it is own.
+// Computes how far the law moved over its domain, and the share of the user's rows in it.
 void compare(const LawCase& one, const ParameterSet& after, const std::vector<double>& prior,
              const UpdatedLaw& updated, RefinedLaw& law) {
   const LawResiduals& at = one.over_domain ? one.over_domain : one.residuals;
@@ -118,10 +119,11 @@ void compare(const LawCase& one, const ParameterSet& after, const std::vector<do
 
 }  // namespace
 
-// A covariance whose correlations, rounded to three digits as files hold them, still are some. Where rows tie
-// parameters to each other the matrix is nearly singular, and rounding makes it none; the nearest matrix
-// whose eigenvalues stay away from zero is taken then (N. Higham, "Computing the nearest correlation matrix",
-// IMA J. Numer. Anal. 22, 2002: alternating projections with Dykstra's correction). Standard deviations stay.
+// Returns a covariance whose correlations are valid after rounding to three digits as in files. Where rows
+// tie parameters together the matrix is nearly singular, and rounding makes it invalid; then takes the
+// nearest matrix whose eigenvalues stay away from zero (N. Higham, "Computing the nearest correlation
+// matrix", IMA J. Numer. Anal. 22, 2002: alternating projections with Dykstra's correction). Standard
+// deviations stay.
 std::vector<double> writable(std::vector<double> covariance, std::size_t n) {
   const auto at = [](std::size_t i) { return static_cast<Eigen::Index>(i); };
   Eigen::MatrixXd correlation = Eigen::MatrixXd::Identity(at(n), at(n));
@@ -134,7 +136,7 @@ std::vector<double> writable(std::vector<double> covariance, std::size_t n) {
   if (readable(correlation)) return covariance;
   constexpr int kProjections = 50;
   Eigen::MatrixXd result = correlation;
-  // From what rounding adds to the eigenvalues at least, up to no correlation at all.
+  // From the effect of rounding on the eigenvalues up to no correlation at all.
   for (double least = 1e-3; least < 1 && !readable(result); least *= 2) {
     result = correlation;
     Eigen::MatrixXd correction = Eigen::MatrixXd::Zero(at(n), at(n));
@@ -163,7 +165,7 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
   update.log_of_row = logs_of(one.origins);
   update.scatter = std::clamp(one.before.residual, kLeastScatter, kMostScatter);
   if (one.before.derived) {
-    // Its residual is how machines differ, not how rows scatter.
+    // Its residual is the spread between machines, not the scatter of rows.
     update.scatter = kUsualScatter;
     update.least_spread = 0.5;
   }
@@ -182,7 +184,7 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
   compare(one, set, update.covariance, updated, law);
 
   set.covariance = writable(stated(one.before, updated), set.values.size());
-  // How far the law is off at a row that it has not seen, with the base's scatter as so many rows more.
+  // Error of the law at a row left out, with the base's scatter weighted as further rows.
   double squares = 0, rows = 0;
   for (std::size_t i = 0; i < updated.left_out.size(); ++i) {
     squares += std::pow(std::min(std::abs(updated.left_out[i]), kFarthest), 2);

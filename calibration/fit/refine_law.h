@@ -1,5 +1,4 @@
-// One law, the rows that speak of it, and what becomes of it; what refining a GPU's and a network's profile
-// have in common.
+// Refines one law by its rows: the shared part of refining a GPU's and a network's profile.
 #pragma once
 
 #include <string>
@@ -13,18 +12,19 @@
 
 namespace moesim::calibration {
 
-// Of a row around its law: more is how far a law of several machines is off on one of them.
+// Largest log scatter of a row around its law; more is the error of a law over several machines on one of
+// them.
 inline constexpr double kMostScatter = 0.12;
 
-// One law and the rows that speak of it.
+// One law and its rows.
 struct LawCase {
   std::string key;
   models::ParameterSet before;
   bool added = false;
   std::vector<Origin> origins;                                      // of the rows
-  std::vector<std::pair<const char*, std::vector<double>>> ranges;  // what the rows cover
+  std::vector<std::pair<const char*, std::vector<double>>> ranges;  // ranges that the rows cover
   LawResiduals residuals;
-  // log times over what the law is for; empty: at its rows.
+  // log times over the law's whole domain; empty: at its rows.
   LawResiduals over_domain;
 };
 
@@ -44,13 +44,13 @@ std::vector<double> values_of(const std::vector<Row>& rows, const Value& value) 
   return values;
 }
 
-// The law that the rows ask for; `law` gets what is reported of it.
+// Returns the law refined by its rows; `law` receives the report.
 models::ParameterSet refined(const LawCase& one, RefinedLaw& law);
 
-// A covariance n x n of logarithms whose correlations, written with three digits, are read back.
+// Returns a covariance n x n of logarithms that survives writing its correlations with three digits.
 std::vector<double> writable(std::vector<double> covariance, std::size_t n);
 
-// Takes law after law and reports each.
+// Refines laws one after another and reports each.
 class Refining {
  public:
   explicit Refining(RefineReport& report) : report_(report) {}

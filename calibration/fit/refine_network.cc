@@ -44,7 +44,7 @@ class NetworkRefining : public Refining {
         skip(key + ": no network was measured with it", own.size());
         continue;
       }
-      // Rows of a second GPU on the same network come on top.
+      // Rows of a second GPU on the same network are added.
       LawCase one =
           collective_case(cluster, own, true, network_.laws.contains(key) ? network_.laws[key] : *law);
       one.added = !base_.laws.contains(key);
@@ -60,7 +60,7 @@ class NetworkRefining : public Refining {
   }
 
  private:
-  // Nodes of this GPU on the network.
+  // Returns nodes of this GPU on the network.
   const models::Cluster& cluster_of_gpu(const Device& device) {
     auto& cluster = clusters_[&device];
     if (cluster) return *cluster;

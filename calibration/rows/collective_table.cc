@@ -36,7 +36,7 @@ std::string canonical_gpu(std::string_view name) {
       {"B300", "B300-SXM6"},
       {"MI300X", "MI300X"},
       {"MI355X", "MI355X"}};
-  // Cards in slots have other links than the modules that profiles are of.
+  // Cards in slots have other links than the modules of the profiles.
   for (const std::string_view other : {"PCI", "NVL", "MIG"})
     if (name.find(other) != std::string_view::npos && !name.starts_with("GB")) return std::string(trim(name));
   for (const auto& [part, canonical] : kParts)
@@ -91,7 +91,7 @@ void CollectiveTables::name_last(const std::string& test, const SourcePlace& pla
   name_ = test;
 }
 
-// The test of the rows, as nccl-tests calls it; empty where nobody says.
+// Returns the test of the rows, as nccl-tests names it; empty where unknown.
 std::string CollectiveTables::test() const {
   if (!name_.empty()) {
     const std::string test = test_named(name_);
@@ -110,7 +110,7 @@ RankRange CollectiveTables::range_of(CollectiveOp op) const {
   return all;
 }
 
-// Nodes and GPUs as the options say, completed by what the columns tell.
+// Returns nodes and GPUs from the options, completed from the columns.
 std::optional<NodesOf> CollectiveTables::given_shape(const RankRange& range) const {
   const int nodes = facts_.nodes, gpus = facts_.gpus_per_node;
   if (nodes == 0 && gpus == 0) return std::nullopt;
@@ -126,7 +126,7 @@ std::optional<NodesOf> CollectiveTables::given_shape(const RankRange& range) con
   return nodes > 0 ? NodesOf{nodes, ranks / nodes} : NodesOf{ranks / gpus, gpus};
 }
 
-// Throws InputError where rank lines say otherwise, or too little.
+// Throws InputError where rank lines contradict the shape or are insufficient.
 void CollectiveTables::check_hosts(const NodesOf& shape, const RankRange& range) const {
   if (ranks_.lines.empty()) return;
   const bool given = facts_.nodes > 0 || facts_.gpus_per_node > 0;
@@ -156,8 +156,8 @@ void CollectiveTables::check_hosts(const NodesOf& shape, const RankRange& range)
              fmt::format("{} on every node", shape.gpus_per_node));
   }
   if (ranks_.complete() || given) return;
-  // Some lines are left out: those that are there have to be of whole nodes in order, and the columns have to
-  // say how many ranks there are.
+  // Some lines are missing: the others must belong to whole nodes in order, and the columns must give the
+  // number of ranks.
   for (const RankLine& line : ranks_.lines)
     if (hosts[static_cast<std::size_t>(line.rank / shape.gpus_per_node)] != line.host)
       fail(fmt::format("rank lines of which some are left out, rank {} on {}", line.rank,
@@ -238,7 +238,7 @@ void CollectiveTables::finish() {
     const std::string gpu = this->gpu();
     if (gpu.empty()) found.emplace_back("a GPU's name"), expected.emplace_back("--gpu");
     if (!found.empty()) {
-      // No other operation's busbw is above its algbw.
+      // No other operation's busbw exceeds its algbw.
       const bool sums = std::any_of(rows_.begin(), rows_.end(), [](const LoggedRow& row) {
         return row.busbw.low() > 1.01 * row.algbw.high();
       });

@@ -1,5 +1,5 @@
-// Tables of a collectives' benchmark on their way to measurements: which operation, which ranks, which GPU. A
-// log is read by one reader, JSON by another; what is right is decided here, once.
+// Tables of collective benchmarks on their way to measurements: operation, ranks, GPU. Text and JSON logs
+// have their own readers; this file alone decides which rows are valid.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,23 @@
 
 namespace moesim::calibration {
 
-inline constexpr double kMostSeconds = 1e5;  // of a call; more is a wrong unit
+inline constexpr double kMostSeconds = 1e5;  // seconds of a call; more is a wrong unit
 
-// A rank as the tool lists it.
+// A rank as listed by the tool.
 struct RankLine {
   int rank = 0;
   std::string host, device, gpu, group;
 };
 
-// Ranks by their numbers; some may be left out where a log was cut for a document.
+// Ranks by number; some may be missing where a log was shortened.
 struct RankLines {
   std::vector<RankLine> lines;
   bool cut = false;    // an ellipsis stood between them
-  long long told = 0;  // "nranks" of NCCL's own lines; 0: there are none
+  long long told = 0;  // "nranks" of NCCL's own lines; 0: no such lines
 
-  // Throws InputError for a rank that stands there twice.
+  // Throws InputError for a rank listed twice.
   void add(RankLine line, const SourcePlace& place);
-  int ranks() const;  // by the highest number
+  int ranks() const;  // from the highest number
   bool complete() const { return !cut && static_cast<int>(lines.size()) == ranks(); }
   std::vector<std::string> hosts() const;  // in the order of their first ranks
 };
@@ -43,24 +43,24 @@ class CollectiveTables {
  public:
   CollectiveTables(const std::string& file, const ImportFacts& facts);
 
-  // What is said of the table that comes next, or that is open.
+  // Sets the name of the open table, or of the next one.
   void name(const std::string& test) { name_ = test; }
-  // Throws InputError where the open table already has another name.
+  // The same; throws InputError where the open table already has another name.
   void name_last(const std::string& test, const SourcePlace& place);
   RankLines& ranks() { return ranks_; }
   void set_library(std::string library) { library_ = std::move(library); }
   void set_library_code(long long code);  // NCCL_VERSION_CODE
-  // Where nothing names a version.
+  // Sets the library for files that name no version.
   void set_default_library(std::string library) { default_library_ = std::move(library); }
   void set_shape(NodesOf shape) { shape_ = shape; }
 
   void add(LoggedRow row) { rows_.push_back(std::move(row)); }
-  // Turns the rows into measurements. The name goes with them: a table behind is of another test. Throws
-  // InputError for what is missing or contradicts.
+  // Turns the rows into measurements and clears the name: the next table is of another test. Throws
+  // InputError for missing or contradictory values.
   void finish();
 
   void note(std::string text) { result_.notes.push_back(std::move(text)); }
-  // All of it; throws InputError where there is nothing, at `last_line`.
+  // Returns everything; throws InputError at `last_line` where there is nothing.
   Imported imported(long last_line);
 
  private:
@@ -78,11 +78,11 @@ class CollectiveTables {
   RankLines ranks_;
   std::optional<NodesOf> shape_;  // where the tool states it
   std::vector<LoggedRow> rows_;
-  std::string left_out_;  // the last table that was
+  std::string left_out_;  // the last table left out
   Imported result_;
 };
 
-// "NVIDIA H100 80GB HBM3" as profiles call it; the text itself for a GPU that is not known.
+// Returns "NVIDIA H100 80GB HBM3" as profiles name it; the text itself for an unknown GPU.
 std::string canonical_gpu(std::string_view name);
 
 }  // namespace moesim::calibration

@@ -1,4 +1,4 @@
-// Comma-separated tables with '#' comment lines, read strictly: every mistake names its line.
+// Strict reader of comma-separated tables with '#' comment lines; every error names its line.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,21 @@
 
 namespace moesim::calibration {
 
-// A table whose first line that is no comment names the columns. Fields may stand in double quotes ("" is a
-// quote).
+// A table whose first non-comment line names the columns. Fields may be in double quotes ("" is a quote).
 class CsvTable {
  public:
   // Throws InputError for a table without a header, a repeated or empty column name, a row with another
-  // number of fields, an unfinished quote. `file` is used in messages.
+  // number of fields, an unfinished quote. `file`: for messages.
   static CsvTable parse(std::string_view text, std::string file);
 
   std::size_t rows() const { return lines_.size(); }
   const std::vector<std::string>& columns() const { return columns_; }
   bool has(std::string_view column) const;
 
-  // A field by row and column name. Throws InputError for an unknown column.
+  // Returns a field by row and column name. Throws InputError for an unknown column.
   const std::string& text(std::size_t row, std::string_view column) const;
-  // Throw InputError with the line for anything but a finite number in [low, high] (an integer without
-  // fraction).
+  // Return a finite number in [low, high] (an integer without fraction). Throw InputError with the line for
+  // others.
   double number(std::size_t row, std::string_view column, double low, double high) const;
   long long integer(std::size_t row, std::string_view column, long long low, long long high) const;
   std::optional<double> optional_number(std::size_t row, std::string_view column, double low,

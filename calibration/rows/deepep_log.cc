@@ -21,7 +21,7 @@ namespace {
 constexpr double kMostGBps = 1e5, kMostUs = 1e9;
 constexpr int kMostRanks = 1 << 20;
 
-// A number in front of `unit`, from `at` on: "352.43" of "352.43 GB/s (NVL)"; moves behind it.
+// Returns the number before `unit`, from `at` on: "352.43" of "352.43 GB/s (NVL)"; moves past it.
 std::optional<double> number_before(std::string_view line, std::string_view unit, std::size_t& at) {
   at = line.find(unit, at);
   if (at == std::string_view::npos) return std::nullopt;
@@ -34,7 +34,7 @@ std::optional<double> number_before(std::string_view line, std::string_view unit
   return parse_number(line.substr(begin, end - begin));
 }
 
-// The whole number behind `key`: "SMs 24", "num_tokens=4096", "[rank 3]".
+// Returns the integer after `key`: "SMs 24", "num_tokens=4096", "[rank 3]".
 std::optional<std::int64_t> number_behind(std::string_view line, std::string_view key) {
   const std::size_t at = line.find(key);
   if (at == std::string_view::npos) return std::nullopt;
@@ -45,7 +45,7 @@ std::optional<std::int64_t> number_behind(std::string_view line, std::string_vie
   return parse_int(rest.substr(0, end));
 }
 
-// What a test was started with.
+// The parameters of a test.
 struct Setting {
   std::int64_t tokens = 0, hidden = 0, topk = 0, experts = 0, groups = 0, sms = 0;
   int nodes = 0, gpus_per_node = 0;
@@ -54,7 +54,7 @@ struct Setting {
 
 struct Sample {
   SourcePlace place;
-  int rank = -1;  // -1: not said
+  int rank = -1;  // -1: unknown
   double gbps = 0, us = 0, notify_us = 0;
 };
 
@@ -122,7 +122,7 @@ class DeepEpReader {
       value("Experts:", next.topk);
       value("/", next.experts);
     } else if (line.find("> Tokens:") != std::string_view::npos) {
-      // Of the rank that prints it: rank r sends r fewer than the most.
+      // For the printing rank: rank r sends r fewer than the most.
       value("Tokens:", next.tokens);
       value("max:", next.tokens);
       value("hidden:", next.hidden);
@@ -145,8 +145,8 @@ class DeepEpReader {
     samples_[kernel].push_back({place(), rank, gbps, us, notify_us});
   }
 
-  // "[tuning] Best dispatch (FP8): SMs 24, NVL chunk 20, RDMA chunk 32: 58.46 GB/s (RDMA), 191.15 GB/s
-  // (NVL)", with "t: 453.49 us", "1012 us", or "transmit: 27.54 us, notify: 31.65 us" where a version prints
+  // Reads "[tuning] Best dispatch (FP8): SMs 24, NVL chunk 20, RDMA chunk 32: 58.46 GB/s (RDMA), 191.15 GB/s
+  // (NVL)", with "t: 453.49 us", "1012 us", or "transmit: 27.54 us, notify: 31.65 us" in versions that print
   // times.
   void take_best(std::string_view line) {
     const bool dispatch = line.find("Best dispatch") != std::string_view::npos;
@@ -246,7 +246,7 @@ class DeepEpReader {
     return line.substr(std::min(at, line.size())).starts_with(what);
   }
 
-  // Sizes of the log, and of the options where it has none; what both say has to be the same.
+  // Returns the sizes of the log, else of the options; where both give one, they must agree.
   Setting known() const {
     Setting s = setting_;
     const auto take = [&](auto& value, auto given, const char* option) {
@@ -265,7 +265,7 @@ class DeepEpReader {
   }
   const Sample& first() const { return samples_.begin()->second.front(); }
 
-  // Ranks that print, where all do; 0 where they do not say.
+  // Returns the number of printing ranks, where all print; 0 where unknown.
   int ranks_that_print() const {
     std::set<int> ranks;
     for (const auto& [kernel, samples] : samples_)
@@ -307,7 +307,8 @@ class DeepEpReader {
       throw InputError(first().place, "a bandwidth between nodes", "--nodes 2 or more");
   }
 
-  // Throws InputError where bandwidth x time are not the bytes of the sizes; routing of the tests is uniform.
+  // Throws InputError where bandwidth x time contradicts the bytes of the sizes; routing of the tests is
+  // uniform.
   static void check_bytes(const Kernel& kernel, const Setting& s, const Sample& one) {
     const bool low_latency = kernel.name.find("lowlatency") != std::string::npos;
     if (one.gbps <= 0 || one.us <= 0 || (s.nodes > 1 && !low_latency)) return;
@@ -347,7 +348,7 @@ class DeepEpReader {
       row.hidden = static_cast<int>(s.hidden);
       row.topk = static_cast<int>(s.topk);
       row.experts = static_cast<int>(s.experts);
-      // test_internode's own default where it does not print it.
+      // test_internode's default where it does not print it.
       const bool normal = kernel.name.find("v1_normal") != std::string::npos;
       row.topk_groups = s.groups > 0            ? static_cast<double>(s.groups)
                         : normal && s.nodes > 1 ? std::min(s.nodes, 4)

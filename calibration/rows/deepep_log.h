@@ -1,4 +1,4 @@
-// What the tests of DeepEP print: test_intranode, test_internode and test_low_latency (V1), test_ep (V2), and
+// Output of DeepEP's tests: test_intranode, test_internode and test_low_latency (V1), test_ep (V2), and
 // HybridEP's test_hybrid_ep.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace moesim::calibration {
 
-// One row per kernel, precision and number of SMs: the best of a tuning, the mean over the ranks that print.
-// What the log does not say (the GPU; ranks of V1; tokens, width and experts of low latency and HybridEP) has
-// to stand in `facts`. Throws InputError by line for what is missing, and for a bandwidth and a time whose
-// bytes are not those of the sizes.
+// Returns one row per kernel, precision and number of SMs: the best of a tuning, the mean over the printing
+// ranks. `facts` must give what the log does not contain (the GPU; ranks of V1; tokens, width and experts of
+// low latency and HybridEP). Throws InputError with the line for missing facts, and for a bandwidth and a
+// time that contradict the sizes.
 Imported import_deepep(std::string_view text, const std::string& file, const ImportFacts& facts);
 
 }  // namespace moesim::calibration

@@ -15,24 +15,24 @@ using models::DType;
 
 constexpr double kGB = 1e9, kGiB = 1024.0 * 1024 * 1024, kTF = 1e12, kUs = 1e-6;
 
-// The host that a GPU usually stands in, from data sheets: its link to the GPU and the share of its memory's
-// bandwidth that falls to one GPU, GB/s.
+// The usual host of a GPU, from data sheets: its link to the GPU and the share of its memory's bandwidth per
+// GPU, GB/s.
 struct Host {
   double link = 0, memory = 0;
-  double launch = 4e-6;  // seconds of a kernel's
+  double launch = 4e-6;  // seconds per kernel launch
 };
 constexpr Host kRome{31.5, 51.2};          // PCIe 4 x16; 2 x 8 channels of DDR4-3200 for 8 GPUs
 constexpr Host kSapphireRapids{63, 76.8};  // PCIe 5 x16; 2 x 8 channels of DDR5-4800
 constexpr Host kEmeraldRapids{63, 89.6};   // DDR5-5600
-// Hosts of B300 nodes launch faster: steps of Qwen3 that the host bounds took 1.27 times the forecast of 4 us
-// a launch on p6-b300 where they took 2.1 times on p5 (H100), with the same software
-// (awslabs/awsome-distributed-ai @95b939c).
+// Hosts of B300 nodes launch faster: host-bound steps of Qwen3 took 1.27 times the forecast with 4 us per
+// launch on p6-b300 and 2.1 times on p5 (H100), with the same software (awslabs/awsome-distributed-ai
+// @95b939c).
 constexpr Host kGraniteRapids{63, 102.4, 2.4e-6};  // DDR5-6400
 constexpr Host kGrace{225, 256};                   // NVLink-C2C, 900 GB/s both ways for two GPUs; LPDDR5X
 constexpr Host kGenoa{63, 115.2};                  // 2 x 12 channels of DDR5-4800
 
-// What GPUs of a generation can do, and what power takes of it in a training step: the latter was fitted to
-// the DeepSeek-V3 rows of published steps (docs/validation.md), scored on the others.
+// Capabilities of a generation's GPUs, and the slowdown from the power limit in a training step: the latter
+// was fitted to the DeepSeek-V3 rows of published steps (docs/validation.md), and scored on the others.
 struct Generation {
   std::vector<std::string> precisions;
   double power_slowdown = 1, exponentials_elsewhere = 0;
@@ -42,14 +42,14 @@ const Generation kAmpere{{"bf16"}};
 const Generation kHopper{{"bf16", "fp8", "fp8_block"}};
 // FlashAttention-4 and cuDNN 9 compute a share of the exponentials on the ordinary units.
 const Generation kBlackwell{{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"}, 1.3, 0.25, 1.8e-6};
-// The same peak at 1,400 W where B200, GB200 and B300 have 1,000 to 1,200 W.
+// Equal peak at 1,400 W where B200, GB200 and B300 have 1,000 to 1,200 W.
 const Generation kBlackwell1400W{kBlackwell.precisions, 1.2, 0.25, 1.8e-6};
 const Generation kCdna3{{"bf16", "fp8", "fp8_block"}};
 const Generation kCdna4{{"bf16", "fp8", "fp8_block", "mxfp8"}, 1, 0, 1.8e-6};
 
 struct Sheet {
   int sms;
-  // Memory as CUDA and HIP report it: what torch.OutOfMemoryError calls the total capacity in public reports.
+  // Memory as CUDA and HIP report it: the total capacity in torch.OutOfMemoryError in public reports.
   double memory_gib, l2_mb, hbm_gbps, hbm_measured_gbps;
   double bf16, fp8, fp32, fp64;  // dense TFLOP/s
   double link_gbps;              // scale-up, per GPU and direction
@@ -58,10 +58,10 @@ struct Sheet {
   Host host;
 };
 
-// The best dense products that were found on a GPU, TFLOP/s: stas00/ml-engineering, maximum achievable matmul
-// FLOPS; fp8 of MI300X: Azure's guide of ND MI300X v5 (hipBLASLt). Grouped products of Primus-Turbo are
-// slower than dense ones by `grouped`: MaxText's steps of DeepSeek-V3 on 64 MI355X (ROCm/rocm-blogs) grow
-// with their batch by 2.25 s a sequence, of which attention, exchanges and permutations take 0.75.
+// The best dense products found on a GPU, TFLOP/s: stas00/ml-engineering, maximum achievable matmul FLOPS;
+// fp8 of MI300X: Azure's guide of ND MI300X v5 (hipBLASLt). Grouped products of Primus-Turbo are slower than
+// dense ones by `grouped`: MaxText's steps of DeepSeek-V3 on 64 MI355X (ROCm/rocm-blogs) grow with their
+// batch by 2.25 s per sequence, of which attention, exchanges and permutations take 0.75.
 struct BestProduct {
   std::string_view profile;
   double bf16, fp8, grouped = 1;
@@ -119,7 +119,7 @@ Device device(std::string_view profile, std::string_view gpu, const Generation& 
   l.host_memory = s.host.memory * kGB;
   // Eager launch 4 us host-bound per kernel when the queue is full; smallest kernel 2.5 us (1.8 on
   // Blackwell); a blocking copy of a few bytes costs about 15 us until the next kernel runs. The first and
-  // last are common knowledge, not in the data set: the profiles say so in their gaps.
+  // last are common knowledge, not in the data set: the profiles list them in their gaps.
   d.launch = {s.host.launch, generation.kernel_floor, 15 * kUs, 8 * kUs};
   return d;
 }
@@ -168,8 +168,8 @@ const std::vector<Device>& table() {
   return devices;
 }
 
-// A machine without a GPU, measured by moesim-bench-host. Nobody's data sheet: bounds that no host core
-// reaches, so that all that counts is fitted. It has no built-in profile.
+// A machine without a GPU, measured by moesim-bench-host. Not from a data sheet: bounds beyond any host core,
+// so that everything relevant is fitted. It has no built-in profile.
 const Device& host() {
   static const Device one = [] {
     Device d = device("host", "HOST", {}, {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10, {}},
@@ -180,13 +180,13 @@ const Device& host() {
   return one;
 }
 
-// What a GPU's text says comes before the source, which may have measured several machines.
+// The GPU's text takes precedence over the source, which may have measured several machines.
 constexpr Machine kMachines[] = {
     {"aws-p5", "", "(p5,", 8, 32, 12.5 * kGB, "efa-p5"},
     {"aws-p5en", "", "(p5en", 8, 16, 25 * kGB, "efa-p5en"},
     {"aws-p6-b200", "", "(p6-b200", 8, 8, 50 * kGB, "efa-p6-b200"},
     {"aws-p6-b300", "", "(p6-b300", 8, 16, 50 * kGB, "efa-p6-b300"},
-    // User reports of fabrics that they do not name or tuned in their own way: no network's law is theirs.
+    // User reports of unnamed or individually tuned fabrics, which belong to no network's law.
     {"user-report", "", "(8x400G)", 8, 8, 50 * kGB, models::kLineRate},
     {"user-report", "", "RoCE", 8, 8, 50 * kGB, models::kLineRate},
     {"xxrjun", "xxrjun/nccl-tests-cluster", "H100", 8, 8, 50 * kGB, "infiniband-ndr"},
@@ -196,7 +196,7 @@ constexpr Machine kMachines[] = {
     {"aws-p5", "KeitaW", "H100", 8, 32, 12.5 * kGB, "efa-p5"},
     {"aws-p4d", "aws-samples", "A100", 8, 4, 12.5 * kGB, "efa-p4d"},
     {"aws-p5", "", "(p5.48xlarge)", 8, 32, 12.5 * kGB, "efa-p5"},
-    // Slingshot 11 with A100, as Polaris is, with twice its ports.
+    // Slingshot 11 with A100, like Polaris, with twice its ports.
     {"perlmutter", "ccl-bench", "Perlmutter", 4, 4, 25 * kGB, "slingshot-polaris"},
     {"polaris", "results_polaris", "A100", 4, 2, 25 * kGB, "slingshot-polaris"},
     {"sophia", "results_sophia", "A100", 8, 8, 25 * kGB, "infiniband-hdr"},
@@ -209,7 +209,7 @@ constexpr Machine kMachines[] = {
     {"mori", "mori", "MI300X", 8, 8, 50 * kGB, "infiniband-ndr"},
     {"echo", "moe_mg", "H800", 8, 7, 50 * kGB, "echo-h800"},
     // Kernels of expert-parallel libraries, with the network that their authors name; aiconfigurator names
-    // none, its H100 nodes have 400 Gb/s InfiniBand by their times of two nodes.
+    // none, but its H100 nodes have 400 Gb/s InfiniBand by their times of two nodes.
     {"deepep", "deepseek-ai/DeepEP", "", 8, 8, 50 * kGB, "infiniband-ndr"},
     {"aiconfigurator", "ai-dynamo/aiconfigurator", "H100", 8, 8, 50 * kGB, "infiniband-ndr"},
     {"nccl-ep", "NVIDIA/nccl", "H100", 8, 8, 50 * kGB, "infiniband-ndr"},
@@ -218,7 +218,7 @@ constexpr Machine kMachines[] = {
     {"uccl", "uccl-project", "MI300X", 8, 8, 50 * kGB, "infiniband-ndr"},
 };
 
-// echo-h800 is not one of them: its laws are of one machine and no other network's rows move them.
+// Excludes echo-h800: its laws are of one machine, independent of other networks' rows.
 constexpr NetworkFacts kNetworks[] = {
     {"infiniband-ndr", "infiniband", 8, 8, 50 * kGB, true, ""},
     {"infiniband-hdr", "infiniband", 8, 8, 25 * kGB, false, "two nodes only"},
@@ -254,7 +254,7 @@ const Device* device_of_gpu(std::string_view gpu) {
   for (const Device& device : table())
     if (device.gpu == plain || device.profile == plain) return &device;
   if (plain == "HOST" || plain == "host") return &host();
-  // Other memory sizes and short names: what stands before the first dash. Cards for a PCIe slot are others.
+  // Other memory sizes and short names match up to the first dash. Cards for a PCIe slot are different.
   for (const std::string_view other : {"PCI", "-NVL", "-or-"})
     if (plain.find(other) != std::string_view::npos) return nullptr;
   const std::string_view family = plain.substr(0, plain.find('-'));

@@ -1,5 +1,4 @@
-// Facts from data sheets about the GPUs that profiles exist for, and about the machines that published rows
-// come from.
+// Data-sheet facts about the GPUs of the profiles, and about the machines behind published rows.
 #pragma once
 
 #include <filesystem>
@@ -16,58 +15,58 @@ namespace moesim::calibration {
 
 struct Device {
   std::string_view profile;  // "h100-sxm"
-  std::string_view gpu;      // as the published tables call it
+  std::string_view gpu;      // name in published tables
   models::DeviceLimits limits;
   models::LaunchCosts launch;
   std::string_view relative;  // profile whose fit stands in where this GPU was not measured; "" = none
   std::string_view source;
-  // FLOP/s of the best dense product that was found on it (maximum achievable matmul); 0: not known.
+  // FLOP/s of the best dense product found on it (maximum achievable matmul); 0: unknown.
   double best_bf16 = 0, best_fp8 = 0;
-  // Speed of grouped products in training beside dense ones, as a share of the same ratio on NVIDIA's GPUs.
+  // Speed of grouped over dense products in training, relative to the same ratio on NVIDIA's GPUs.
   double grouped_share = 1;
 };
 
 std::span<const Device> devices();
 const Device* find_device(std::string_view profile);
 
-// The device that a row's GPU name means, also with a remark in parentheses or another memory size
+// Returns the device of a row's GPU name, ignoring remarks in parentheses and other memory sizes
 // ("A100-SXM4-40GB", "H100-SXM5-80GB (p5, EFA 32x100G)"); nullptr for GPUs without a profile.
 const Device* device_of_gpu(std::string_view gpu);
 
-// The device that the last part of a path which begins with a device's short name and "_" is named after
-// ("comm_bench/h800_2x8/x.csv"); nullptr where none is.
+// Returns the device named by the last part of a path that begins with a device's short name and "_"
+// ("comm_bench/h800_2x8/x.csv"); nullptr without one.
 const Device* device_of_path(const std::filesystem::path& path);
 
-// The network of a machine that published rows. `name` is "" for an unknown machine.
+// The network of a machine with published rows. `name` is "" for an unknown machine.
 struct Machine {
   std::string_view name;
   std::string_view source_part;  // substring of the source column
   std::string_view gpu_part;
-  int gpus_per_node;  // of a whole node, however many of them a row used
+  int gpus_per_node;  // of a whole node, however many a row used
   int ports_per_node;
   double port_bandwidth;     // bytes/s
-  std::string_view network;  // the network profile that its rows belong to
+  std::string_view network;  // network profile of its rows
 };
 
-// The machine behind a row, by its source and GPU; nullptr when unknown.
+// Returns the machine of a row, by its source and GPU; nullptr where unknown.
 const Machine* machine_of(std::string_view source, std::string_view gpu);
-// A machine that is known by its network alone; `name` outlives it.
+// Returns a machine known by its network alone; `name` must outlive it.
 Machine machine_on(std::string_view name, const models::NetworkProfile& network);
-// As by source and GPU, or a machine of the network that the row names.
+// The same, or a machine of the network that the row names.
 const Machine* machine_of(const Origin& origin);
 
-// A network of machines that published rows, or one that is only known by its ports.
+// A network of machines with published rows, or one known only by its ports.
 struct NetworkFacts {
   std::string_view name, kind;
   int gpus_per_node, ports_per_node;
   double port_bandwidth;  // bytes/s
   bool rails;
-  std::string_view gap;  // what is not known of it
+  std::string_view gap;  // missing knowledge about it
 };
 std::span<const NetworkFacts> networks();
 
-// A cluster of `nodes` such nodes for cost models; an unknown machine has the GPU's usual network. Laws of a
-// network that the profile brings itself stand above those of the network's own profile.
+// Returns a cluster of `nodes` such nodes for cost models; an unknown machine has the GPU's usual network.
+// Network laws in the profile take precedence over those of the network's profile.
 models::Cluster cluster_of(const models::Profile& profile, const Machine* machine, int nodes,
                            int gpus_per_node);
 

@@ -16,7 +16,7 @@ Counts balanced(const FfnRow& row) {
   const std::int64_t experts = row.experts, tokens = row.tokens, topk = row.topk;
   const std::int64_t stride = (experts + topk - 1) / topk;
   Counts counts(static_cast<std::size_t>(experts), 0);
-  // Whole turns of `experts` tokens load all experts alike.
+  // Every `experts` consecutive tokens load all experts equally.
   const std::int64_t turns = tokens >= stride ? tokens / experts : 0;
   std::fill(counts.begin(), counts.end(), turns * topk);
   for (std::int64_t t = turns * experts; t < tokens; ++t)
@@ -46,7 +46,7 @@ Counts drawn(const FfnRow& row, double alpha, Random& random) {
   for (std::size_t e = 0; e < n; ++e)
     counts[e] = std::min(static_cast<std::int64_t>(std::llround(weight[e] / sum * target)),
                          static_cast<std::int64_t>(row.tokens));
-  // What the cap and the rounding left over goes to the fullest experts below the cap.
+  // The remainder after cap and rounding goes to the fullest experts below the cap.
   std::vector<std::size_t> order(n);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -67,7 +67,7 @@ Counts drawn(const FfnRow& row, double alpha, Random& random) {
   return counts;
 }
 
-// The local experts of the EP rank with most rows (the first one of a tie).
+// Returns the local experts of the EP rank with most rows (the first one of a tie).
 Counts heaviest(const Counts& counts, int ep) {
   const std::size_t local = counts.size() / static_cast<std::size_t>(ep);
   std::size_t best = 0;

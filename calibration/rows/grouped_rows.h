@@ -1,5 +1,5 @@
-// The products that a row of grouped ones stands for, by its kind: "grouped dgrad half" is what our bench
-// says of backend, pass and skew; other tables name a kernel and mean balanced forward products.
+// The products of a row of grouped GEMMs, from its kind: "grouped dgrad half" is our benchmark's backend,
+// pass and skew; other tables name a kernel and mean balanced forward products.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace moesim::calibration {
 
 models::GemmPass pass_of(const GroupedGemmRow& row);
 models::GemmBackend backend_of(const GroupedGemmRow& row);
-// Rows of every expert: equally many; of "half" half of all on the first one, and of what is left half on the
-// next and so on, the remainder on the first (calibration/bench/cuda/gemm.cu).
+// Returns rows of every expert: equal; or for "half" half of all on the first, half of the rest on the next
+// and so on, the remainder on the first (calibration/bench/cuda/gemm.cu).
 std::vector<std::int64_t> experts_of(const GroupedGemmRow& row);
 
 }  // namespace moesim::calibration

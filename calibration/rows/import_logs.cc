@@ -24,7 +24,7 @@ namespace {
 
 using sim::CollectiveOp;
 
-// "all_gather/ranks:8/nodes:1/bytes:1048576/dtype:bf16": the first part, and the values by key.
+// Parses "all_gather/ranks:8/nodes:1/bytes:1048576/dtype:bf16": the first part, and the values by key.
 struct BenchName {
   std::vector<std::string> parts;
   std::map<std::string, std::string, std::less<>> values;
@@ -52,7 +52,7 @@ class BenchRow {
       fail("one with " + std::string(key) + ":<number> in range");
     return *number;
   }
-  // A number without a fraction.
+  // Returns a number without a fraction.
   double count(std::string_view key, double low, double high) const {
     const double number = value(key, low, high);
     if (number != std::floor(number)) fail("a whole number of " + std::string(key));
@@ -159,7 +159,7 @@ Measurements import_google_benchmark(std::string_view json, const std::string& f
     if (const auto context = root.find("context"))
       if (const auto device = context->find("gpu")) gpu = device->string();
   if (gpu.empty()) root.fail("no device in the context", "--gpu");
-  // A median replaces the repetitions it was made of.
+  // A median replaces its repetitions.
   std::set<std::string> with_median;
   const auto rows = root.find("benchmarks")->items();
   const auto aggregate_of = [](const JsonNode& node) {
@@ -180,8 +180,8 @@ Measurements import_google_benchmark(std::string_view json, const std::string& f
     const std::string name = run_name(node);
     if (const auto error = node.find("error_occurred"); error && error->boolean()) {
       const auto message = node.find("error_message");
-      // What a machine lacks (a second GPU) is said by the bench and skipped here; a wrong result is no
-      // measurement.
+      // The benchmark reports what a machine lacks (a second GPU), which is skipped here; a wrong result is
+      // an error.
       if (message && message->string().starts_with("skipped:")) continue;
       node.fail("the benchmark " + in_quotes(name, 100) +
                 " failed: " + (message ? one_line(message->string()) : "no message"));
@@ -224,7 +224,7 @@ bool has_any(std::string_view text, std::initializer_list<std::string_view> word
                      [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
-// Whether the first line that is no remark names the columns of one of our tables.
+// Returns whether the first non-comment line names the columns of one of our tables.
 bool is_table(std::string_view text) {
   for (const std::string_view line : split(text, '\n')) {
     if (trim(line).empty() || line.starts_with('#')) continue;

@@ -20,7 +20,7 @@ using sim::CollectiveOp;
 
 constexpr int kMostRanks = 1 << 20;
 constexpr double kMostCallBytes = 1e15, kMostMicroseconds = 1e11;
-// Bandwidths have six digits behind the point and are of the time as it is written.
+// Bandwidths have six decimals and follow from the printed time.
 constexpr double kHalf = 0.5e-6;
 
 struct Communicator {
@@ -28,7 +28,7 @@ struct Communicator {
   int rank = 0, ranks = 0, nodes = 0;
 };
 
-// A call of one communicator: its place among the names, and its number there.
+// A call on a communicator: index of its name, and its sequence number.
 using CallKey = std::pair<std::size_t, std::int64_t>;
 
 struct Call {
@@ -43,7 +43,7 @@ struct Call {
   }
 };
 
-// What one row is of.
+// The key of a row.
 using Shape = std::tuple<CollectiveOp, int, int, double>;
 
 JsonNode at(const JsonNode& node, std::string_view key) {
@@ -93,7 +93,7 @@ class Reader {
   }
 
  private:
-  // A marker says of which communicator the lines behind it are; before format 4.3 every line says it.
+  // A marker gives the communicator of the following lines; before format 4.3 every line contains it.
   void take(const JsonNode& record, const SourcePlace& place) {
     if (record.find("header")) communicator_ = communicator(object_at(record, "header"), record);
     if (record.find("dump_stats")) {
@@ -244,7 +244,7 @@ class Reader {
   const ImportFacts& facts_;
   std::optional<Communicator> communicator_;
   SourcePlace dump_;
-  std::int64_t owed_ = 0;  // records that the last marker promised
+  std::int64_t owed_ = 0;  // records promised by the last marker
   std::map<std::string, std::size_t> names_;
   std::map<CallKey, Call> calls_;
   std::map<std::string, std::int64_t> unused_;

@@ -17,7 +17,7 @@ namespace {
 
 using sim::CollectiveOp;
 
-// Beyond rounding: averages over ranks, and what people round again.
+// Tolerance beyond rounding: averages over ranks, and rounding by people.
 constexpr double kSlack = 2e-3;
 
 // Names of tests without separators; the value is nccl-tests' own.
@@ -31,7 +31,7 @@ const std::map<std::string, std::string, std::less<>>& tests() {
   return kTests;
 }
 
-// Lower case, without what a launcher or build adds.
+// Returns lower case, without additions of a launcher or build.
 std::string plain(std::string_view word) {
   std::string text;
   for (const char c : word)
@@ -56,7 +56,7 @@ void narrow(RankRange& range, double low, double high) {
   range.high = std::min(range.high, high);
 }
 
-// Of a share (n-1) / n between two bounds.
+// Narrows by a share (n-1) / n between two bounds.
 void narrow_by_share(RankRange& range, double low, double high) {
   narrow(range, low >= 1 ? 1e9 : 1 / (1 - std::max(low, 0.0)),
          high >= 1 ? 1e9 : 1 / (1 - std::max(high, 0.0)));
@@ -146,10 +146,10 @@ RankRange ranks_of(const LoggedRow& row, CollectiveOp op) {
       fail("size " + fmt::format("{:.0f}", row.bytes) + " with count " + fmt::format("{:.0f}", *row.count) +
                " of " + one_line(row.type),
            "size = count x " + std::to_string(element) + " bytes" + (gathers(op) ? " x the ranks" : ""));
-    // Once only: some print the count of all ranks.
+    // Once only: some versions print the count of all ranks.
     if (gathers(op) && times > 1) narrow(range, times, times);
   }
-  // Two digits of a bandwidth say something from here on.
+  // Smaller bandwidths have fewer than two significant digits.
   if (!(alg.low() > 0 && alg.value > 20 * alg.half)) return range;
   const double ratio_low = bus.low() / alg.high() * (1 - kSlack / 10),
                ratio_high = bus.high() / alg.low() * (1 + kSlack / 10);

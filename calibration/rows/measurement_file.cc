@@ -19,8 +19,8 @@ constexpr std::string_view kSchema = "moesim.measurements/1";
 constexpr double kMostSeconds = 1e5;
 constexpr std::int64_t kMostCount = std::int64_t{1} << 40;
 
-// One list of rows to and from JSON: `Visit` is called with every field of a row in file order, either to
-// write it or to read it, so that both always agree.
+// Converts one list of rows to and from JSON: `Visit` is called with every field of a row in file order,
+// either to write or to read it, so that both always agree.
 class Writer {
  public:
   explicit Writer(Json& out) : out_(out) {}

@@ -1,5 +1,4 @@
-// "moesim.measurements/1": measured rows as JSON, what `calibrate measure` and `import` write and `fit`
-// reads.
+// "moesim.measurements/1": measured rows as JSON, written by `calibrate measure` and `import`, read by `fit`.
 #pragma once
 
 #include <string>
@@ -9,7 +8,7 @@
 
 namespace moesim::calibration {
 
-// Throws InputError with line for an unknown key, a missing or impossible value.
+// Throws InputError with the line for an unknown key, or a missing or impossible value.
 Measurements parse_measurement_file(std::string_view json, const std::string& file);
 
 }  // namespace moesim::calibration

@@ -36,7 +36,7 @@ Origin origin_of(const CsvTable& table, std::size_t row) {
   return origin;
 }
 
-// A derived column that disagrees with the ones it is made of gives away a wrong unit.
+// A derived column that disagrees with its inputs reveals a wrong unit.
 void check_ratio(const CsvTable& table, std::size_t row, std::string_view column, double written,
                  double computed, double tolerance) {
   if (written <= 0 || computed <= 0) return;
@@ -69,7 +69,7 @@ std::string_view expected_meaning(sim::CollectiveOp op) {
   }
 }
 
-// busbw over algbw, as nccl-tests print them.
+// Returns busbw over algbw, as nccl-tests print them.
 double wire_share(sim::CollectiveOp op, double ranks) {
   switch (op) {
     case sim::CollectiveOp::all_gather:
@@ -92,7 +92,7 @@ Measurements read_collectives(const CsvTable& table) {
     row.nodes = static_cast<int>(table.integer(i, "nodes", 1, kMostRanks));
     row.gpus_per_node = static_cast<int>(table.integer(i, "gpus_per_node", 1, 1024));
     row.bytes = table.number(i, "bytes", 1, kMostBytes);
-    // A message is a buffer: both words stand for what a rank sends.
+    // A message is a buffer: both words mean the bytes that a rank sends.
     const bool message = row.op == sim::CollectiveOp::send_recv && table.has("bytes_meaning") &&
                          table.text(i, "bytes_meaning") == "message_per_rank";
     if (!message && table.has("bytes_meaning") && table.text(i, "bytes_meaning") != expected_meaning(row.op))
@@ -151,8 +151,7 @@ Measurements read_grouped(const CsvTable& table) {
   return result;
 }
 
-// The rows of the EP rank with most of them are at least the mean: a time below that arithmetic is a wrong
-// unit.
+// The EP rank with most rows has at least the mean: a time below that arithmetic is a wrong unit.
 void check_possible(const CsvTable& table, std::size_t i, const FfnRow& row) {
   constexpr double kFastestFlops = 2e16;  // beyond any GPU of the tables, 4-bit elements included
   const double rows = static_cast<double>(row.tokens) * row.topk / row.ep;
@@ -191,7 +190,7 @@ Measurements read_ffns(const CsvTable& table) {
   return result;
 }
 
-// nccl-tests rows that stand in tables of dispatch kernels: the rate is their busbw.
+// nccl-tests rows in tables of dispatch kernels: the rate is their busbw.
 std::optional<CollectiveRow> exchange_of(const DispatchRow& row) {
   constexpr double kLargest = 8.0 * (1u << 30);  // "the largest rate over sizes" is far beyond every ramp
   const bool peak = row.kernel == "nccl_alltoall_peak";
@@ -209,7 +208,7 @@ std::optional<CollectiveRow> exchange_of(const DispatchRow& row) {
 }
 
 // Where a data set suspects a part of a run (the large messages of one kernel on so many nodes), the rest has
-// the same seconds per token: the run is suspect as a whole.
+// the same seconds per token: the whole run is suspect.
 void suspect_whole_runs(std::vector<DispatchRow>& rows) {
   constexpr const char* kWord = "suspect";
   const auto run = [](const DispatchRow& row) {
@@ -223,7 +222,7 @@ void suspect_whole_runs(std::vector<DispatchRow>& rows) {
       row.note += std::string(row.note.empty() ? "" : "; ") + kWord + ": of a run with rows that are";
 }
 
-// One kernel has several names: a tuner files it by where its ranks are, a fork by its transport.
+// Maps names of one kernel: a tuner names it by the place of its ranks, a fork by its transport.
 std::string kernel_named(const std::string& name) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"mori_ep_intranode_", "mori_ep_normal_"},
@@ -262,7 +261,7 @@ Measurements read_dispatches(const CsvTable& table) {
       throw InputError(table.place(i), "latency_us " + table.text(i, "latency_us"),
                        one_line(std::to_string(least * 1e6)) + " or more (wrong unit?)");
     row.sms = table.optional_number(i, "sms", 0, 1e4).value_or(0);
-    // MoRI's tuner tells thread blocks, and of each size those of its best run.
+    // MoRI's tuner prints thread blocks, and for each size those of its best run.
     if (row.kernel.starts_with("mori_ep_")) row.sms = 0;
     if (auto exchange = exchange_of(row))
       result.collectives.push_back(*std::move(exchange));
@@ -319,7 +318,7 @@ Measurements read_measurements(const std::filesystem::path& path) {
   const std::string text = read_file(path, std::uint64_t{1} << 30);
   const auto first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && text[first] == '{') {
-    // What moesim-bench-host and moesim-bench-cuda write is Google Benchmark's.
+    // The output of moesim-bench-host and moesim-bench-cuda is Google Benchmark's.
     if (text.find("\"moesim.measurements/") == std::string::npos &&
         text.find("\"benchmarks\"") != std::string::npos)
       return import_google_benchmark(text, path.string(), {});

@@ -1,4 +1,4 @@
-// Measured rows of every kind that a profile is fitted to and checked against, in SI units.
+// Measured rows of every kind to which profiles are fitted and against which they are checked, in SI units.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace moesim::calibration {
 
-// Where a row comes from.
+// The origin of a row.
 struct Origin {
   SourcePlace place;
   std::string gpu;           // "H100-SXM5-80GB"
-  std::string source;        // who measured
+  std::string source;        // publisher of the measurement
   std::string network = {};  // a built-in network profile, where the row names it
 };
 
-// Throws InputError where it names a network that no profile has.
+// Throws InputError where it names a network without a profile.
 void check_network(const Origin& origin);
 
 struct CollectiveRow {
@@ -59,7 +59,7 @@ struct GroupedGemmRow {
 struct FfnRow {
   Origin origin;
   std::string framework, kernel, dtype, routing;
-  std::int64_t tokens = 0;  // of all ranks
+  std::int64_t tokens = 0;  // over all ranks
   int hidden = 0, inter = 0, topk = 0, experts = 0, tp = 1, ep = 1;
   double seconds = 0;
 };
@@ -71,14 +71,14 @@ struct DispatchRow {
   int ep = 0, nodes = 1;
   double tokens = 0;  // per rank
   int hidden = 0, topk = 0;
-  double topk_groups = 0;  // 0: not limited or not stated
-  double bandwidth = 0;    // bytes/s as the source prints it; 0: not stated
+  double topk_groups = 0;  // 0: no limit, or not stated
+  double bandwidth = 0;    // bytes/s as printed; 0: not stated
   double seconds = 0;      // 0: only a bandwidth was published
   int experts = 0;
   double sms = 0;
 };
 
-inline constexpr double kMostBytes = 1e15;  // of a message; more is a wrong unit
+inline constexpr double kMostBytes = 1e15;  // per message; more is a wrong unit
 
 struct Measurements {
   std::vector<CollectiveRow> collectives;
@@ -86,7 +86,7 @@ struct Measurements {
   std::vector<GroupedGemmRow> grouped;
   std::vector<FfnRow> ffns;
   std::vector<DispatchRow> dispatches;
-  // Memory-bound kernels by class name, from our own bench only.
+  // Memory-bound kernels by class name, from our own benchmark only.
   struct KernelRow {
     Origin origin;
     std::string kernel;
@@ -95,7 +95,7 @@ struct Measurements {
     int launches = 1;
   };
   std::vector<KernelRow> kernels;
-  // What a GPU costs beside its kernels, from our own bench only: one of machine_numbers(), seconds or a
+  // Costs of a GPU outside of kernels, from our own benchmark only: one of machine_numbers(), seconds or a
   // factor.
   struct MachineRow {
     Origin origin;
@@ -105,14 +105,14 @@ struct Measurements {
   std::vector<MachineRow> machine;
   // "launch", "host_sync", "smallest_kernel", "d2h_copy", "compute_under_communication".
   static const std::vector<std::string>& machine_numbers();
-  // Collectives of a traced run that the host had to launch while the GPU waited: the time of the transfer
-  // and of the launch together, from recordings only.
+  // Collectives of a traced run that the host had to launch while the GPU waited: time of launch and transfer
+  // together, from recordings only.
   std::vector<CollectiveRow> exposed_calls;
 
   std::size_t size() const;
   void append(Measurements other);
 
-  // Calls `list` with every list of rows, whatever is measured in it.
+  // Calls `list` with every list of rows.
   template <class List>
   void each_list(List&& list) const {
     lists(*this, list);
@@ -136,17 +136,17 @@ struct Measurements {
   }
 };
 
-// A CSV table of one of the layouts of the published data set, recognised by its columns; a table of
-// collectives, dense or grouped GEMMs, expert FFNs, dispatch and combine calls. Throws InputError for an
-// unknown layout, and by line for a field that is no number in its physical range, a time that contradicts
-// bytes and bandwidth or FLOPs (a wrong unit).
+// Reads a CSV table in one of the layouts of the published data set, recognised by its columns: collectives,
+// dense or grouped GEMMs, expert FFNs, dispatch and combine calls. Throws InputError for an unknown layout,
+// and with the line for a field that is not a number in its physical range or a time that contradicts bytes
+// and bandwidth or FLOPs (a wrong unit).
 Measurements read_table(std::string_view text, const std::string& file);
 
-// A table, the measurement file that `moesim calibrate import` writes, or the Google Benchmark JSON of
-// calibration/bench, by content.
+// Reads a table, a measurement file of `moesim calibrate import`, or the Google Benchmark JSON of
+// calibration/bench, recognised by content.
 Measurements read_measurements(const std::filesystem::path& path);
 
-// "moesim.measurements/1": what import and measure write and fit reads.
+// Returns "moesim.measurements/1", which import and measure write and fit reads.
 std::string to_json(const Measurements& measurements, const std::string& provenance);
 
 }  // namespace moesim::calibration

@@ -37,7 +37,7 @@ void check_wrong(const JsonNode& timing, std::string_view key) {
     wrong->fail(wrong->describe() + " wrong results", "a run whose results are right");
 }
 
-// "size", "count" and "type", with what is out of place.
+// Reads "size", "count" and "type", with the out-of-place values.
 std::optional<LoggedRow> row_of(const JsonNode& result) {
   const auto timing = result.find("out_of_place");
   if (!timing || timing->is_null()) return std::nullopt;
@@ -60,7 +60,7 @@ std::optional<LoggedRow> row_of(const JsonNode& result) {
   return row;
 }
 
-// The program that wrote it: "./build/all_reduce_perf".
+// Returns the program that wrote it: "./build/all_reduce_perf".
 std::string program_of(const JsonNode& root) {
   const auto args = root.find("args");
   if (!args || !args->is_array() || args->size() == 0) return "";
@@ -75,7 +75,7 @@ void take_devices(const JsonNode& config, CollectiveTables& tables) {
     const auto value = config.find(key);
     return value ? static_cast<int>(value->integer(1, 4096)) : 1;
   };
-  // The tool writes the first GPU of each process; those behind it are of the same node.
+  // The tool writes the first GPU of each process; its others are on the same node.
   const int of_process = size("nthreads") * size("ngpus");
   for (const JsonNode& device : devices->items()) {
     if (!device.is_object()) device.fail(device.describe(), "an object with rank, hostname and device");
@@ -112,14 +112,14 @@ Imported read_nccl_tests(const JsonNode& root, const std::string& file, const Im
   return tables.imported(0);
 }
 
-// Records of rccl-tests: a table is what has one name, shape and cycle.
+// Records of rccl-tests: those with equal name, shape and cycle form a table.
 class Records {
  public:
   Records(const std::string& file, const ImportFacts& facts) : tables_(file, facts) {
     tables_.set_default_library("RCCL (not recorded)");
   }
 
-  // `text_of` gives the value of a key; `place` is the record's.
+  // `text_of` returns the value of a key; `place` is the record's.
   template <class TextOf>
   void add(const SourcePlace& place, const TextOf& text_of) {
     const auto fail = [&](const char* key, const std::string& found, const char* expected) {

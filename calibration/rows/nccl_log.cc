@@ -43,7 +43,7 @@ bool is_dots(std::string_view line) {
          (line.size() >= 2 && line.find_first_not_of('.') == std::string_view::npos);
 }
 
-// A comment, a row, or an ellipsis: what a log's own line begins with.
+// Returns whether text starts as a log's own line: a comment, a row, or an ellipsis.
 bool begins_own_line(std::string_view text) {
   return text.starts_with('#') || starts_with_digit(text) || text.starts_with("...");
 }
@@ -57,7 +57,7 @@ bool is_time(std::string_view word) {
   return word.size() >= 10 && two(0) && two(2) && word[4] == '-' && two(5) && word[7] == '-' && two(8);
 }
 
-// How much of the line's front is a launcher's; 0: nothing.
+// Returns the length of a launcher's prefix of the line; 0: none.
 std::size_t prefix_length(std::string_view line) {
   constexpr std::size_t kLongest = 200;
   if (line.starts_with('[')) {  // "[1,0]<stdout>:", "[0] ", "[pod/a-0/b] "
@@ -82,7 +82,7 @@ std::size_t prefix_length(std::string_view line) {
   const std::size_t colon = word.find(':');
   if (colon != std::string_view::npos && colon > 0) {
     const std::string_view name = word.substr(0, colon), rest = left_trimmed(line.substr(colon + 1));
-    // "0: 1024 ...", "0:#", "node-1: # ..."; but not "step: 2" or what is prose behind.
+    // "0: 1024 ...", "0:#", "node-1: # ..."; but neither "step: 2" nor prose.
     const bool number = std::all_of(name.begin(), name.end(), is_digit);
     if (begins_own_line(rest) && (number || colon + 1 == word.size() || rest.starts_with('#')))
       return colon + 1;
@@ -115,7 +115,7 @@ Columns columns_of(const std::vector<std::string_view>& words) {
   if (times.empty()) return columns;
   columns.blocks = times.size();
   columns.block = times.size() > 1 ? times[1] - times[0] : end - times[0];
-  columns.known = columns.block >= 3 && columns.blocks <= 2;  // time, algbw, busbw; less is prose
+  columns.known = columns.block >= 3 && columns.blocks <= 2;  // time, algbw, busbw; fewer are prose
   return columns;
 }
 
@@ -157,7 +157,7 @@ class LogReader {
     }
     const bool numbers = words.size() >= 3 && starts_with_digit(words[0]) && parse_int(words[0]) &&
                          starts_with_digit(words[1]);
-    // Where a document begins behind the header, a row is known by its type and its length.
+    // Where an excerpt begins after the header, a row is recognised by its type and its length.
     if (numbers && !columns_.known && parse_int(words[1]) && element_size(words[2]) > 0 && words.size() >= 11)
       columns_ = {true, true, false, 4, 2, 1e-6};
     if (numbers && columns_.known) {
@@ -205,8 +205,7 @@ class LogReader {
       throw InputError(place, "the type " + in_quotes(words[2]),
                        "an nccl-tests type (float, half, bfloat16, int8, ...)");
     row.type = words[2];
-    // What follows: an optional reduction name (left out by some versions), an optional root, then the
-    // timings.
+    // Then an optional reduction name (left out by some versions), an optional root, and the timings.
     std::size_t at = 3;
     if (at < words.size() && !starts_with_digit(words[at]) && words[at][0] != '-' && words[at] != "nan" &&
         words[at] != "inf") {
@@ -276,7 +275,7 @@ class LogReader {
     if (!rest.empty()) tables_.set_library_code(parse_int(rest[0]).value_or(0));
   }
 
-  // Tests that a line names by their programs: "/opt/nccl-tests/build/all_reduce_perf -b 8".
+  // Reads tests that a line names by their programs: "/opt/nccl-tests/build/all_reduce_perf -b 8".
   void read_programs(std::string_view line) {
     std::string only;
     bool several = false;
@@ -351,13 +350,13 @@ class LogReader {
     has_rows_ = open_ = closed_ = false;
     row_launcher_.clear();
   }
-  // Another table, perhaps of the same ranks.
+  // Begins another table, possibly with the same ranks.
   void begin_table() {
     const bool same = !closed_;
     finish();
     if (!same) tables_.ranks() = {};
   }
-  // Another test: what was said before is not of it.
+  // Begins another test: earlier statements do not apply to it.
   void begin_section() {
     finish();
     tables_.ranks() = {};

@@ -36,14 +36,14 @@ std::set<double> sizes_of(const std::vector<CollectiveRow>& rows) {
 std::vector<CurvePoint> ring_or_switch(const std::vector<CollectiveRow>& rows,
                                        const std::vector<CollectiveRow>& integer) {
   constexpr int kRing = 2, kBetween = 4, kSwitch = 8;
-  // Below this share of the ring's time the switch must be at work.
+  // Below this share of the ring's time the switch must be used.
   constexpr double kSwitched = 0.93;
   const SizeCurve own = curve_of(rows), ring = curve_of(integer);
   // Floats add faster than integers.
   const auto cost = [&](double bytes) { return own.seconds(kRing, bytes) / ring.seconds(kRing, bytes); };
   std::vector<CurvePoint> points;
   for (const double bytes : sizes_of(rows)) {
-    // The same piece per rank at two.
+    // At two ranks, with equal pieces per rank.
     double seconds = ring.seconds(kBetween, bytes) * cost(bytes * kRing / kBetween);
     if (own.seconds(kSwitch, bytes) < kSwitched * cost(bytes) * ring.seconds(kSwitch, bytes)) {
       const double by_switch =
@@ -84,7 +84,7 @@ std::vector<CurvePoint> missing_rank_counts(const std::vector<CollectiveRow>& ro
       for (const int count : counts_of(others)) {
         if (have.contains(count) || !added.insert(count).second) continue;
         // Compared at a count that this device has measured: latencies and bandwidths differ by constant
-        // factors. Latencies of two counts of its own say more.
+        // factors. Latencies of two own counts are more precise.
         const double here = *have.rbegin();
         const double scale = own.excess_at(here, largest) / other.excess_at(here, largest);
         const double start =

@@ -20,9 +20,8 @@ namespace {
 
 using nlohmann::json;
 
-// The inner size of an expert with which a model has so many parameters, and as many active ones as are named
-// beside them ("about 250B total, 15.95B active"): a multiple of 128 that meets both within 2 %. 0: none
-// does.
+// Returns the inner size of an expert that gives a model the stated numbers of total and active parameters
+// ("about 250B total, 15.95B active"): a multiple of 128 that meets both within 2 %. 0: none.
 std::int64_t expert_width_of(const json& model, double total, double active) {
   constexpr std::int64_t kStep = 128, kMost = 1 << 16;
   for (std::int64_t width = kStep; width <= kMost; width += kStep) {
@@ -37,7 +36,7 @@ std::int64_t expert_width_of(const json& model, double total, double active) {
   return 0;
 }
 
-// "80B" before a word: 80; 0 without one.
+// Returns 80 for "80B" before a word; 0 without one.
 double billions_before(const std::string& name, std::string_view word) {
   const std::size_t at = name.find(word);
   if (at == std::string::npos) return 0;
@@ -52,8 +51,8 @@ double billions_before(const std::string& name, std::string_view word) {
   return 0;
 }
 
-// "GRUG MoE d5120 L48 e256 top8 i1280 + shared 5120": width, layers, experts, top-k, width of an expert, of
-// the shared expert; "dense 8192": one leading layer with an FFN of that width.
+// Reads "GRUG MoE d5120 L48 e256 top8 i1280 + shared 5120": width, layers, experts, top-k, width of an
+// expert, of the shared expert; "dense 8192": one leading layer with an FFN of that width.
 std::optional<json> model_of_sizes(const std::string& name, std::vector<std::string>& assumptions) {
   constexpr std::int64_t kHead = 128, kVocabulary = 128256;
   json model{{"name", name}, {"vocabulary", kVocabulary}};
@@ -104,10 +103,10 @@ std::optional<json> row_model(const std::string& name, std::string_view source,
     if (model.is_string()) model = {{"base", model}};
     model.update(keys);
   };
-  // arXiv 2504.14960: every expert cut into eight.
+  // arXiv 2504.14960: every expert split into eight.
   if (name.find("G8T8") != std::string::npos)
     change({{"name", *known + "-g8t8"}, {"experts", 64}, {"topk", 8}, {"expert_ffn", 2048}});
-  // Table 2 there: no shared experts, every layer the same.
+  // Table 2 there: no shared experts, all layers equal.
   if (model.is_string() && source.find("2505.11432") != std::string_view::npos)
     change({{"vocabulary", 65536}, {"shared_ffn", 0}, {"dense_layers", 0}});
   // "DeepSeek-V3 style MoE cut to 12 layers"

@@ -1,4 +1,4 @@
-// The model that a row of a table of training runs names, as a scenario's `model` would say it.
+// The model named by a row of a table of training runs, as JSON for a scenario's `model`.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace moesim::calibration {
 
-// A built-in name or an object: by its name, by the sizes in its name, as its `source` changed it.
-// nullopt where nothing says what the layers are; what is taken as usual is noted in `assumptions`. Throws
-// InputError for sizes that no model has.
+// Returns a built-in name or an object: by its name, by the sizes in its name, with the changes of its
+// `source`. nullopt where the layers are unknown; usual values taken are noted in `assumptions`. Throws
+// InputError for impossible sizes.
 std::optional<nlohmann::json> row_model(const std::string& name, std::string_view source,
                                         std::vector<std::string>& assumptions);
 

@@ -13,7 +13,7 @@ namespace moesim::calibration {
 
 namespace {
 
-// Words of notes, longer ones before shorter ones of the same path: the first one decides.
+// Words of notes, longer ones before shorter ones of the same path: the first match decides.
 struct Phrase {
   std::string_view words, path, value;
 };
@@ -47,7 +47,7 @@ constexpr std::array<Size, 7> kSizes{{{"TP", "parallel.tp"},
                                       {"VPP", "parallel.vpp"},
                                       {"mbs", "parallel.micro_batch"}}};
 
-// The whole number of "EP8" or "EP 8"; nullopt where none or a range stands there.
+// Returns the integer of "EP8" or "EP 8"; nullopt for none or a range.
 std::optional<std::int64_t> size_after(std::string_view text, std::string_view letters) {
   for (std::size_t at = text.find(letters); at != std::string_view::npos; at = text.find(letters, at + 1)) {
     if (at > 0 && std::isalnum(static_cast<unsigned char>(text[at - 1]))) continue;
@@ -82,7 +82,7 @@ std::string dispatcher_of_text(std::string_view text, std::string_view alltoall)
   const auto has = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
   if (has("HybridEP")) return "flex-hybridep";
   if (is("flex (DeepEP") || is("DeepEP")) return "flex-deepep";
-  // Tokens of all tensor-parallel ranks. Permutation kernels are fused only where --moe-permute-fusion asks.
+  // Tokens of all tensor-parallel ranks. Permutation kernels are fused only with --moe-permute-fusion.
   if (text == "TP") return "allgather:permute_fusion=false";
   if (is("alltoall") || is("NCCL alltoall") || is("MSCCL++ shim")) return std::string(alltoall);
   return "";

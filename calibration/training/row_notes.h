@@ -1,4 +1,4 @@
-// Reads what the free text of a table's row says about a training run.
+// Reads settings from the free text of a training table's row.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ struct RowSetting {
   nlohmann::json value;
 };
 
-// Settings that the words of a note say ("full-iteration graphs", "recompute mlp", "A2A overlap", "EP8",
-// "mbs 1"); what a note says in other words is not taken.
+// Returns the settings that a note's words name ("full-iteration graphs", "recompute mlp", "A2A overlap",
+// "EP8", "mbs 1"); other wording is ignored.
 std::vector<RowSetting> settings_of_note(std::string_view note);
 
-// The dispatcher that a column names ("flex (HybridEP)", "alltoall", "TP"), `alltoall` being the framework's
-// own; empty: the text names none that is known.
+// Returns the dispatcher that a column names ("flex (HybridEP)", "alltoall", "TP"); `alltoall`: the
+// framework's own; empty: no known one is named.
 std::string dispatcher_of_text(std::string_view text, std::string_view alltoall);
 
 }  // namespace moesim::calibration

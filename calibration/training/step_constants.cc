@@ -25,7 +25,7 @@ constexpr std::string_view kBridge = "NVIDIA-NeMo/Megatron-Bridge", kAws = "awsl
                            kMarin = "marin-community/marin", kCclBench = "cornell-sysphotonics/ccl-bench",
                            kRocm = "ROCm/rocm-blogs";
 constexpr std::size_t kFewestRows = 3;
-constexpr double kFarthest = 1.5;  // a fit may leave the span of shipped and neutral value by this factor
+constexpr double kFarthest = 1.5;  // factor by which a fit may leave the range of shipped and neutral value
 constexpr int kBits = 8;           // of the fitted logarithm
 
 template <class Change>
@@ -60,7 +60,7 @@ StepConstant exchange(std::string_view kind, const std::string& network,
   return {"exchanges in a step over " + std::string(kind),
           std::move(publications),
           law == profile.laws.end() ? 1 : law->second.get("factor", 1),
-          1.3,  // of a network without rows
+          1.3,  // for a network without rows
           [kind = std::string(kind)](const TrainingRow& row) {
             return steps(row) && row.scenario.cluster->network.starts_with(kind) &&
                    row.scenario.parallel.dispatch_ranks() > row.scenario.cluster->nvlink.domain;
@@ -148,7 +148,7 @@ double mean_error(const std::vector<TrainingRow>& rows, const StepConstant& cons
       sum += std::abs(std::log(forecast_of(row, 0).seconds() / row.measured_s));
       ++count;
     } catch (const InputError&) {
-      continue;  // listed as skipped by the validation itself
+      continue;  // the validation itself lists it as skipped
     }
   }
   return count > 0 ? sum / count : 0;

@@ -34,7 +34,7 @@ namespace moesim::calibration {
 
 namespace {
 
-// Why a row cannot be forecast.
+// The reason why a row cannot be forecast.
 struct Skip {
   std::string reason;
 };
@@ -43,7 +43,7 @@ constexpr std::string_view kLayerTime = "forward_backward_ms";
 // Routing of rows that say "natural" without a load: the one imbalance of training that was published.
 constexpr const char* kNaturalRouting = "measured:deepseek-v3";
 
-// Of "12 (by the launcher example)"; 0 where there is none.
+// Returns the integer of "12 (by the launcher example)"; 0 without one.
 std::int64_t leading_integer(const std::string& text) {
   const std::size_t end = text.find(' ');
   return parse_int(std::string_view(text).substr(0, end)).value_or(0);
@@ -123,7 +123,7 @@ class Reader {
                                                {"seq_len", "parallel.seq"},
                                                {"gbs", "parallel.global_batch"}}};
 
-  // Notes what the row says of a field; what was said before stays.
+  // Records the row's value of a field; an earlier value stays.
   void say(std::string_view path, nlohmann::json value) {
     if (std::ranges::none_of(settings_, [&](const RowSetting& s) { return s.path == path; }))
       settings_.push_back({std::string(path), std::move(value)});
@@ -150,7 +150,7 @@ class Reader {
     return device;
   }
 
-  // The model that the row names, cut as its columns say.
+  // Returns the model that the row names, shortened as its columns say.
   nlohmann::json model_of(TrainingRow& row) const {
     auto named = row_model(row.model, row.source, row.assumptions);
     if (!named) throw Skip{fmt::format("model {}: its layers are not known here", in_quotes(row.model))};
@@ -196,11 +196,11 @@ class Reader {
     return name;
   }
 
-  // How the run was launched, what it computed again and what overlapped.
+  // Sets launch mode, recomputation and overlap of the run.
   void say_run(TrainingRow& row) {
     const auto unstated = [](const std::string& value) { return value.empty() || value == "not stated"; };
     if (const std::string recompute = text("recompute"); !unstated(recompute)) {
-      // "none (stated)": said, and doubted by whoever collected the rows.
+      // "none (stated)": given, but doubted by the collector of the rows.
       const std::string plain = recompute.substr(0, recompute.find(" ("));
       if (recompute.ends_with("(stated)"))
         row.assumptions.push_back("recompute " + plain + ", of which the table is not sure");
@@ -246,7 +246,7 @@ class Reader {
     if (optimizer.find("FSDP") != std::string::npos) say("training.sharding", "fsdp");
   }
 
-  // The data-parallel ranks that the GPUs leave; all of them take part.
+  // Sets the data-parallel ranks from the remaining GPUs; all of them are used.
   void take_data_parallel(models::Scenario& s, std::int64_t gpus) const {
     const models::Parallel& p = s.parallel;
     const std::int64_t ranks = checked_product("tp x cp x pp", {p.tp, p.cp, p.pp});
@@ -255,7 +255,7 @@ class Reader {
     set("parallel.dp", gpus / ranks, s);
   }
 
-  // The framework's own defaults, each one listed as an assumption.
+  // Takes the framework's own defaults, each one listed as an assumption.
   void take(const models::FrameworkRecipe& recipe, TrainingRow& row) const {
     models::Scenario& s = row.scenario;
     set("recipe", recipe.id(), s);
@@ -273,7 +273,7 @@ class Reader {
     }
   }
 
-  // Sizes that decide and that neither the row nor its framework says.
+  // Requires the decisive sizes, which the row or its framework must give.
   static void require_sizes(const models::Scenario& s) {
     std::vector<std::string> missing;
     for (const char* size : {"tp", "pp", "ep"})
@@ -284,13 +284,14 @@ class Reader {
                              missing.size() > 1 ? "are" : "is", missing.size() > 1 ? "" : "s")};
   }
 
-  // The machine that the row's source, GPU or network names; several racks, and the port rate of the table.
+  // Sets the machine that the row's source, GPU or network names; several racks, and the port rate of the
+  // table.
   void set_cluster(TrainingRow& row, const Device& device, std::int64_t gpus, std::int64_t per_node) const {
     models::Cluster cluster =
         cluster_of(models::Profile::load(std::string(device.profile)),
                    calibration::machine_of(row.source, row.gpu + " " + text("network")),
                    static_cast<int>((gpus + per_node - 1) / per_node), static_cast<int>(per_node));
-    // Jobs of several racks take 64 of a rack's 72 GPUs, so that groups of powers of two stay inside.
+    // Jobs of several racks use 64 of a rack's 72 GPUs, so that groups of powers of two stay inside.
     if (cluster.nvlink.domain == 72 && gpus > 72) cluster.nvlink.domain = 64;
     if (row.gpu.find("Perlmutter") != std::string::npos) {
       cluster.nic.ports_per_node = static_cast<int>(per_node);
@@ -305,11 +306,11 @@ class Reader {
     row.scenario.give("cluster", models::Origin::file(t_.place(row_).str()));
   }
 
-  // The dispatcher that the row names: padded to a capacity, by its library, by its own name.
+  // Returns the dispatcher that the row names: padded to a capacity, by its library, by its own name.
   std::string dispatcher_of(const TrainingRow& row, std::string_view framework) const {
     if (text("routing").starts_with("capacity factor 1, padded"))
       return "alltoall:capacity_factor=1:pad=true";
-    // MaxText's products with one-hot masks: every sequence has a capacity of its own.
+    // MaxText's products with one-hot masks: every sequence has its own capacity.
     constexpr std::string_view kCapacity = "capacity factor ";
     if (const std::string asked = text("dispatcher");
         asked.starts_with(kCapacity) && asked.find("dense einsum") != std::string::npos)
@@ -329,7 +330,7 @@ class Reader {
     return dispatcher_of_text(text("dispatcher"), alltoall);
   }
 
-  // One GPU's experts need no library; the SMs and the transport that the row states.
+  // One GPU's experts need no library; adds the SMs and the transport that the row states.
   void finish_dispatcher(TrainingRow& row) const {
     models::Scenario& s = row.scenario;
     if (!s.gave("dispatcher")) {
@@ -355,13 +356,13 @@ class Reader {
     s.dispatchers = {with_transport};
   }
 
-  // One layer with experts alone, forward and backward.
+  // One layer with experts only, forward and backward.
   TrainingRow read_layer(TrainingRow row) {
     const Device* device = device_of(row.gpu);
     row.model = text("case");
     row.framework = "Megatron-Core (eager, one layer)";
     nlohmann::json model{{"name", row.model}, {"layers", 1}, {"pattern", "E"}, {"vocabulary", 1024}};
-    model["attention"] = {{"heads", 16}, {"head_dim", 128}};  // of which a pattern of experts has none
+    model["attention"] = {{"heads", 16}, {"head_dim", 128}};  // unused in a pattern of experts
     for (const auto& [column, key] : {std::pair{"hidden", "hidden"},
                                       {"experts", "experts"},
                                       {"topk", "topk"},
@@ -402,7 +403,7 @@ class Reader {
     return stated(column) ? t_.number(row_, column, 0, 1e12) : 0;
   }
 
-  // Columns of tables of measured peaks (../shared/data/memory).
+  // Reads columns of tables of measured peaks (../shared/data/memory).
   void measure_memory(TrainingRow& row) const {
     MeasuredMemory& m = row.memory;
     m.id = text("id");
@@ -487,7 +488,7 @@ TrainingTable read_training_table(const std::string& path, RowsWith with) {
     } catch (const Skip& reason) {
       skip(reason.reason);
     } catch (const InputError& error) {
-      // A number that is none is the table's mistake; a plan that does not fit together is that row's.
+      // An invalid number is an error of the table; an inconsistent plan is one of the row.
       if (!error.place().file.empty()) throw;
       skip(error.what());
     }
@@ -523,8 +524,8 @@ void take_recompute(TrainingRow& row, const std::string& modules) {
   row.scenario.training.recompute = models::StepRecompute::parse(modules);
 }
 
-// The job ran: its recipe's recomputation stands where it misses by no more than forecasts of memory err at
-// worst (6.8 % of 28 measured peaks, docs/memory.md).
+// The job ran: its recipe's recomputation stays where the excess is within the worst error of memory
+// forecasts (6.8 % of 28 measured peaks, docs/memory.md).
 bool may_fit(const TrainingRow& row, const models::StepMemory& memory) {
   constexpr double kWorstError = 1.068;
   const bool of_recipe = row.scenario.origin_of("training.recompute").kind == models::Origin::Kind::kRecipe;
@@ -541,7 +542,7 @@ models::StepMemory memory_of(const models::Scenario& s) {
 
 namespace {
 
-// A job of a framework that is not known may be run as any recipe runs it.
+// A job of an unknown framework may run as any recipe does.
 models::Answer doubted(const TrainingRow& row, models::Answer forecast) {
   if (row.framework_known || forecast.draws_us.empty() ||
       row.scenario.scope != models::Scenario::Scope::kStep)

@@ -29,12 +29,11 @@ namespace {
 
 constexpr std::size_t kKept = 256;  // draws of an anchored answer
 constexpr double kRunSigma =
-    0.01;  // of a run from one to the next: repeats of the data set's sources agree as well
-constexpr double kLayerSigma =
-    0.1;  // of a layer alone, common to all dispatchers, where a step has step_sigma()
-// By what one dispatcher's time is off by itself beside its draws, which hold most of it (doubt.h).
+    0.01;  // between runs of one job: repeats in the data set's sources agree as well
+constexpr double kLayerSigma = 0.1;  // for a layer alone, common to all dispatchers; a step has step_sigma()
+// Standard deviation of one dispatcher's own factor beyond its draws, which contain most of it (doubt.h).
 constexpr double kOwnSigma = 0.03;
-constexpr double kExplained = 3;  // standard deviations within which a run is explained
+constexpr double kExplained = 3;  // standard deviations within which a run counts as explained
 
 struct Sigmas {
   double shared = 0, own = 0;
@@ -56,7 +55,7 @@ Spread spread_of(const std::vector<double>& values) {
   return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean))};
 }
 
-// The posterior of the factor common to all, under one draw, and the draw's log likelihood.
+// The posterior of the common factor under one draw, and the draw's log likelihood.
 struct Posterior {
   double log_weight = 0, mean = 0, sigma = 0;
 };
@@ -71,7 +70,7 @@ Posterior posterior_of(const std::vector<double>& residuals, const Sigmas& by) {
           by.shared * by.own / std::sqrt(all)};
 }
 
-// The answer that a measured dispatcher means: the one of its name and options, else the only one of its
+// Returns the answer of a measured dispatcher: the one with its name and options, else the only one with its
 // name.
 std::size_t index_of(const Comparison& c, const std::string& dispatcher) {
   std::vector<std::string> names;
@@ -97,7 +96,7 @@ std::size_t index_of(const Comparison& c, const std::string& dispatcher) {
                                in_quotes(dispatcher), join(names, ", "), did_you_mean(dispatcher, names)));
 }
 
-// The dispatcher that the job runs: the first that was not taken because none was said.
+// Returns the dispatcher of the job: the first that was not added because none was given.
 std::string own_dispatcher(const Comparison& c) {
   std::vector<std::string> own;
   for (const DispatcherSpec& spec : c.scenario->dispatchers)
@@ -110,7 +109,7 @@ std::string own_dispatcher(const Comparison& c) {
                   c.answers.size()));
 }
 
-// Positions by weight, as evenly as can be (Kitagawa 1996, systematic resampling).
+// Returns positions by weight with low variance (Kitagawa 1996, systematic resampling).
 std::vector<std::size_t> resampled(const std::vector<double>& weights, std::size_t count) {
   std::vector<std::size_t> taken;
   double sum = weights.front();
@@ -123,7 +122,7 @@ std::vector<std::size_t> resampled(const std::vector<double>& weights, std::size
   return taken;
 }
 
-// Log factors that a forecast's draws hold, by a name that people know.
+// Log factors of a quantity in a forecast's draws, under a name for people.
 struct Latent {
   std::string name;
   std::vector<double> log_factors;  // of each draw
@@ -162,7 +161,7 @@ std::vector<Latent> latents_of(const Comparison& c, std::size_t draws) {
   return all;
 }
 
-// Latents that the run moved by more than half of what they were in doubt by, or told half of.
+// Returns the latents that moved by more than half of their uncertainty, or lost half of it.
 std::vector<Anchor::Moved> moved_of(const Comparison& c, const Anchor& anchor, const Sigmas& by) {
   std::vector<Anchor::Moved> moved;
   const auto factor = [](std::vector<double> logs) {
@@ -183,7 +182,7 @@ std::vector<Anchor::Moved> moved_of(const Comparison& c, const Anchor& anchor, c
   return moved;
 }
 
-// Multiplies the time of a forecast and everything that adds up to it.
+// Multiplies the time of a forecast and all its parts.
 void scale(Answer& a, double factor) {
   a.time_us.value *= factor;
   a.healthy_us *= factor;
@@ -256,7 +255,7 @@ void anchor_answer(Answer& a, const Anchor& anchor, int index) {
 }
 
 std::vector<Anchor::Suspect> suspects_of(const Scenario& scenario, const Measured& measured) {
-  // Settings that a job's files often leave out and that move its time most.
+  // Settings that a job's files often omit and that move its time most.
   static constexpr std::pair<const char*, const char*> kOthers[] = {
       {"training.launch", "graphs"},
       {"training.launch", "eager"},
@@ -286,7 +285,7 @@ std::vector<Anchor::Suspect> suspects_of(const Scenario& scenario, const Measure
       options.breakdown = false;
       const double us = answer(std::move(s), options).answers.front().time_us.value;
       found.push_back({path, text, us});
-    } catch (const InputError&) {  // this job cannot be run so
+    } catch (const InputError&) {  // the job cannot run with this value
     }
   }
   const auto away = [&](const Anchor::Suspect& one) { return std::abs(std::log(one.us / measured.us)); };

@@ -30,7 +30,7 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::int64_t kMaxGroup = 4096;  // split matrices have as many rows and columns
+constexpr std::int64_t kMaxGroup = 4096;  // bounds the rows and columns of split matrices
 
 // Answers one scenario, dispatcher by dispatcher.
 class Answering {
@@ -86,7 +86,7 @@ class Answering {
       try {
         c_.answers.push_back(one(spec));
       } catch (const InputError& error) {
-        // One that was taken because none was said is no answer where it cannot run.
+        // A dispatcher added because none was given is dropped where it cannot run.
         if (s_.all_dispatchers || spec.origin == kUsualOrigin) {
           c_.excluded.emplace_back(spec.text(), rule_of(spec, error));
         } else if (o_.each && s_.dispatchers.size() > 1) {
@@ -112,7 +112,7 @@ class Answering {
       check_answer(s_, a);
     }
     tell_defaults();
-    // A dense model has no other communication to show than these and those of tensor parallelism.
+    // A dense model shows no communication besides these and tensor parallelism.
     if (s_.scope == Scenario::Scope::kLayer || s_.model.experts == 0)
       c_.step_collectives = step_collectives();
     constexpr double kEven = 1.001;
@@ -139,14 +139,14 @@ class Answering {
     }
   }
 
-  // Fills in the figures that follow from the time.
+  // Sets the figures that follow from the time.
   void add_rates(Answer& a) const {
     const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
     a.mfu = a.tflops_per_gpu() * 1e12 / peak;
     if (s_.scope == Scenario::Scope::kStep) a.step_time = step_quantiles(s_.parallel, a.time_us.value);
   }
 
-  // Outputs that are combined in the router's type take it over the wire: twice the bytes of bf16 in fp32.
+  // Outputs that are combined in the router's type travel in it: in fp32 twice the bytes of bf16.
   void tell_defaults() {
     if (bytes_of(s_.router_dtype) <= bytes_of(s_.activation)) return;
     std::vector<std::string> in_it;
@@ -184,7 +184,7 @@ class Answering {
     return std::make_shared<const Scenario>(std::move(s));
   }
 
-  // A routing file says how many tokens a rank has; attention sees the sequence that gives as many.
+  // A routing file gives the tokens of a rank; the sequence follows from them, for attention.
   static void take_tokens_of_file(Scenario& s, std::vector<std::string>& warnings) {
     Parallel& p = s.parallel;
     const std::int64_t tokens = JobRouting(s).of(0, 0).max_tokens();
@@ -197,13 +197,14 @@ class Answering {
     p.seq = seq;
   }
 
-  // The rule that excludes a dispatcher, without the place where it was named.
+  // Returns the rule that excludes a dispatcher, without the place where it was named.
   std::string rule_of(const DispatcherSpec& spec, const InputError& error) const {
     if (const auto rule = rule_against(s_, spec, routing_, placement_)) return *rule;
     return error.what();
   }
 
-  // Of the dispatch group of the first GPUs, on which the layer stands, where one of them has a fault.
+  // Returns the faults of the dispatch group on the first GPUs, which runs the layer, if one of them has a
+  // fault.
   std::optional<RankFaults> faults_of_layer() {
     if (!s_.faults.slow()) return std::nullopt;
     RankFaults faults = RankFaults::of(s_.faults, *s_.cluster, placement_.dispatch());
@@ -218,7 +219,7 @@ class Answering {
     return s_.scope == Scenario::Scope::kStep ? step(spec) : layer(spec);
   }
 
-  // Of the kernels that the host launches for an MoE layer, those of the dispatcher's program.
+  // Returns the share of an MoE layer's host launches that belong to the dispatcher's program.
   double share_of_launches(const LayerPrograms& programs) const {
     const ProgramPricer& pricer = prices_->nominal();
     const auto own = static_cast<double>(pricer.launches(programs.first()->program));
@@ -229,7 +230,7 @@ class Answering {
     return 1;
   }
 
-  // Fills in what layers and steps have in common, once the forecast and its memory stand.
+  // Completes the answer with what layers and steps share, after the forecast and its memory.
   void complete(Answer& a, const DispatcherSpec& spec, const LayerPrograms& programs) const {
     const Program& program = programs.first()->program;
     a.dispatcher = spec.text();
@@ -248,7 +249,7 @@ class Answering {
     add_new(said, a.warnings);
     a.warnings = std::move(said);
     a.dropped_rows = program.dropped_rows;
-    // The device waits for the host in a share of the time, of which the dispatcher's launches are a part.
+    // The GPU waits for the host in a share of the time, of which the dispatcher's launches are a part.
     const double waiting = a.breakdown_us[static_cast<std::size_t>(sim::Category::host_sync)];
     const double exchanges = a.breakdown_us[static_cast<std::size_t>(sim::Category::dispatch)] +
                              a.breakdown_us[static_cast<std::size_t>(sim::Category::combine)];
@@ -272,7 +273,7 @@ class Answering {
       if (!pass.dispatcher) continue;
       for (std::size_t i = 0; i < pass.pass().size(); ++i) {
         if (!pays_for_balance(pass.pass()[i])) continue;
-        std::int64_t longest = 0;  // a rank that moves nothing waits for the others later
+        std::int64_t longest = 0;  // a rank that sends nothing waits for the others later
         for (std::size_t at = i * pass.trace.ranks; at < (i + 1) * pass.trace.ranks; ++at)
           longest = std::max(longest, pass.trace.end[at] - pass.trace.begin[at]);
         paid += longest;
@@ -289,13 +290,13 @@ class Answering {
     return balance;
   }
 
-  // Of timing `flow`.
+  // Creates the contention model for timing `flow`.
   std::optional<Contention> contention_of(const LayerPrograms& programs) const {
     if (!fabric_) return std::nullopt;
     return std::make_optional<Contention>(s_, programs, prices_->nominal(), *fabric_);
   }
 
-  // The layer is as slow as the class of dispatch groups that takes longest.
+  // The layer is as slow as the slowest class of dispatch groups.
   const LayerPrograms& slowest(const std::vector<std::unique_ptr<LayerPrograms>>& classes,
                                const ProgramPricer& pricer) const {
     const LayerPrograms* found = classes.front().get();
@@ -340,8 +341,8 @@ class Answering {
     return a;
   }
 
-  // When an allocation happens: at the start of the next operation of its rank; a release: at the end of the
-  // one before.
+  // An allocation happens at the start of its rank's next operation; a release at the end of the previous
+  // one.
   std::vector<Answer::MemorySample> memory_over_time(const Answer& a) const {
     const auto trace_of = [&](bool forward) -> const sim::LockstepTrace* {
       for (const PassTrace& t : a.layer)
@@ -413,7 +414,7 @@ class Answering {
     for (const ParameterCollective& one : collectives) {
       const Placement::Replicas& replicas = one.experts ? experts : dense;
       const bool reduce = one.kind == CommKind::kAllReduce;
-      // Sharding groups are consecutive replicas; replicate groups take one of each.
+      // Shard groups are consecutive replicas; replicate groups take one of each.
       const Placement::Shapes shapes =
           placement_.shapes_of(one.replicas && one.group < replicas.ranks
                                    ? Placement::Members{&replicas, replicas.ranks / one.group, true}

@@ -1,5 +1,5 @@
-// The answer to a scenario: what every dispatcher takes, of a layer or of a whole step, how sure that is, and
-// which one wins.
+// The answer to a scenario: the time of every dispatcher for a layer or a step, its uncertainty, and the
+// dispatcher to run.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace moesim::models {
 
 class PriceCache;
 
-// One dispatcher, answered.
+// The forecast of one dispatcher.
 struct Answer : Forecast {
   Answer() = default;
   explicit Answer(Forecast forecast) : Forecast(std::move(forecast)) {}
@@ -35,28 +35,28 @@ struct Answer : Forecast {
   std::string error;       // why there is no forecast; then the rest is empty
   Bar bar = Bar::kNone;    // why it cannot be chosen
 
-  StepQuantiles step_time;  // of a step: how it varies from one to the next
-  double mfu = 0;           // of the dense bf16 peak (fp8 runs too, so that plans compare)
-  double cost = 0;          // of the time on its GPUs; 0 without prices
+  StepQuantiles step_time;  // step-to-step variation of a step's time
+  double mfu = 0;           // against the dense bf16 peak, for fp8 runs too, so that plans compare
+  double cost = 0;          // price of the time on its GPUs; 0 without prices
 
-  StepOverload overload;  // of all layers and microbatches; at scope layer of the one
+  StepOverload overload;  // over all layers and microbatches; at scope layer of the one layer
   std::vector<std::int64_t>
-      tx_bytes;  // per rank of the dispatch group, of one MoE layer forward and backward
-  int host_syncs_forward = 0, host_syncs_backward = 0;  // of one MoE layer
-  std::int64_t dropped_rows = 0;                        // of one MoE layer, over the dispatch group
+      tx_bytes;  // bytes sent per rank of the dispatch group by one MoE layer, forward and backward
+  int host_syncs_forward = 0, host_syncs_backward = 0;  // in one MoE layer
+  std::int64_t dropped_rows = 0;                        // in one MoE layer, over the dispatch group
 
   std::shared_ptr<const MoeProgram> moe;  // the dispatcher's program of the first MoE layer
-  // Of a step on its first stage: meshes whose weights one kernel can update, and kernels that Adam launches.
+  // Optimizer of a step on its first stage: meshes whose weights one kernel can update, and kernels that Adam
+  // launches.
   std::int64_t optimizer_meshes = 0, optimizer_launches = 0;
-  std::string
-      hang;  // how ranks come to wait for each other (rule F of docs/spec.md 2.11); empty: they do not
+  std::string hang;  // how ranks deadlock (rule F of docs/spec.md 2.11); empty: they do not
 
-  // Of a dispatcher that balances, for the first MoE layer's first microbatch: what its transfers of weights
-  // or gradients take, what the layer without balancing takes longer than the rest of it, and the tokens of a
-  // rank and microbatch from which on it is worth them: both in proportion, 0 where nothing is saved.
+  // Gain of a balancing dispatcher in the first microbatch of the first MoE layer: time of its transfers of
+  // weights or gradients, time saved in the rest of the layer, and the tokens per rank and microbatch at
+  // which both are equal when both scale linearly (0: nothing is saved).
   struct Balance {
     double paid_us = 0, saved_us = 0, break_even_tokens = 0;
-    double busiest_before = 1, busiest = 1;  // rows of the busiest rank in balanced shares
+    double busiest_before = 1, busiest = 1;  // rows of the busiest rank over the mean
   };
   std::optional<Balance> balance;
 
@@ -64,38 +64,39 @@ struct Answer : Forecast {
     double time_us = 0;
     MemoryPoint point;
   };
-  std::vector<MemorySample> memory_over_time;  // on request: of the layer, on the fullest rank
+  std::vector<MemorySample> memory_over_time;  // on request: of the layer, on the rank with the highest peak
 
   bool ok() const { return error.empty(); }
   bool ranked() const { return ok() && bar == Bar::kNone; }
   const Program& program() const { return moe->program; }
   std::vector<std::string> unmeasured_parts() const;
-  bool unmeasured_exchange() const;    // of its dispatch or combine kernel there is no measurement here
-  bool exchange_without_rows() const;  // of its dispatch or combine kernel there is no measurement anywhere
+  bool unmeasured_exchange() const;    // the profile has no measurement of its dispatch or combine kernel
+  bool exchange_without_rows() const;  // no profile has a measurement of its dispatch or combine kernel
   double cost_per_million_tokens() const { return cost / tokens * 1e6; }
 };
 
 // A collective of parameters, gradients or the optimizer on one pipeline stage, per training step.
 struct StepCollective {
   ParameterCollective what;
-  double time_us = 0;  // of all its calls, one after the other and alone
+  double time_us = 0;  // all its calls, one after the other and alone
 };
 
 struct Comparison {
   std::shared_ptr<const Scenario> scenario;  // resolved
-  Routing routing;                           // of the first MoE layer's first microbatch
-  std::vector<Answer> answers;  // in the order asked for; an illegal one beside others has an error
-  std::vector<std::pair<std::string, std::string>> excluded;  // of "all": dispatcher, rule
+  Routing routing;                           // routing of the first microbatch of the first MoE layer
+  std::vector<Answer> answers;  // in the order asked for; an illegal dispatcher among others has an error
+  // dispatchers that "all" leaves out, with the rule that forbids each
+  std::vector<std::pair<std::string, std::string>> excluded;
   std::vector<StepCollective> step_collectives;  // where the scenario says how parameters are sharded
   Decision decision;
-  std::optional<Anchor> anchor;  // where times were measured
-  // Settings whose default differs between frameworks and that the order of the answers may hang on, a
-  // sentence each: what was taken, whose it is.
+  std::optional<Anchor> anchor;  // where measured times were given
+  // Settings whose default differs between frameworks and may decide the order of the answers: one sentence
+  // each with the value taken and the framework it comes from.
   std::vector<std::string> defaults;
-  std::optional<FittingChange> fitting;  // where nothing fits, and on request: of the winner's dispatcher
+  std::optional<FittingChange> fitting;  // where nothing fits, or on request: for the winner's dispatcher
   std::vector<std::string> warnings;
 
-  // The answer that is recommended, and that of the shortest forecast; null where there is no forecast.
+  // The recommended answer, and the one with the shortest forecast; null where there is no forecast.
   const Answer* winner() const { return at(decision.winner); }
   const Answer* shortest() const { return at(decision.shortest); }
 
@@ -105,18 +106,18 @@ struct Comparison {
   }
 };
 
-inline constexpr int kMostDraws = 10'000;  // of AnswerOptions; about 35 kB each
+inline constexpr int kMostDraws = 10'000;  // AnswerOptions::draws at most; about 35 kB each
 
 struct AnswerOptions {
-  int draws = 48;  // of the profile, for intervals and the winner's probability; 0: none, low = high = value
+  int draws = 48;  // draws of the profile for intervals and win probabilities; 0: low = high = value
   bool breakdown = true;
-  bool flow = false;     // all groups of the job at once on the cluster's fabric
-  bool trace = false;    // when operations and slots ran, and memory over time
-  bool suggest = false;  // where nothing fits, search for the cheapest change that makes it fit
-  bool each = false;     // an illegal dispatcher beside others is an answer with its error
+  bool flow = false;     // simulates all groups of the job at once on the cluster's fabric
+  bool trace = false;    // records spans of operations and memory over time
+  bool suggest = false;  // where nothing fits, searches for the cheapest change that makes it fit
+  bool each = false;     // an illegal dispatcher among others becomes an answer with an error
   double tolerance = Decision::kTolerance;
-  // Times of a run of this scenario, which makes the comparison's anchor, or the anchor of another
-  // comparison. Where either is given there are as many draws as it takes.
+  // Measured times of this scenario, from which the comparison computes its anchor, or the anchor of another
+  // comparison. Either one sets the number of draws.
   std::vector<Measured> measured = {};
   const Anchor* anchor = nullptr;
   std::string without = {};          // publication whose steps count as not known (step_sigma)
@@ -124,14 +125,14 @@ struct AnswerOptions {
   RoutingCache* routings = nullptr;  // null: drawn for this answer
 };
 
-// Throws InputError for a scenario that does not fit together, and when no dispatcher is legal. A routing
-// file is opened (RoutingSpec::file).
+// Answers a scenario. Throws InputError where its fields contradict each other and where no dispatcher is
+// legal. Opens the routing file, if any (RoutingSpec::file).
 Comparison answer(Scenario scenario, const AnswerOptions& options = {});
 
-// Adds the warnings that are not there yet.
+// Appends the warnings of `more` that `warnings` lacks.
 void add_new(std::vector<std::string>& warnings, const std::vector<std::string>& more);
 
-// The difference of two times under the same draws, b - a, and their ratio b / a.
+// The difference b - a and the ratio b / a of two times under the same draws.
 Estimate difference_us(const Forecast& a, const Forecast& b);
 Estimate ratio(const Forecast& a, const Forecast& b);
 

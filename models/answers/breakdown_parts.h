@@ -1,4 +1,4 @@
-// Two breakdowns of a time side by side, in parts that a reader thinks of as one thing.
+// Two time breakdowns side by side, in parts with names for people.
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ struct BreakdownPart {
   double us(const Breakdown& breakdown_us) const;
 };
 
-// The parts in which `a` and `b` can be compared. A breakdown is that of the rank that ends last. Where
-// that is another rank in each, longer computing of one stands in the place of the other's wait for those
-// that compute: the parts of both count as one then.
+// Returns the parts in which `a` and `b` can be compared. A breakdown belongs to the rank that ends last.
+// Where `a` and `b` are of different ranks, longer computing in one replaces waiting in the other, so both
+// parts are merged.
 std::vector<BreakdownPart> comparable_parts(std::vector<BreakdownPart> parts, const Breakdown& a,
                                             const Breakdown& b);
 

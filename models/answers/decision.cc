@@ -12,7 +12,7 @@ namespace moesim::models {
 
 namespace {
 
-// Answers that compete, fastest first.
+// Returns the competing answers, fastest first.
 std::vector<std::size_t> candidates(const std::vector<Answer>& answers) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < answers.size(); ++i)
@@ -26,7 +26,7 @@ std::vector<std::size_t> candidates(const std::vector<Answer>& answers) {
   return order;
 }
 
-// Fills in how often each is the fastest and what it loses, over the draws.
+// Sets how often each is the fastest and its loss, over the draws.
 void weigh(Decision& d, const std::vector<Answer>& answers, const std::vector<std::size_t>& order) {
   std::vector<std::vector<double>> times;
   times.reserve(order.size());
@@ -43,7 +43,7 @@ void weigh(Decision& d, const std::vector<Answer>& answers, const std::vector<st
     }
     const double expected = std::accumulate(lost.begin(), lost.end(), 0.0) / static_cast<double>(lost.size());
     d.fastest[order[k]] = shares[k];
-    // A bound below the mean, where few draws lose much, would read as a contradiction.
+    // With few heavy losses the quantile can fall below the mean, which would look contradictory.
     d.losses[order[k]] = {expected, std::max(expected, quantile_of(lost, Decision::kSure))};
   }
 }

@@ -1,4 +1,5 @@
-// The choice between the dispatchers of a scenario: which one to run, what that can cost, and how sure it is.
+// The choice between the dispatchers of a scenario: the one to run, its expected loss, and its probability of
+// being the fastest.
 #pragma once
 
 #include <cstdint>
@@ -13,63 +14,64 @@ namespace moesim::models {
 
 struct Answer;
 
-// Why an answer cannot be chosen.
+// The reason why an answer cannot be chosen.
 enum class Bar : std::uint8_t {
   kNone,
-  kForcesRouting,     // it routes evenly, where another routing was asked for
+  kForcesRouting,     // it routes evenly although another routing was asked for
   kReplicatesTokens,  // all ranks of its EP group process the same tokens
-  kDropsRows,         // it drops rows that others compute
-  kTooLarge,          // it does not fit the memory, others do
-  kNoRows,            // no row of any measurement supports the price of its exchange
+  kDropsRows,         // it drops rows that other dispatchers compute
+  kTooLarge,          // it exceeds the memory while others fit
+  kNoRows,            // no measurement supports the price of its exchange
 };
 
-// The time that is lost by running one dispatcher and not the fastest, as a share of the fastest one's time,
-// under the draws that all answers share.
+// The time lost by running one dispatcher instead of the fastest, as a share of the fastest one's time, under
+// the draws that all answers share.
 struct Loss {
-  double expected = 0;  // mean of the draws
-  double at_most = 0;   // not exceeded with probability Decision::kSure, and not below the mean
+  double expected = 0;  // mean over the draws
+  double at_most = 0;   // quantile Decision::kSure over the draws, at least the mean
 };
 
 struct Decision {
   enum class Verdict : std::uint8_t {
     kClear,    // the choice is the fastest with a probability of at least kSure
-    kSafe,     // it is not, but its loss is within the tolerance with that probability
-    kOpen,     // neither, or no draws say so
+    kSafe,     // not clear, but the loss is within the tolerance with a probability of at least kSure
+    kOpen,     // neither clear nor safe, or without draws
     kOnlyOne,  // only one can be chosen
     kNoneFits,
     kNone,  // there is no forecast
   };
   static constexpr double kSure = 0.9;
-  static constexpr double kTolerance = 0.1;  // loss that is accepted where nothing else was said
-  // Times that differ by less are alike to people: repeated runs of one job scatter as much.
+  static constexpr double kTolerance = 0.1;  // accepted loss where the user gives none
+  // Times within this ratio count as equal: repeated runs of one job scatter as much.
   static constexpr double kAlike = 0.02;
 
   Verdict verdict = Verdict::kNone;
-  int winner = -1;     // the choice: of least expected loss, without draws the fastest; -1: none
-  int shortest = -1;   // the fastest forecast of those that compete, often the choice
-  int runner_up = -1;  // the one of the others that loses least; -1: there is none
-  // Those within kAlike of the choice that are as safe to run, the choice first; where it is open with draws,
-  // the choice alone.
+  int winner = -1;     // the choice: least expected loss, without draws the fastest; -1: none
+  int shortest = -1;   // shortest forecast among those that compete, often the choice
+  int runner_up = -1;  // least loss among the others; -1: there is none
+  // Answers within kAlike of the choice and as safe to run, the choice first; where the verdict is open with
+  // draws, the choice alone.
   std::vector<int> alike;
-  std::vector<int> among;                 // where it is open: those that may be the fastest, the choice first
-  Estimate speedup = Estimate::exact(1);  // of the choice over the runner-up
+  std::vector<int> among;                 // where open: answers that may be the fastest, the choice first
+  Estimate speedup = Estimate::exact(1);  // the runner-up's time over the choice's
   double tolerance = kTolerance;
-  // With draws, of every answer; of those that cannot be chosen 0 and {}.
+  // One entry for every answer, with draws only; 0 and {} for answers that cannot be chosen.
   std::vector<double> fastest;  // probability that it is the fastest
   std::vector<Loss> losses;
-  std::string settle;  // the command that measures what would settle it (calibration::first_measurement)
+  // the command whose measurement would settle an open verdict (calibration::first_measurement)
+  std::string settle;
 
-  // Nullopt without draws; `index` of an answer.
+  // Probability that the answer `index` is the fastest; nullopt without draws.
   std::optional<double> probability_of(int index) const;
   std::optional<double> probability() const { return probability_of(winner); }
-  std::optional<Loss> loss() const;  // of the choice
+  std::optional<Loss> loss() const;  // loss of the choice
   bool answered() const { return verdict == Verdict::kClear || verdict == Verdict::kSafe; }
 };
 std::string_view name_of(
     Decision::Verdict verdict);  // "clear", "safe", "open", "only_one", "none_fits", "none"
 
-// Says of each answer what bars it. `skewed`: the routing asked for is not balanced. Where no answer is left,
-// all compete that do the work that was asked for.
+// Sets `bar` of each answer. `skewed`: the routing asked for is not balanced. Where every answer is barred,
+// all that do the work asked for compete.
 void rank(std::vector<Answer>& answers, bool skewed);
 Decision decide(const std::vector<Answer>& answers, double tolerance = Decision::kTolerance);
 

@@ -25,7 +25,7 @@ void add_doubt(Forecast& f, const Doubt& doubt) {
   if (f.draws_us.empty()) return;
   const double us = f.time_us.value, sigma = doubt.step_sigma;
   doubt_unmeasured(f.unmeasured, us, f.draws_us);
-  double unpublished = 0;  // share of the device's time, of which the host may hide a part
+  double unpublished = 0;  // share of the GPU's time, which the host may partly hide
   for (const DomainReport::Unmeasured& one : f.unmeasured)
     if (one.exchange) unpublished += one.share;
   unpublished = std::min(unpublished, doubt.exchanges);

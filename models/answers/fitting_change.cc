@@ -14,7 +14,7 @@ namespace moesim::models {
 
 namespace {
 
-// One option that lowers memory; false: it does not apply to the scenario.
+// One option that lowers memory; apply() returns false where it does not apply to the scenario.
 struct Relief {
   std::string options;
   std::function<bool(Scenario&)> apply;
@@ -95,7 +95,7 @@ FittingChange cheapest_fitting_change(const Scenario& scenario, const Dispatcher
     try {
       Scenario s = scenario;
       s.give("parallel.dp");
-      s.routing.shared = true;  // ranks changes well enough
+      s.routing.shared = true;  // accurate enough to rank changes
       if (!first.apply(s) || (second && !second->apply(s))) return;
       s.resolve();
       ++best.tried;

@@ -1,4 +1,4 @@
-// Which options make a plan fit that does not.
+// Options that make a plan fit the memory.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace moesim::models {
 
-// A change of a plan that does not fit, with which it does.
+// A change with which a plan that does not fit fits.
 struct FittingChange {
   std::string options;  // as on a command line: "--recompute moe_act"; empty: none was found
-  double seconds = 0;   // of the step then
+  double seconds = 0;   // step time with the change
   int tried = 0, fitting = 0;
 };
 
 // Returns the change with the shortest step among recomputation, optimizer and gradient types, sharding, more
-// expert parallelism, smaller microbatches and fp8, each alone; where none is enough, two of them together.
+// expert parallelism, smaller microbatches and fp8, each alone; where none suffices, two of them together.
 // `scenario` is resolved.
 FittingChange cheapest_fitting_change(const Scenario& scenario, const DispatcherSpec& dispatcher);
 

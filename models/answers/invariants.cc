@@ -13,7 +13,7 @@ namespace moesim::models {
 
 namespace {
 
-// Of sums of rounded picoseconds against their total.
+// Tolerance of sums of rounded picoseconds against their total.
 constexpr double kRelative = 1e-6, kAbsoluteUs = 1e-2;
 
 bool share(double value) { return value >= 0 && value <= 1; }
@@ -46,7 +46,7 @@ std::string impossible_memory(const RankMemory& m, double most) {
   return "";
 }
 
-// The rate of the fastest products of the plan over that of bf16.
+// Returns the peak of the plan's fastest products over that of bf16.
 double fastest(const Scenario& s) {
   const auto& peak = s.cluster->profile.device().peak_flops;
   const double bf16 = peak[static_cast<std::size_t>(DType::kBf16)];

@@ -35,15 +35,15 @@ enum class Fate : std::uint8_t { kIllegal, kTooLarge, kForecast };
 
 struct Outcome {
   Fate fate = Fate::kIllegal;
-  double per_token = std::numeric_limits<double>::infinity();  // seconds of the step, of kForecast
-  std::string rule;                                            // of kIllegal
+  double per_token = std::numeric_limits<double>::infinity();  // seconds of the step, for kForecast
+  std::string rule;                                            // for kIllegal
 };
 
 double tokens_of(const Parallel& p) {
   return static_cast<double>(p.dp * p.microbatches * p.micro_batch) * static_cast<double>(p.seq);
 }
 
-// Nominal prices of a cluster by the recipe that they are for; for several threads.
+// Nominal prices of a cluster, by recipe; thread-safe.
 class Pricers {
  public:
   const ProgramPricer& of(const Scenario& s) {
@@ -60,8 +60,8 @@ class Pricers {
   std::vector<std::pair<Recipe, std::unique_ptr<const ProgramPricer>>> all_;
 };
 
-// Whether the host waits inside of a graph of the whole iteration. HybridEP and NCCL EP stash rows beyond
-// their static budgets there (Megatron-Bridge 26.06), the others need the counts on the host.
+// Returns whether the host waits inside of a graph of the whole iteration. HybridEP and NCCL EP store rows
+// beyond their static budgets there (Megatron-Bridge 26.06), the others need the counts on the host.
 bool waits_in_a_graph(const Scenario& s, const MoeProgram& moe) {
   const std::string& name = s.dispatchers.front().name;
   return s.training.launch == LaunchMode::kGraphs && name != "flex-hybridep" && name != "nccl-ep" &&
@@ -103,7 +103,8 @@ class Search {
     return outcome;
   }
 
-  // Seconds per token that no choice below the node is faster than, whether it fits the memory or not.
+  // Returns a lower bound on the seconds per token of all choices below the node, whether they fit the memory
+  // or not.
   Outcome bound(const PlanChoice& node) const {
     Outcome outcome;
     for (const PlanChoice& choice : {node, space_.slowest_launch(node)}) {
@@ -121,19 +122,19 @@ class Search {
     return outcome;
   }
 
-  // What a layer's passes take of a microbatch, with a balanced routing, which none that drops no rows is
-  // faster than: of the critical stage without what other stages, the host and the optimizer add. 0 where the
-  // plan is illegal.
+  // Time of a layer's passes per microbatch under balanced routing, which no routing without dropped rows
+  // beats: of the critical stage, without what other stages, the host and the optimizer add. 0 where the plan
+  // is illegal.
   struct LayerSeconds {
     double computing = 0, exchanging = 0;
-    double head = 0;   // of embedding and head, where the critical stage has them
-    std::string rule;  // by which no plan with such layers is legal
+    double head = 0;   // embedding and head, where the critical stage has them
+    std::string rule;  // rule that forbids every plan with such layers
   };
   LayerSeconds layer_seconds(const PlanChoice& node) const {
     try {
       Scenario s = scenario_of(node);
       s.routing.shared = true;
-      // A capacity drops rows of a skewed routing, so that the balanced one is no bound there.
+      // A capacity drops rows of a skewed routing, so the balanced one is no bound there.
       if (!s.dispatchers.front().options.contains("capacity_factor")) s.routing = {};
       const StepForecaster forecaster(s, s.dispatchers.front());
       const Forecast f = forecaster.forecast(pricers_.of(s));
@@ -151,16 +152,16 @@ class Search {
             f.breakdown_us[static_cast<std::size_t>(c)] / kUsPerSecond / static_cast<double>(p.microbatches);
       return seconds;
     } catch (const InputError& error) {
-      // A dispatcher's rules are of its layer; others may be of the stages.
+      // A dispatcher's rules concern its layer; others may concern the stages.
       const bool of_layer = std::string_view(error.what()).starts_with("--dispatcher: dispatcher ");
       return {0, 0, 0, of_layer ? error.what() : ""};
     }
   }
 
-  // The bound of bound() from what layer_seconds() says of a plan with the same layers: all microbatches on
-  // the mean stage, and while the pipeline fills where its schedule has such bubbles.
+  // Returns the bound of bound() from layer_seconds() of a plan with the same layers: all microbatches on the
+  // mean stage, plus the fill of the pipeline where its schedule has such bubbles.
   double bound(const PlanChoice& node, const LayerSeconds& layer) const {
-    constexpr double kSure = 0.97;  // stages differ, and microbatches that overlap with none
+    constexpr double kSure = 0.97;  // stages differ, and so do microbatches without overlap
     const Parallel& p = space_.parallel(node);
     const auto microbatches = static_cast<double>(p.microbatches), pp = static_cast<double>(p.pp);
     const double passes =
@@ -180,7 +181,7 @@ class Search {
     }
   }
 
-  // The same for any number of threads: `work` is called with every index below `count`.
+  // Calls `work` with every index below `count`; results are the same for any number of threads.
   void each(std::size_t count, const std::function<void(std::size_t)>& work) const {
     std::atomic<std::size_t> next{0};
     const auto all = [&] {
@@ -195,7 +196,7 @@ class Search {
   }
 
  private:
-  // Whether the weights and gradients alone do not fit, which no pipeline stage can hold less of on average.
+  // Returns whether weights and gradients alone do not fit, below whose mean no pipeline stage can stay.
   static bool surely_too_large(const Scenario& s) {
     const Parallel& p = s.parallel;
     const ShardingScheme scheme = s.training.sharding;
@@ -209,8 +210,8 @@ class Search {
     const double rest = static_cast<double>(m.parameters()) - experts;
     const double held =
         experts / static_cast<double>(p.etp * p.ep * p.pp) + rest / static_cast<double>(p.tp * p.pp);
-    // Of weights, the fewest bytes that any precision keeps; the gradients as they are accumulated; the
-    // optimizer's state in as many parts as there are GPUs.
+    // Weights in the smallest precision; gradients as accumulated; the optimizer's state divided over all
+    // GPUs.
     const double state = offloads_optimizer(s.training.offload) ? 0 : s.training.optimizer.bytes();
     return held * (1.0 + s.training.gradient_bytes) +
                static_cast<double>(m.parameters()) * state / static_cast<double>(p.world()) >
@@ -222,8 +223,7 @@ class Search {
   mutable Pricers pricers_;
 };
 
-// Best first: what no choice below a node can be faster than decides which node is looked at next, and all
-// are left whose bound the best plan reaches.
+// Best first: expands the node with the lowest bound next, and ends when the best plan is below all bounds.
 class BranchAndBound {
  public:
   BranchAndBound(const PlanSpace& space, const Search& search, const PlanSearchOptions& o,
@@ -235,7 +235,7 @@ class BranchAndBound {
     for (const std::shared_ptr<const Scenario>& seed : o_.seeds) seeds.push_back(space_.nearest(*seed));
     try_all(seeds);
     group_nodes();
-    // Where the forecasts are too few for all groups, every so many of them; more of them until a plan fits.
+    // With too few forecasts for all groups, takes every n-th of them; more until a plan fits.
     const std::size_t room = static_cast<std::size_t>(std::max<std::int64_t>(1, o_.most / 2));
     const std::size_t step = std::max<std::size_t>(1, (groups_.size() + room - 1) / room);
     std::size_t bounded = 0;
@@ -259,7 +259,7 @@ class BranchAndBound {
                                  bounded, ended ? "" : fmt::format("; it ended after {} forecasts", used_));
   }
 
-  // The tried ones, fastest first.
+  // Returns the tried choices, fastest first.
   std::vector<PlanChoice> fastest() const {
     std::vector<std::pair<double, PlanChoice>> order;
     for (const auto& [choice, outcome] : tried_)
@@ -280,8 +280,8 @@ class BranchAndBound {
   }
 
  private:
-  static constexpr double kEnough = 0.995;   // the best plan may be this share of what is left open
-  static constexpr std::size_t kRound = 32;  // nodes at once, for any number of threads
+  static constexpr double kEnough = 0.995;  // accepted ratio of the lowest open bound to the best plan's time
+  static constexpr std::size_t kRound = 32;  // nodes per round, for any number of threads
 
   struct Node {
     double bound;
@@ -290,7 +290,7 @@ class BranchAndBound {
     auto operator<=>(const Node&) const = default;
   };
 
-  // The slowest of the plans that are asked for, of those that were tried.
+  // Returns the slowest of the `top` best tried plans.
   double best() const {
     const auto top = static_cast<std::size_t>(std::max(1, o_.top));
     return best_.size() < top ? std::numeric_limits<double>::infinity()
@@ -316,7 +316,7 @@ class BranchAndBound {
     if (o_.progress) o_.progress(std::min(used_, o_.most), o_.most);
   }
 
-  // Nodes whose layers are the same, which one of them bounds.
+  // Nodes with equal layers, all bounded by one of them.
   struct Group {
     std::vector<std::size_t> members;
     bool bounded = false;
@@ -340,8 +340,8 @@ class BranchAndBound {
     for (auto& [key, members] : alike) groups_.push_back({std::move(members)});
   }
 
-  // The cheapest of those with enough microbatches that the first and last, beside which no other runs, are
-  // few; or the one with most of them.
+  // Returns the cheapest member with enough microbatches that the first and last, which do not overlap, are
+  // few; else the one with the most.
   std::size_t cheapest(const std::vector<std::size_t>& members) const {
     constexpr std::int64_t kEnoughMicrobatches = 16;
     return *std::ranges::min_element(members, {}, [&](std::size_t i) {
@@ -373,9 +373,9 @@ class BranchAndBound {
   }
 
   struct Expanded {
-    std::optional<Outcome> bound;  // of a node that is refined only
+    std::optional<Outcome> bound;  // for a node that is only refined
     std::vector<std::pair<PlanChoice, Outcome>> tried;
-    bool too_large = false;  // all of the node's choices
+    bool too_large = false;  // all choices of the node
   };
 
   void round() {
@@ -406,8 +406,8 @@ class BranchAndBound {
     }
   }
 
-  // The choices below a node, but those that are no faster than one of them that fits: less computed again
-  // and launched faster is never slower. More computed again never holds more.
+  // Tries the choices below a node, except those that are no faster than one of them that fits: less
+  // recomputation and faster launches are never slower, and more recomputation never needs more memory.
   Expanded expand(const PlanChoice& node) const {
     Expanded e;
     PlanChoice smallest = space_.slowest_launch(node);
@@ -445,8 +445,8 @@ class BranchAndBound {
   std::int64_t used_ = 0;
 };
 
-// The fastest `top`, answered with a routing of their own for every layer: more are asked than are kept,
-// because the order may change then.
+// Answers the fastest with a routing of their own for every layer. More than `top` are answered, because the
+// order may change.
 std::vector<RankedPlan> answer_best(const Search& search, const std::vector<PlanChoice>& order,
                                     const PlanSearchOptions& o) {
   std::size_t asked = std::min(order.size(), static_cast<std::size_t>(2 * o.top));
@@ -458,12 +458,12 @@ std::vector<RankedPlan> answer_best(const Search& search, const std::vector<Plan
     options.draws = o.draws;
     options.anchor = o.anchor;
     Scenario s = search.scenario_of(order[k]);
-    // Where all layers route alike anyhow, they have been forecast so.
+    // Balanced layers route alike, so the search has forecast them exactly.
     if (k == 0 && s.routing.kind == RoutingSpec::Kind::kBalanced)
       asked = std::min(asked, static_cast<std::size_t>(o.top));
     options.prices = &prices;
     Comparison c = answer(std::move(s), options);
-    // With a routing of its own for every layer a plan may hold more than with one for all.
+    // With its own routing for every layer a plan may need more memory than with one for all.
     if (o.under_memory && c.answers.front().memory.fits_probability < Decision::kSure) continue;
     best.push_back({c.scenario, std::move(c.answers.front()), 1, 0});
   }
@@ -474,7 +474,7 @@ std::vector<RankedPlan> answer_best(const Search& search, const std::vector<Plan
   return best;
 }
 
-// How sure the order is, by the draws that all plans were answered with.
+// Computes the probability of the order from the draws common to all plans.
 void judge(std::vector<RankedPlan>& best) {
   if (best.empty()) return;
   std::vector<double> values;
@@ -492,7 +492,7 @@ void judge(std::vector<RankedPlan>& best) {
   }
 }
 
-// Resolved but for its batch, which another plan than the scenario's own may have to divide.
+// Resolves all but the batch, which may suit another plan only.
 Scenario resolved_but_for_batch(Scenario s, bool parallel) {
   const GlobalBatch batch = s.batch;
   if (parallel) s.batch = {};
@@ -535,7 +535,7 @@ std::string plan_options(const Scenario& s) {
     const nlohmann::ordered_json value = field.write(s);
     if (value.is_null()) continue;
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    // What is as if nobody had said it says nothing, but the sizes that all plans have.
+    // Values that equal the defaults say nothing, except the sizes that all plans have.
     const bool always =
         field.path == "parallel.tp" || field.path == "parallel.pp" || field.path == "parallel.ep";
     if (text == field.fallback && !always) continue;

@@ -1,5 +1,5 @@
-// The best legal plans for a model on a cluster: parallel sizes, dispatchers, recomputation, precision and
-// how the passes run, tried against each other, each with the step forecast.
+// Searches the best legal plans for a model on a cluster over parallel sizes, dispatchers, recomputation,
+// precision and execution, each with its step forecast.
 #pragma once
 
 #include <cstdint>
@@ -15,61 +15,61 @@
 namespace moesim::models {
 
 struct PlanSearchOptions {
-  bool parallel = true;  // tp, cp, pp, vpp, ep, etp, dp and the size of a microbatch; the global batch stays
-  bool dispatcher = true;    // every Megatron dispatcher; otherwise the scenario's
-  bool recompute = true;     // none, the cheap modules, the MoE layer, everything; otherwise the scenario's
-  bool precision = false;    // what the GPU has
+  // tp, cp, pp, vpp, ep, etp, dp and the size of a microbatch; the global batch is fixed
+  bool parallel = true;
+  bool dispatcher = true;    // every Megatron dispatcher; false: the scenario's
+  bool recompute = true;     // none, the cheap modules, the MoE layer, everything; false: the scenario's
+  bool precision = false;    // types that the GPU supports
   bool schedule = false;     // of the pipeline
-  bool overlap = false;      // of expert communication with the other microbatch
-  bool launch = false;       // by the host or by CUDA graphs
-  bool sharding = false;     // of the optimizer's state, or of everything
-  bool keep_given = false;   // what somebody said of these stays as it is
-  bool under_memory = true;  // plans that fit with a probability under Decision::kSure are left out
-  int top = 10;              // plans that are returned, with intervals
-  int draws = 16;            // for the intervals of those
-  const Anchor* anchor = nullptr;  // of a run of this kind, which the best are answered by
+  bool overlap = false;      // overlap of expert communication with another microbatch
+  bool launch = false;       // kernel launches by the host or by CUDA graphs
+  bool sharding = false;     // of the optimizer's state, or of parameters and gradients too
+  bool keep_given = false;   // keeps values that the user gave
+  bool under_memory = true;  // leaves out plans that fit with a probability below Decision::kSure
+  int top = 10;              // number of plans returned, with intervals
+  int draws = 16;            // for their intervals
+  const Anchor* anchor = nullptr;  // anchor of a run of this kind, applied to the best plans
   int threads = 0;                 // 0: all cores
-  // Forecasts, about: where they are spent before any plan that fits was found, the search goes on to the
-  // first.
+  // Approximate budget of forecasts. Where no plan that fits was found within it, the search goes on to the
+  // first one.
   std::int64_t most = 40'000;
-  bool exhaustive = false;  // tries every combination instead, against which tests hold the search        //
-                            // forecasts at most
-  std::vector<std::string> without;  // dispatchers that are left out
-  // Plans of another search that the search also starts from: as many of their choices as this space has.
+  bool exhaustive = false;           // tries every combination instead, as the tests' reference
+  std::vector<std::string> without;  // dispatchers to leave out
+  // Plans of another search to start from as well; values outside of this space are replaced by the nearest.
   std::vector<std::shared_ptr<const Scenario>> seeds;
-  // Called now and then, from the thread that called, with plans done and to do.
+  // Called from time to time on the calling thread with the numbers of plans done and in total.
   std::function<void(std::int64_t, std::int64_t)> progress;
 };
 
 struct RankedPlan {
   std::shared_ptr<const Scenario> scenario;  // resolved, one dispatcher
   Answer answer;
-  // Share of the draws under which it is the fastest of those returned, as decide() counts; 1 without draws
-  // for the first.
+  // Share of the draws in which it is the fastest of those returned, as decide() counts; 1 without draws for
+  // the first.
   double probability = 1;
-  int tie_group = 0;  // plans of one group are not told apart
+  int tie_group = 0;  // plans of one group cannot be told apart
 };
 
 struct PlanSearchResult {
   std::vector<RankedPlan> best;  // fastest first, by time per token
   std::int64_t candidates = 0;   // combinations of the axes
-  std::int64_t forecast = 0;     // legal, and (under memory) fitting: forecast
+  std::int64_t forecast = 0;     // legal combinations that were forecast (under memory: that fit)
   std::int64_t illegal = 0;
   std::int64_t does_not_fit = 0;
-  std::int64_t slower = 0;   // ruled out: no faster than the best
+  std::int64_t slower = 0;   // ruled out as no faster than the best
   std::int64_t skipped = 0;  // neither tried nor ruled out
-  // The share of the best plan's time by which one of the combinations may be faster at most; nothing where
-  // some of them were not bounded.
+  // Upper bound on how much faster any combination may be, as a share of the best plan's time; nullopt where
+  // some were not bounded.
   std::optional<double> gap;
-  std::map<std::string, std::int64_t> rules;  // what made plans illegal, by rule
-  std::string method;                         // one sentence on what was tried and what was not
-  std::string space;                          // which values of which axes the combinations are of
+  std::map<std::string, std::int64_t> rules;  // number of illegal plans by rule
+  std::string method;                         // one sentence on what was tried and what was left out
+  std::string space;                          // axes of the combinations and their values
 };
 
-// Throws InputError for a scenario that has no legal plan.
+// Throws InputError for a scenario without a legal plan.
 PlanSearchResult search_plans(const Scenario& scenario, const PlanSearchOptions& options);
 
-// What a search changed of a plan, as on a command line: "--tp 1 --pp 8 --ep 64 --recompute full".
+// Returns what a search changed in a plan as options: "--tp 1 --pp 8 --ep 64 --recompute full".
 std::string plan_options(const Scenario& scenario);
 
 }  // namespace moesim::models

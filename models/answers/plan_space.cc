@@ -36,10 +36,10 @@ Sizes powers_of_two(std::int64_t most) {
   return all;
 }
 
-// Numbers of GPUs that plans may use: all, and where these are no round number (504), round ones below, whose
-// rest is idle.
+// Returns the numbers of GPUs that plans may use: all, and where these are not round (504), smaller round
+// numbers that leave the rest idle.
 Sizes rounded(std::int64_t gpus) {
-  constexpr std::int64_t kRound = 16;  // a number is round that is at most so many times a power of two
+  constexpr std::int64_t kRound = 16;  // a number is round if it is at most this multiple of a power of two
   Sizes all{gpus};
   for (std::int64_t unit = 1; unit <= gpus; unit *= 2)
     if (gpus / unit < kRound && gpus % unit != 0 && (gpus / unit) * unit != all.back())
@@ -59,7 +59,7 @@ class ParallelPlans {
   }
 
  private:
-  // What somebody said, or the sizes that are tried.
+  // Returns the given size, or the sizes to try.
   Sizes sizes(const char* path, std::int64_t said, Sizes tried) const {
     return keep_ && s_.gave(path) ? Sizes{said} : std::move(tried);
   }
@@ -70,7 +70,7 @@ class ParallelPlans {
     for (const std::int64_t tp :
          sizes("parallel.tp", base.tp, powers_of_two(std::min<std::int64_t>(s_.cluster->nvlink.domain, 8)))) {
       if (s_.model.attention.heads % tp != 0) continue;
-      // A sequence is split where a rank's share would otherwise be longer than 16k tokens.
+      // Splits a sequence where a rank's share would otherwise exceed 16k tokens.
       for (const std::int64_t cp :
            sizes("parallel.cp", base.cp, powers_of_two(std::max<std::int64_t>(1, base.seq / 8192)))) {
         if (gpus % (tp * cp) != 0) continue;
@@ -136,7 +136,7 @@ struct Kind {
   std::vector<std::string> values;
 };
 
-// In the order in which a choice's values stand; the first value is what coarse plans are tried with.
+// In the order of a choice's values; coarse plans use the first value.
 const std::vector<Kind>& kinds() {
   using O = PlanSearchOptions;
   static const std::vector<Kind> all{
@@ -161,7 +161,7 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-// Leaves out what the framework of the plan does not run: Megatron-LM where none is said, which has neither
+// Removes values that the plan's framework cannot run: without one, Megatron-LM, which has neither
 // zero-bubble nor DualPipe schedules.
 std::vector<std::string> that_run(const Kind& kind, const FrameworkRecipe& recipe) {
   std::vector<std::string> values = kind.values;
@@ -176,12 +176,12 @@ std::vector<std::string> that_run(const Kind& kind, const FrameworkRecipe& recip
 
 std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const PlanSearchOptions& o,
                                    const FrameworkRecipe& recipe) {
-  // A short form of an object has been given where one of its parts has.
+  // The short form of an object counts as given where one of its parts is.
   const bool said = std::any_of(scenario_fields().begin(), scenario_fields().end(), [&](const Field& f) {
     return (f.path == kind.path || f.path.starts_with(std::string(kind.path) + ".")) && s.gave(f.path);
   });
   if (!(o.*kind.searched)) return {""};
-  // Dispatchers that were named are those to choose from, in whichever order.
+  // Named dispatchers are the candidates, in any order.
   if (said && kind.path == "dispatcher" && s.dispatchers.size() > 1 && !s.all_dispatchers) {
     std::vector<std::string> named;
     for (const DispatcherSpec& spec : s.dispatchers) named.push_back(spec.text());
@@ -315,7 +315,7 @@ Scenario PlanSpace::scenario(const PlanChoice& choice) const {
   Scenario s = base_;
   s.parallel = parallel(choice);
   s.give("parallel.dp");
-  if (s.model.experts > 0) s.give("parallel.ep");  // where nobody says it, another one is chosen
+  if (s.model.experts > 0) s.give("parallel.ep");  // otherwise another one is chosen
   for (std::size_t a = 0; a < axes_.size(); ++a)
     if (const std::string& value = axes_[a].values[choice.values[a]]; !value.empty())
       set_field(*find_field(axes_[a].path), s, value);

@@ -1,4 +1,4 @@
-// The plans that a search chooses from: every combination of parallel sizes with a value of each other axis.
+// The search space of plans: every combination of parallel sizes with a value of each other axis.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace moesim::models {
 
 struct PlanSearchOptions;
 
-// A point of the space: which parallel plan, which value of each axis.
+// A point of the space: index of the parallel plan, and of the value of each axis.
 struct PlanChoice {
   std::size_t parallel = 0;
   std::vector<std::size_t> values;
@@ -23,15 +23,15 @@ struct PlanChoice {
 
 class PlanSpace {
  public:
-  // Of a field of the scenario: the values that it may take, the scenario's own alone where it is not
+  // A field of the scenario and the values it may take; the scenario's own value alone where the field is not
   // searched.
   struct Axis {
     std::string_view path;
-    std::string_view name;  // for people: "dispatchers"
+    std::string_view name;  // plural for people: "dispatchers"
     std::vector<std::string> values;
   };
 
-  // `scenario`: resolved but for its global batch, which may not divide its own plan.
+  // `scenario`: resolved except for its global batch, which its own plan may not divide.
   PlanSpace(const Scenario& scenario, const PlanSearchOptions& options);
 
   std::int64_t size() const;
@@ -40,30 +40,30 @@ class PlanSpace {
   const Parallel& parallel(const PlanChoice& choice) const { return plans_[choice.parallel]; }
 
   std::vector<PlanChoice> all() const;
-  // Axes along which a plan only gets slower: what is computed again, from nothing on, and how kernels are
-  // launched, from the last value back. The others are taken as they come.
+  // Axes along which a plan only gets slower: recomputation in ascending order, kernel launches in descending
+  // order. The values of other axes have no order.
   static constexpr std::size_t kRecompute = 1, kLaunch = 5;
-  // Every parallel plan with a value of every other axis, at the fastest value of these two: what stands for
-  // all `below()` choices that differ from it in these.
+  // Returns every parallel plan with every value of the other axes, at the fastest values of these two axes.
+  // A node stands for the `below()` choices that differ from it in these two only.
   std::vector<PlanChoice> nodes() const;
   std::size_t below() const;
-  // Nodes with the same key have the same layers on a rank: their stages, microbatches, copies and overlap
-  // differ.
+  // Nodes with equal keys have the same layers on a rank and differ only in stages, microbatches, copies and
+  // overlap.
   using LayerKey = std::pair<std::array<std::int64_t, 5>, std::vector<std::size_t>>;
   LayerKey layer_key(const PlanChoice& node) const;
   PlanChoice slowest_launch(PlanChoice choice) const;
   std::int64_t layers() const { return base_.model.layers + base_.model.mtp_layers; }
   PlanChoice without_overlap(PlanChoice choice) const;
-  // Whether that choice hides exchanges which without_overlap() shows.
+  // Returns whether the choice hides exchanges that without_overlap() exposes.
   bool overlaps_exchanges(const PlanChoice& choice) const;
-  // Whether its schedule has the bubbles of 1F1B.
+  // Returns whether the schedule has the bubbles of 1F1B.
   bool fills_pipeline(const PlanChoice& choice) const;
-  // The choice that a scenario of another space comes nearest to here.
+  // Returns the choice nearest to a scenario of another space.
   PlanChoice nearest(const Scenario& other) const;
 
-  // The scenario of a choice, not resolved.
+  // Returns the scenario of a choice, not resolved.
   Scenario scenario(const PlanChoice& choice) const;
-  // Which values of which axes the combinations are of.
+  // Describes the axes of the combinations and their values.
   std::string text() const;
 
  private:

@@ -7,7 +7,7 @@ namespace moesim::models {
 
 namespace {
 
-// Keep draws of profiles and of hosts apart from draws of routings.
+// Separate the draws of profiles and of hosts from draws of routings.
 constexpr std::uint64_t kDrawStream = 0x6d6f6573696d, kHostStream = 0x686f7374;
 
 }  // namespace
@@ -34,7 +34,7 @@ PricedDraws::PricedDraws(PricedDraws&&) noexcept = default;
 PricedDraws& PricedDraws::operator=(PricedDraws&&) noexcept = default;
 
 struct PriceCache::Entry {
-  std::shared_ptr<const Cluster> cluster;  // held, so that no other one gets its address
+  std::shared_ptr<const Cluster> cluster;  // held, so that its address is not reused
   Recipe recipe;
   std::uint64_t seed = 0;
   int draws = 0;

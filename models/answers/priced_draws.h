@@ -1,4 +1,4 @@
-// Prices of a cluster and of draws of its profile.
+// Prices of a cluster under the nominal profile and under draws of it.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace moesim::models {
 
-// The profile of draw d of a seed, the same whoever asks.
+// Returns draw d of the profile for a seed; equal arguments give equal draws.
 Profile drawn_profile(const Cluster& cluster, std::uint64_t seed, int d);
 
-// Prices of a cluster under a recipe and those of its drawn profiles, resolved once for many scenarios.
+// Prices of a cluster under a recipe, nominal and drawn, resolved once for many scenarios.
 class PricedDraws {
  public:
-  // Of drawn_profile(0), ...
+  // Draws drawn_profile(0) to drawn_profile(draws - 1).
   PricedDraws(const Cluster& cluster, const Recipe& recipe, std::uint64_t seed, int draws);
   ~PricedDraws();
   PricedDraws(PricedDraws&&) noexcept;
@@ -30,7 +30,7 @@ class PricedDraws {
   std::vector<ProgramPricer> pricers_;
 };
 
-// Priced draws of several clusters, for sweeps. Not for several threads at a time.
+// Priced draws of several clusters, for sweeps. Not thread-safe.
 class PriceCache {
  public:
   PriceCache();

@@ -29,7 +29,7 @@ std::string names_of(const Comparison& c, const std::vector<int>& indices) {
   return names.empty() ? last : fmt::format("{} and {}", join(names, ", "), last);
 }
 
-// "10.9 ms a layer (90 % interval 10.4 ms to 12.1 ms)".
+// Returns "10.9 ms a layer (90 % interval 10.4 ms to 12.1 ms)".
 std::string time_text(const Comparison& c, const Answer& a) {
   const char* whole = c.scenario->scope == Scenario::Scope::kStep ? "step" : "layer";
   std::string text = fmt::format("{} a {}", format_us(a.time_us.value), whole);
@@ -38,8 +38,7 @@ std::string time_text(const Comparison& c, const Answer& a) {
   return text;
 }
 
-// Those that could be chosen and are slower or faster than the alike ones by more than people tell apart,
-// nearest first.
+// Returns the answers that could be chosen and differ from the alike ones by more than kAlike, nearest first.
 std::vector<int> others_of(const Comparison& c) {
   const Decision& d = c.decision;
   std::vector<int> others;
@@ -78,8 +77,8 @@ std::string fitting_text(const Comparison& c) {
                      change.fitting, change.options, format_us(change.seconds * 1e6));
 }
 
-// Finds an unmeasured part that only one of two answers has; null where there is none. It prefers dispatch
-// kernels, then parts of the first.
+// Returns an unmeasured part that only one of two answers has; null without one. Prefers dispatch kernels,
+// then parts of the first answer.
 const Unmeasured* deciding_part(const Answer& first, const Answer& second) {
   const Unmeasured* found = nullptr;
   const auto look = [&](const Answer& one, const Answer& other) {
@@ -97,7 +96,7 @@ std::string busiest_bytes(const Answer& a) {
   return format_bytes(static_cast<double>(*std::max_element(a.tx_bytes.begin(), a.tx_bytes.end())));
 }
 
-// Where the faster one saves its time.
+// Returns where the faster one saves its time.
 std::string saving_text(const Answer& fast, const Answer& slow) {
   static const std::vector<BreakdownPart> kParts{
       {"dispatch and combine", {Category::dispatch, Category::combine}},
@@ -135,7 +134,7 @@ std::string saving_text(const Answer& fast, const Answer& slow) {
   return text;
 }
 
-// The recommendation where several times are alike, or one is safe.
+// Returns the recommendation where several times are alike, or one is safe.
 std::string safe_text(const Comparison& c) {
   const Decision& d = c.decision;
   const Answer& w = at(c, d.winner);

@@ -1,4 +1,4 @@
-// What a comparison says to people: the recommendation, its reason, and why others cannot be chosen.
+// Sentences of a comparison: the recommendation, its reason, and why other dispatchers cannot be chosen.
 #pragma once
 
 #include <string>
@@ -7,19 +7,19 @@
 
 namespace moesim::models {
 
-// Which dispatcher to run and what that can cost, or why none is recommended.
+// Returns which dispatcher to run and its possible loss, or why none is recommended.
 std::string sentence(const Comparison& comparison);
 
-// Where the choice and the nearest one that differs from it spend their time differently.
+// Returns where the choice and the nearest answer that differs from it spend their time differently.
 std::string because(const Comparison& comparison);
 
-// Why an answer cannot be chosen; empty where it can.
+// Returns why an answer cannot be chosen; empty where it can.
 std::string barred_text(const Answer& answer);
 
-// "2.4 %" of 0.024, "15 %" of 0.15: with as many digits as a reader compares.
+// Formats 0.024 as "2.4 %" and 0.15 as "15 %".
 std::string share_text(double share);
 
-// "97 %" of a probability; no number of draws makes anything certain.
+// Formats a probability as "97 %"; never as 0 % or 100 %, which a finite number of draws cannot show.
 std::string probability_text(double probability);
 
 }  // namespace moesim::models

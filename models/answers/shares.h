@@ -1,4 +1,4 @@
-// Who is the fastest, and what is too close to call, by draws that all times were drawn with.
+// Win probabilities and tie groups from paired draws.
 #pragma once
 
 #include <span>
@@ -6,13 +6,14 @@
 
 namespace moesim::models {
 
-// Probability that each of several is the smallest: its share of the draws, several that are alike share a
-// win. One draw is added in which all are alike, since so many draws cannot tell more than that. `times`: of
-// each, as many draws.
+// Returns the probability that each of several quantities is the smallest: its share of the draws, where
+// equal values share a win. One draw in which all are equal is added, the resolution of so many draws.
+// `times[i]`: the draws of quantity i, all of one length.
 std::vector<double> smallest_shares(std::span<const std::vector<double>> times);
 
-// Groups of what is too close to call, for times in ascending order of their values: the first of a group is
-// smaller than each other one of it with a probability under `sure`. Without draws, equal values are a group.
+// Returns the tie group of each time, for times in ascending order of `values`: the first member is smaller
+// than every other member of its group with a probability below `sure`. Without draws, equal values form a
+// group.
 std::vector<int> tie_groups(std::span<const double> values, std::span<const std::vector<double>> times,
                             double sure);
 

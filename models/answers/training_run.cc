@@ -27,8 +27,8 @@ namespace {
 
 constexpr double kDay = 86400;
 
-// Probability that a value with a log-normal factor of `sigma` on each draw is at most `most`. One draw is
-// added that knows nothing.
+// Returns the probability that a value with a log-normal factor of `sigma` on each draw is at most `most`,
+// with one uninformative draw added.
 double probability_below(double most, const std::vector<double>& draws, double value, double sigma) {
   const auto below = [&](double one) { return normal_below(std::log(most / one) / sigma); };
   if (draws.empty()) return below(value);
@@ -37,7 +37,7 @@ double probability_below(double most, const std::vector<double>& draws, double v
   return sum / static_cast<double>(draws.size() + 1);
 }
 
-// An estimate of something that is in proportion to another.
+// Scales an estimate.
 Estimate scaled(const Estimate& e, double factor) {
   return {e.value * factor, e.low * factor, e.high * factor};
 }
@@ -67,8 +67,7 @@ Scenario on(const RunQuestion& q, const std::shared_ptr<const Cluster>& cluster,
   return s;
 }
 
-// The same with a plan's dispatcher and how its passes run; only its sizes and what is computed again are
-// searched.
+// Keeps a plan's dispatcher and execution; only its sizes and recomputation are searched.
 Scenario like(const RunQuestion& q, const Scenario& plan, const std::shared_ptr<const Cluster>& cluster,
               std::int64_t gpus, PlanSearchOptions& o) {
   Scenario s = on(q, cluster, gpus);
@@ -115,8 +114,8 @@ class Run {
  private:
   static constexpr std::int64_t kUpgrades = 3;
 
-  // Between two numbers of GPUs of which one meets deadline and budget and the other does not, halves the
-  // step twice: the numbers that are looked at first are powers of two.
+  // Between two numbers of GPUs of which only one meets deadline and budget, halves the step twice: the first
+  // numbers tried are powers of two.
   void refine(const RunMachine& machine) {
     if (machine.gpus.size() < 2) return;
     constexpr int kHalvings = 2;
@@ -141,7 +140,7 @@ class Run {
     }
   }
 
-  // A search of at most so many forecasts counts as that many, however many it takes.
+  // A search counts with its budget of forecasts, however many it makes.
   PlanSearchResult searched(const Scenario& s, PlanSearchOptions o) {
     if (q_.progress)
       o.progress = [this, most = o.most](std::int64_t done, std::int64_t total) {
@@ -152,7 +151,8 @@ class Run {
     return r;
   }
 
-  // The best plan on a machine; `seed`: of another search. Returns the plan that the next search starts from.
+  // Finds the best plan on a machine; `seed`: a plan of another search. Returns the plan from which the next
+  // search starts.
   std::shared_ptr<const Scenario> search(const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus,
                                          const std::shared_ptr<const Scenario>& seed) {
     try {
@@ -172,8 +172,8 @@ class Run {
     }
   }
 
-  // The best plan whose dispatch kernel somebody measured on this kind of machine, as decide() has it; a
-  // dispatcher that somebody named stays.
+  // Returns the best plan whose dispatch kernel was measured on this kind of machine, as decide() chooses;
+  // keeps a named dispatcher.
   RankedPlan found(const Scenario& s, PlanSearchOptions o) {
     std::vector<std::string>& unmeasured = unmeasured_[s.cluster->profile.name() + " " + s.cluster->network];
     while (true) {
@@ -198,16 +198,16 @@ class Run {
            "its dispatch kernel was never measured on this machine; --dispatcher takes it nevertheless",
            false});
       o.seeds = {best.scenario};
-      o.dispatcher = true;  // also where that one was to stay
+      o.dispatcher = true;  // even where it was to stay
     }
   }
 
-  // The same with the fastest of the precisions below bf16 that the GPU has.
+  // Searches again with the fastest of the GPU's precisions below bf16.
   void search_lower(const std::shared_ptr<const Scenario>& plan) {
     std::optional<Scenario> fastest;
     double least = 0;
     for (const std::string_view name : precision_names()) {
-      // Of nvfp4 no measurement is known.
+      // nvfp4 has no known measurement.
       if (name == "bf16" || name == "nvfp4" || !plan->cluster->profile.device().has_precision(name)) continue;
       try {
         Scenario s = *plan;
@@ -245,7 +245,7 @@ class Run {
       if (x.meets != y.meets) return x.meets;
       return metric(x) < metric(y);
     });
-    // What is compared with each other: the same precision, and whether they do what was asked for.
+    // Plans compete within a group: the same precision, and whether they meet the limits.
     int group = -1;
     for (std::size_t from = 0; from < a_.plans.size();) {
       std::size_t to = from;
@@ -266,7 +266,7 @@ class Run {
     }
   }
 
-  // Plans that no other one beats in both time and cost.
+  // Marks the plans that no other one beats in both time and cost.
   void find_frontier() {
     for (RunPlan& p : a_.plans)
       p.on_frontier = !p.other && std::none_of(a_.plans.begin(), a_.plans.end(), [&](const RunPlan& other) {
@@ -289,7 +289,7 @@ class Run {
                   fmt::format("network port {} -> {}", format_bandwidth(now.nic.bandwidth),
                               format_bandwidth(kTwice * now.nic.bandwidth)),
                   changed([&](Cluster& c) { find_hardware_number("nic.bandwidth")->scale(c, kTwice); }), 0);
-    // The domain of today's racks, or two of them; a job of one domain has nothing of a larger one.
+    // Today's rack domain, or two of them; a job inside one domain gains nothing from a larger one.
     const int domain = now.nvlink.domain < 64 ? 64 : 2 * now.nvlink.domain;
     if (now.nvlink.domain < best.answer.gpus)
       add_upgrade(best, fmt::format("NVLink domain {} -> {} GPUs", now.nvlink.domain, domain),
@@ -300,7 +300,7 @@ class Run {
     }
   }
 
-  // `gpus`: of an open number of nodes; 0: as many as now.
+  // `gpus`: for an open number of nodes; 0: unchanged.
   void add_upgrade(const RunPlan& best, std::string change, const std::shared_ptr<const Cluster>& cluster,
                    std::int64_t gpus) {
     try {
@@ -309,7 +309,7 @@ class Run {
       o.seeds = {best.scenario};
       PlanSearchResult r = searched(s, o);
       RankedPlan& found = r.best.front();
-      // What it takes does not hang on its price, which may be unknown.
+      // The time does not depend on the price, which may be unknown.
       RunQuestion free = q_;
       free.prices = PriceTable::gpu_hours();
       const RunPlan run = judge_run(free, found.scenario, std::move(found.answer));
@@ -360,8 +360,7 @@ void take_usual_failures(Scenario& s) {
 
 std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens,
                                      double deadline_days, bool limited) {
-  // Judged, not measured: the share of the peak and the days that a training of interest takes
-  // (docs/plan.md).
+  // Estimates, not measurements: share of the peak, and days of a typical training (docs/plan.md).
   constexpr double kShare = 0.33, kShortest = 7, kLongest = 120;
   // A plan that surely keeps a deadline takes less, and may reach half of that share only.
   const double shortest = limited             ? 1
@@ -390,7 +389,7 @@ RunPlan judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> scenario
         fmt::format("plan: found {} GPUs that fail before a checkpoint is done, expected fewer failures "
                     "(--faults)",
                     run.gpus));
-  // Of a step, in days of the training; lost work, checkpoints and restarts make it longer.
+  // Days of the training from its steps; lost work, checkpoints and restarts extend them.
   const double steps = q.tokens / answer.tokens;
   const double days = steps / answer.goodput.share * 1e-6 / kDay;
   run.days = scaled(answer.time_us, days);

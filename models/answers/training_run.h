@@ -1,4 +1,4 @@
-// A whole training: which machine, which plan, how long, what it costs, how sure that is.
+// A whole training: machine, plan, duration, cost and their uncertainty.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace moesim::models {
 
-// A kind of machine and how many GPUs of it are looked at; of one with its number of nodes, none.
+// A kind of machine and the numbers of its GPUs to try; empty for a cluster with a given number of nodes.
 struct RunMachine {
   std::shared_ptr<const Cluster> cluster;
   std::vector<std::int64_t> gpus;
@@ -25,96 +25,95 @@ struct RunMachine {
 struct RunQuestion {
   enum class By : std::uint8_t { kCost, kTime };
 
-  Scenario scenario;  // of a step: model, sequence, batch, what is fixed of the plan; no cluster
+  Scenario scenario;  // a step: model, sequence, batch and fixed settings of the plan, without a cluster
   double tokens = 0;
   std::vector<RunMachine> machines;
   PriceTable prices;
-  double kwh_price = 0;      // beside the rent, where power is not in it
+  double kwh_price = 0;      // price of energy per kWh on top of the rent, where the rent does not include it
   double deadline_days = 0;  // 0: none
   double budget = 0;         // 0: none
-  By by = By::kCost;         // what ranks plans that meet both
-  bool lower_precision =
-      true;  // also what the GPU has below bf16, ranked apart, where nobody said a precision
+  By by = By::kCost;         // criterion that ranks plans meeting both limits
+  bool lower_precision = true;  // also tries types below bf16, ranked apart, where the user gave no precision
   bool upgrades = true;
   int draws = 16;
-  const Anchor* anchor = nullptr;  // of a run of this kind
+  const Anchor* anchor = nullptr;  // anchor of a run of this kind
   int threads = 0;                 // 0: all cores
-  std::int64_t most = 40'000;      // forecasts of a search at most
-  // Told forecasts that are done, and how many there are at most; now and then, from the thread that called.
+  std::int64_t most = 40'000;      // budget of forecasts per search
+  // Called from time to time on the calling thread with the forecasts done and their maximum.
   std::function<void(std::int64_t, std::int64_t)> progress;
 };
 
-// A plan on a machine, judged as a training.
+// A plan on a machine with the duration and the cost of its training.
 struct RunPlan {
   std::shared_ptr<const Scenario> scenario;  // resolved, one dispatcher
   Answer answer;
-  std::int64_t gpus = 0;       // of the machine's nodes: paid
-  std::int64_t idle_gpus = 0;  // of them without work
+  std::int64_t gpus = 0;       // GPUs of the machine's nodes, all paid
+  std::int64_t idle_gpus = 0;  // of these, GPUs without work
   Estimate days, cost;         // with lost work, checkpoints and restarts
   std::vector<double> days_draws;
-  double mwh = 0;  // that all boards take at most; 0: nobody says
+  double mwh = 0;  // upper bound on the energy of all boards; 0: unknown
   double deadline_probability = 1, budget_probability = 1;
-  bool meets = true;   // deadline and budget, each with a probability of Decision::kSure
-  bool other = false;  // of a lower precision that nobody asked for
+  bool meets = true;   // meets deadline and budget, each with a probability of at least Decision::kSure
+  bool other = false;  // has a lower precision than the user asked for
   bool on_frontier = false;
   int tie_group = 0;
 };
 
-// A change of the best plan's machine, with the best plan on it.
+// A change of the best plan's machine, judged with the best plan.
 struct Upgrade {
   std::string change;   // "network port 50 -> 100 GB/s"
-  std::string cluster;  // that it makes
+  std::string cluster;  // name of the changed cluster
   Estimate days, saved_days;
-  double worth = 0;  // what the days that are saved would have cost at the present rent
-  // Of a GPU-hour, at which the training costs as much as without the change; 0: nothing is saved.
+  double worth = 0;  // rent of the saved days at the present price
+  // Price of a GPU-hour at which the training costs as much as without the change; 0: nothing is saved.
   double most_gpu_hour = 0;
-  double listed_gpu_hour = 0;  // its rent, where it is known; else 0
+  double listed_gpu_hour = 0;  // rent of the changed machine per GPU-hour; 0: unknown
 };
 
 struct RunAnswer {
-  // A machine on which nothing runs, or a dispatcher on one, and why.
+  // A machine that runs nothing, or a dispatcher left out on a machine, with the reason.
   struct LeftOut {
     std::string what, why;
     bool machine = true;
   };
 
-  std::vector<RunPlan> plans;  // best first; those of other precisions last
+  std::vector<RunPlan> plans;  // best first; plans of other precisions last
   std::vector<Upgrade> upgrades;
   std::vector<LeftOut> left_out;
   std::int64_t candidates = 0, tried = 0;  // plans
-  std::int64_t searches = 0;               // of them
+  std::int64_t searches = 0;               // plan searches
   bool exhaustive = true;
-  // The largest share of a plan's time by which another plan of its search may be faster; nothing where it is
-  // not known.
+  // Upper bound on how much faster another plan of a search may be, as a share of the plan's time; nullopt
+  // where unknown.
   std::optional<double> gap = 0;
-  std::string method, space;  // of one search, for people
+  std::string method, space;  // of one search, as text
 };
 
-// Failures and checkpoints that are taken where nobody says any: 419 unexpected interruptions in 54 days on
-// 16,384 GPUs (Llama 3, arXiv 2407.21783, 3.3.4). 30 s for a checkpoint and 5 minutes for a restart are
-// assumptions, with which such a training works 90 % of the time, as that one reports.
+// Returns the default failures and checkpoints: 419 unexpected interruptions in 54 days on 16,384 GPUs (Llama
+// 3, arXiv 2407.21783, 3.3.4). 30 s per checkpoint and 5 minutes per restart are assumptions; with them such
+// a training works 90 % of the time, as the report says.
 Faults usual_failures();
-// Takes them where the scenario says none.
+// Sets the default failures where the scenario has none.
 void take_usual_failures(Scenario& scenario);
 
-// Numbers of GPUs, powers of two of nodes, with which a training takes between 7 and 120 days at a third of
-// the peak: what is looked at where nobody says how many. A deadline or a budget asks for more of them.
-// `deadline_days`: 0 where there is none; `limited`: by a budget, with which the shortest training is asked
-// for.
+// Returns numbers of GPUs (powers of two of nodes) with which a training takes 7 to 120 days at a third of
+// the peak: the default range of a search. A deadline or a budget extends it. `deadline_days`: 0 without a
+// deadline; `limited`: a budget is given and the shortest training is searched.
 std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens,
                                      double deadline_days = 0, bool limited = false);
 
-// The plans of an answer that meet what was asked for, in the precision that was asked for: the cheapest, the
-// one on the fewest GPUs, the one done first. nullptr where none does.
+// The plans that meet the limits in the requested precision: cheapest, fewest GPUs, shortest; nullptr where
+// there is none.
 struct RunChoices {
   const RunPlan *cheapest = nullptr, *fewest_gpus = nullptr, *shortest = nullptr;
 };
 RunChoices choices_of(const RunAnswer& answer);
 
-// A step's answer as a training. Throws InputError for a machine without a price.
+// Turns the answer of a step into a training. Throws InputError for a machine without a price.
 RunPlan judge_run(const RunQuestion& question, std::shared_ptr<const Scenario> scenario, Answer answer);
 
-// Throws InputError where nothing fits any machine, and for a machine without a price.
+// Searches and ranks plans. Throws InputError where nothing fits any machine and for a machine without a
+// price.
 RunAnswer plan_run(const RunQuestion& question);
 
 }  // namespace moesim::models

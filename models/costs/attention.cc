@@ -17,16 +17,16 @@ namespace {
 // H800 (128 heads of 192/128, sequence 4096) runs at 556 TFLOP/s forward and 405 backward with its
 // conversions, beside communication kernels.
 constexpr double kForwardMatrix = 1.02, kBackwardMatrix = 1.586, kExponential = 0.92;
-// Below a stretch of keys s the edges of tiles cost: s / (s + h) (same figures, 1k to 16k).
+// Key ranges of s lose time at the edges of tiles: efficiency s / (s + h) (same figures, 1k to 16k).
 constexpr double kForwardHalf = 900, kBackwardHalf = 1300;
 constexpr double kExponentialsPerClock = 16;
 constexpr double kBoostClock = 1.83e9;  // of H100 and B200 at their data sheets' peaks
 // fp8 scores and values (figure 7 there): 1.3 times bf16's rate at training lengths, forward.
 constexpr double kFp8 = 1.3;
-// Unfused: bytes of a score or probability, and of its place in dropout's mask; a batched product's share of
-// the peak, a guess that the traffic of scores hides at heads of 128 on Hopper.
+// Unfused: bytes of a score or probability, and of its entry in dropout's mask; a batched product's share of
+// the peak, an estimate under which the traffic of scores hides at heads of 128 on Hopper.
 constexpr double kScore = 2, kMask = 1, kBatched = 0.7;
-constexpr double kUsualWidth = 128;  // of a head, where a profile says which share of the peak it reaches
+constexpr double kUsualWidth = 128;  // width of a head for which a profile gives the share of the peak
 
 }  // namespace
 
@@ -67,7 +67,8 @@ double AttentionModel::unfused_seconds(const AttentionCall& c, bool forward) con
   };
   const double products = product(c.score_dim) + product(c.value_dim);
   const double dropout = c.dropout ? kernel(KernelClass::kElementwise, kScore, kScore + kMask) : 0;
-  // Scores in, probabilities out; backward probabilities and their gradient in, that of the scores out.
+  // Forward reads scores and writes probabilities; backward reads probabilities and their gradient and writes
+  // the gradient of the scores.
   const double softmax = kernel(KernelClass::kReduce, (forward ? 1 : 2) * kScore / 2, kScore);
   return drawn_ * ((forward ? 1 : 2) * products + softmax + dropout);
 }
@@ -81,7 +82,7 @@ double AttentionModel::seconds(const AttentionCall& c, GemmPass pass) const {
   }
   const double work = flops(c, pass);
   if (work <= 0) return 0;
-  // The stretch of keys one tile walks: a rank's share of the sequence, or what a window leaves of it.
+  // Range of keys that one tile walks: a rank's share of the sequence, limited by a window.
   const double stretch = std::min(static_cast<double>(c.seq) / static_cast<double>(c.cp),
                                   2 * mean_keys(c.seq, c.window, c.chunked));
   const double half = forward ? kForwardHalf : kBackwardHalf;

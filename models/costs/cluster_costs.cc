@@ -9,7 +9,7 @@ namespace moesim::models {
 
 namespace {
 
-// The bytes of an equal collective that takes as long.
+// Returns the bytes of an equal collective that takes as long.
 double equal_bytes(const sim::CollectiveShape& shape) {
   if (shape.traffic.kind == sim::Traffic::Kind::uniform) return static_cast<double>(shape.traffic.bytes);
   // As CollectiveModel::all_gather_v() prices pieces.
@@ -20,7 +20,7 @@ double equal_bytes(const sim::CollectiveShape& shape) {
          std::max<double>(1, static_cast<double>(pieces.size()) - 1);
 }
 
-// The bytes that stand for a shape in what was measured: the largest piece.
+// Returns the bytes that represent a shape in the measured range: the largest piece.
 double uniform_bytes(const sim::CollectiveShape& shape) {
   if (shape.traffic.kind == sim::Traffic::Kind::uniform) return static_cast<double>(shape.traffic.bytes);
   return static_cast<double>(*std::max_element(shape.traffic.pieces.begin(), shape.traffic.pieces.end()));
@@ -65,7 +65,7 @@ void ClusterCosts::price_collective(const sim::CollectiveShape& shape, std::span
 std::optional<OutsideDomain> ClusterCosts::outside(const sim::CollectiveShape& shape) const {
   double bytes = 0;
   if (shape.traffic.kind == sim::Traffic::Kind::matrix) {
-    // What the member with the most rows sends, its own among them.
+    // Bytes sent by the member with the most rows, its own included.
     const std::size_t g = shape.members();
     for (std::size_t i = 0; i < g; ++i) {
       double sent = 0;
@@ -78,8 +78,8 @@ std::optional<OutsideDomain> ClusterCosts::outside(const sim::CollectiveShape& s
   return collectives_.outside(shape.op, place(shape.ranks), bytes);
 }
 
-// An all_to_all alone on its ports: the rates that its busiest member needs to end when the calibrated law
-// says.
+// Plans an all_to_all alone on its ports: the rates at which its busiest member ends at the time of the
+// calibrated law.
 void ClusterCosts::plan_exchange(const sim::CollectiveShape& shape, const GroupShape& group,
                                  sim::FlowPlan& plan) const {
   const std::size_t g = shape.members();
@@ -96,7 +96,7 @@ void ClusterCosts::plan_exchange(const sim::CollectiveShape& shape, const GroupS
     across = std::max({across, out_across, in_across});
   }
   const auto rate = [&](const GroupShape& where, double bytes, int peers) {
-    // An equal exchange in which everyone sends `bytes` to `peers` others.
+    // An equal exchange in which every member sends `bytes` to `peers` others.
     const double buffer = bytes * where.ranks / peers;
     const double moving = collectives_.seconds(sim::CollectiveOp::all_to_all, where, buffer) -
                           collectives_.seconds(sim::CollectiveOp::all_to_all, where, 0);
@@ -127,7 +127,7 @@ sim::FlowPlan ClusterCosts::plan_collective(const sim::CollectiveShape& shape) c
   const double extra = shape.op == sim::CollectiveOp::send_recv ? 0.0 : extra_per_call_;
   plan.algorithm = parts.algorithm;
   plan.launch = std::min(sim::Time::from_seconds(parts.launch + extra), plan.alone);
-  // Small messages leave some of the tightest port to others, large ones do not.
+  // Small messages leave capacity of the busiest port to others, large ones do not.
   if (parts.bandwidth > 0)
     plan.ports_busy =
         std::min(plan.alone - plan.launch, sim::Time::from_seconds(parts.wire_bytes / parts.bandwidth));

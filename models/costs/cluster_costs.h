@@ -1,5 +1,4 @@
-// The simulator's question about prices, answered from a cluster's profile. Rank i of the graph is GPU i of
-// the cluster.
+// Prices for the simulator from a cluster's profile. Rank i of the graph is GPU i of the cluster.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +14,8 @@ namespace moesim::models {
 
 class ClusterCosts : public sim::Costs {
  public:
-  // `extra_per_call` seconds are added to every collective but point-to-point (recorders time each call on
-  // its own).
+  // `extra_per_call`: seconds added to every collective except point-to-point (recorders time each call
+  // alone).
   explicit ClusterCosts(const Cluster& cluster, double extra_per_call = 0);
 
   void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override;
@@ -24,7 +23,7 @@ class ClusterCosts : public sim::Costs {
   sim::Overlap overlap(sim::RankId rank) const override;
 
   const CollectiveModel& collectives() const { return collectives_; }
-  // What the profile did not measure of a collective's price.
+  // Returns what the profile did not measure for a collective's price.
   std::optional<OutsideDomain> outside(const sim::CollectiveShape& shape) const;
 
  private:

@@ -17,11 +17,11 @@ namespace {
 using sim::CollectiveOp;
 
 constexpr std::size_t kOps = 7;
-constexpr double kPerOctave = 0.06;  // log standard deviation that each octave of size beyond the data adds
-constexpr double kPerRankOctave = 0.06;  // and each doubling of ranks or nodes
+constexpr double kPerOctave = 0.06;      // log standard deviation per octave of size beyond the data
+constexpr double kPerRankOctave = 0.06;  // and per doubling of ranks or nodes
 constexpr double kBetweenSizes =
-    0.045;  // what a size between two measured ones adds (leave-one-size-out, docs/calibration.md)
-constexpr double kDerived = 0.20;  // a law taken over from another operation or GPU
+    0.045;  // for a size between two measured ones (leave-one-size-out, docs/calibration.md)
+constexpr double kDerived = 0.20;  // for a law derived from another operation or GPU
 
 std::size_t index(CollectiveOp op) { return static_cast<std::size_t>(op); }
 
@@ -30,7 +30,7 @@ double nccl_size(CollectiveOp op, double ranks, double bytes) {
   return op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter ? bytes * ranks : bytes;
 }
 
-// What is known about how wrong a law is.
+// Known error of a law.
 struct Trust {
   bool derived = false;
   double residual = 0;
@@ -61,15 +61,15 @@ struct Trust {
   double rank_octaves(double n) const { return has_ranks ? octaves_outside(ranks, n) : 0; }
   double node_octaves(double n) const { return has_nodes ? octaves_outside(nodes, n) : 0; }
 
-  // What an operation that was not measured itself (`direct`: it was), or a group or size outside of what was
-  // measured, adds.
+  // Returns the error of an operation that was not measured itself (`direct`: it was), and of a group or size
+  // outside of the measured range.
   double outside_sigma(double size, double n, double groups, bool direct) const {
     const double outside = kPerOctave * std::min(size_octaves(size), 4.0) +
                            kPerRankOctave * (rank_octaves(n) + node_octaves(groups));
     return std::sqrt(outside * outside + (derived ? kDerived * kDerived : 0) +
                      (direct ? 0 : kDerived * kDerived));
   }
-  // `measured`: the rank count is one that was fitted, so that no rank law stands between.
+  // `measured`: the rank count was fitted, so no rank law is involved.
   double sigma(double size, double n, double groups, bool measured, bool direct) const {
     const double law = systematic * (measured ? 0.25 : 1), outside = outside_sigma(size, n, groups, direct);
     return std::sqrt(residual * residual + law * law + kBetweenSizes * kBetweenSizes + outside * outside);
@@ -88,7 +88,7 @@ struct NetworkLaw {
   Trust trust;
 };
 
-// The operation whose measured law stands in for one that a profile lacks.
+// Returns the operation whose measured law replaces one that a profile lacks.
 CollectiveOp substitute(CollectiveOp op) {
   switch (op) {
     case CollectiveOp::reduce_scatter:
@@ -110,12 +110,12 @@ CollectiveOp substitute(CollectiveOp op) {
 struct CollectiveModel::Resolved {
   std::array<ScaleupLaw, kOps> scaleup;
   std::array<NetworkLaw, kOps> network;
-  double link = 0;  // bytes/s of a GPU to all of its domain together, one way
-  int mesh = 0;     // GPUs of the domain where each has a link of its own to each other one; 0: a switch
-  double scaleup_ratio = 1;  // profile's link bandwidth over the cluster's: sizes act as if multiplied by it
+  double link = 0;           // bytes/s from a GPU to all others of its domain together, one way
+  int mesh = 0;              // GPUs of a domain with a link between each pair; 0: a switch
+  double scaleup_ratio = 1;  // link bandwidth of the profile over the cluster's: scales sizes
   std::string profile;
 
-  // Seconds inside one domain of `n` ranks moving nccl-tests size `size`.
+  // Returns seconds inside one domain of `n` ranks for nccl-tests size `size`.
   double inside(CollectiveOp op, double n, double size) const {
     const ScaleupLaw& law = scaleup[index(op)];
     const double seconds = inside_by_law(op, n, size);
@@ -123,12 +123,12 @@ struct CollectiveModel::Resolved {
     return std::max(seconds, wire_seconds(op, n, size) + inside_by_law(op, n, 0));
   }
 
-  // Faster links make messages act as if they were smaller.
+  // Faster links make messages behave like smaller ones.
   double inside_by_law(CollectiveOp op, double n, double size) const {
     const ScaleupLaw& law = scaleup[index(op)];
     const double acts = size * scaleup_ratio;
     if (!law.known) return by_substitute(op, n, acts);
-    // Messages far below those that were measured: as much faster as they are by the law that measured them.
+    // Messages far below the measured sizes scale by the law that measured them.
     const double low = law.trust.has_bytes ? law.trust.bytes.low : 0;
     const ScaleupLaw& other = scaleup[index(substitute(op))];
     if (acts >= low || substitute(op) == op || !other.known || other.trust.bytes.low >= low)
@@ -136,7 +136,7 @@ struct CollectiveModel::Resolved {
     return law.curve.seconds(n, low) * by_substitute(op, n, acts) / by_substitute(op, n, low);
   }
 
-  // Of a message that acts as if it had `size` bytes.
+  // Prices a message of effective size `size` by the substitute's law.
   double by_substitute(CollectiveOp op, double n, double size) const {
     const ScaleupLaw& law = scaleup[index(substitute(op))];
     check(law.known, "a profile without any collective law was accepted");
@@ -149,8 +149,8 @@ struct CollectiveModel::Resolved {
     return law.curve.seconds(n, size);
   }
 
-  // No law may be faster than the bytes on a GPU's links: rank counts and operations that were not measured
-  // are extrapolated. On a mesh a group of n has n-1 of a GPU's links.
+  // Lower bound from the bytes on a GPU's links, since rank counts and operations outside of measurements are
+  // extrapolated. On a mesh a group of n uses n-1 of a GPU's links.
   double wire_seconds(CollectiveOp op, double n, double size) const {
     if (link <= 0) return 0;
     double bytes = size * (n - 1) / n;
@@ -180,9 +180,9 @@ struct CollectiveModel::Resolved {
     }
     double seconds = law->curve.seconds(shape, size);
     if (shape.max_per_domain == 1 || op == CollectiveOp::send_recv) return seconds;
-    // The part inside the domains goes on at the same time and can be the slower one. The links between two
-    // members of a ring carry what passes all around it, wherever the others stand: no less than if all of
-    // them stood in one domain.
+    // The part inside the domains runs at the same time and can be slower. A link between two members of a
+    // ring carries all traffic around it, wherever the others are: no less than with all members in one
+    // domain.
     if (op == CollectiveOp::all_to_all)
       return std::max(seconds, inside(op, shape.max_per_domain, size * shape.max_per_domain / shape.ranks));
     const bool reduce = op == CollectiveOp::all_reduce || op == CollectiveOp::barrier;
@@ -298,7 +298,7 @@ CollectiveParts CollectiveModel::parts(CollectiveOp op, const GroupShape& shape,
       parts.steps = shape.ranks - 1;
       parts.wire_bytes = size * (n - 1) / n;
   }
-  // The rate that a message far beyond every regime reaches.
+  // Rate of a message far beyond all regimes.
   constexpr double kLarge = 16.0 * (1u << 30);
   const double slope = (seconds(op, shape, 2 * kLarge) - seconds(op, shape, kLarge)) / kLarge;
   const double per_byte = bytes > 0 ? parts.wire_bytes / bytes : 0;
@@ -311,16 +311,16 @@ CollectiveParts CollectiveModel::parts(CollectiveOp op, const GroupShape& shape,
 
 namespace {
 
-// When each member of an uneven exchange is done, in bytes of its busiest link.
+// Computes when each member of an uneven exchange is done, in bytes of its busiest link.
 //
 // A link shared by messages of sizes s_k finishes the one of size s after sum_k min(s_k, s) bytes when all
 // move at equal rates (NCCL posts all sends and receives of a member at once). A member waits for its own
-// links and for each of its messages at the far end. `traffic(i, j)`: bytes from i to j, none to oneself.
+// links and for each of its messages at the far end. `traffic(i, j)`: bytes from i to j, none to itself.
 // Links are members, or domains for the network.
 //
-// No message ends after its link has moved everything, so the links go by their totals: what a fuller link
-// made all members wait for, an emptier one cannot change.
-// `traffic` is [from][to]; returns what each member sends, then what it receives.
+// No message ends after its link has moved everything, so links are processed by their totals: an emptier
+// link cannot change waits caused by a fuller one. `traffic` is [from][to]; returns what each member sends,
+// then what it receives.
 std::vector<double> finish_bytes(std::size_t n, std::span<const double> traffic, std::span<double> out) {
   std::vector<double> totals(2 * n, 0.0);
   for (std::size_t i = 0; i < n; ++i) {
@@ -361,8 +361,8 @@ std::vector<double> finish_bytes(std::size_t n, std::span<const double> traffic,
   return totals;
 }
 
-// The profile-independent half of an uneven all-to-all: what an equal exchange would have to move for each
-// member to be done at the same time.
+// The profile-independent half of an uneven all-to-all: the size of an equal exchange for each member to be
+// done at the same time.
 template <class Bytes>
 UnevenLoad load_from(const GroupShape& shape, std::span<const Bytes> bytes) {
   const auto n = static_cast<std::size_t>(shape.ranks);
@@ -380,11 +380,11 @@ UnevenLoad load_from(const GroupShape& shape, std::span<const Bytes> bytes) {
   load.within.resize(n);
   finish_bytes(n, within, load.within);
   if (!crosses) return load;
-  // Network and scale-up parts run side by side; each member waits for the slower. An equal exchange whose
-  // crossing bytes are those of the busiest member stands for the network part.
+  // Network and scale-up parts run in parallel; each member waits for the slower. The network part is priced
+  // as an equal exchange with the crossing bytes of the busiest member.
   load.across.resize(n);
   const std::vector<double> crossing = finish_bytes(n, across, load.across);
-  // Ports shared by the members of a domain: the domain's total over its members bounds all of them.
+  // Members of a domain share ports: the domain's total over its members bounds all of them.
   std::vector<double> sends(static_cast<std::size_t>(shape.domains), 0.0), receives(sends);
   std::vector<int> members(sends.size(), 0);
   for (std::size_t i = 0; i < n; ++i) {
@@ -417,7 +417,7 @@ void CollectiveModel::all_to_all_v(const GroupShape& shape, const UnevenLoad& lo
     return;
   }
   if (!shape.across_domains()) {
-    // From wire bytes to an equal exchange.
+    // Converts wire bytes to an equal exchange.
     const double full = static_cast<double>(n) / static_cast<double>(n - 1);
     for (std::size_t i = 0; i < n; ++i)
       out[i] = seconds(CollectiveOp::all_to_all, shape, load.within[i] * bytes_per_row * full);

@@ -13,7 +13,7 @@ namespace moesim::models {
 namespace {
 
 constexpr double kLeastShare = 0.01;
-constexpr double kNear = 0.1;  // octaves: 7 % beyond a range are not an extrapolation
+constexpr double kNear = 0.1;  // octaves: 7 % beyond a range does not count as extrapolation
 
 }  // namespace
 
@@ -34,7 +34,7 @@ OutsideDomain OutsideDomain::derived(std::string price, const std::string& sourc
 
 std::string OutsideDomain::text() const {
   if (!why.empty()) return one_line(price + " " + why);
-  // "16 ranks", but "n = 128".
+  // Formats "16 ranks", but "n = 128".
   const std::string what = measured.quantity.size() == 1
                                ? fmt::format("{} = {:.0f}", measured.quantity, value)
                                : fmt::format("{:.0f} {}", value, measured.quantity);

@@ -1,4 +1,4 @@
-// What of a forecast lies outside of what the profile's laws were measured on.
+// Reports which prices of a forecast lie outside of the range that the profile's laws were measured on.
 #pragma once
 
 #include <optional>
@@ -11,18 +11,18 @@
 
 namespace moesim::models {
 
-// Octaves by which a value lies outside of a measured range; 0 inside.
+// Returns the octaves by which a value lies outside of a measured range; 0 inside.
 double octaves_outside(const DomainRange& range, double value);
 
-// Why a price is not a measured one.
+// The reason why a price is not a measured one.
 struct OutsideDomain {
   std::string price;  // "h100-sxm: all_gather inside a node"
-  std::string why;    // "was not measured"; empty where a quantity lies out of its range:
+  std::string why;    // "was not measured"; empty where a quantity lies outside of its range:
   DomainRange measured;
   double value = 0;
-  bool drawn = false;     // the draws of the price hold the doubt: a law of another machine
-  bool exchange = false;  // a library's dispatch or combine kernel
-  bool no_rows = false;   // no measurement of it on any machine: another operation's price stands for it
+  bool drawn = false;     // the price's draws contain the doubt: a law of another machine
+  bool exchange = false;  // dispatch or combine kernel of a library
+  bool no_rows = false;   // measured on no machine: the price of another operation stands in
 
   // `source`: of the law, "derived from h100-sxm: ...".
   static OutsideDomain derived(std::string price, const std::string& source);
@@ -30,7 +30,7 @@ struct OutsideDomain {
   std::string text() const;
 };
 
-// The farthest of a law's ranges that the values lie outside of, none where all are inside.
+// Finds the quantity that lies farthest outside of a law's ranges; none where all lie inside.
 class FarthestOutside {
  public:
   void try_range(const DomainRange* range, double value);
@@ -41,25 +41,25 @@ class FarthestOutside {
   double value_ = 0, octaves_ = 0;
 };
 
-// Collects the prices of a forecast. Parts below 1 % of the time are no reason to warn.
+// Collects the prices of a forecast. Parts below 1 % of the time cause no warning.
 class DomainReport {
  public:
-  // `seconds` of operations of one price, and why it is not a measured one.
+  // Adds `seconds` of operations with one price, and the reason why it is not measured.
   void add(double seconds, const std::optional<OutsideDomain>& outside);
-  // One line for each price and quantity, with the value that takes longest; what takes most of the time
-  // comes first.
+  // Returns one line for each price and quantity, with the value that takes longest; longest total time
+  // first.
   std::vector<std::string> lines() const;
-  // Prices that nobody measured on the machine (those beyond a measured range are not meant), and their share
-  // of the time. Below 1 % they do not count.
+  // Prices that were not measured on the machine (extrapolated ones are not included) and their share of the
+  // time, from 1 % on.
   struct Unmeasured {
     std::string part;
     double share = 0;
-    bool drawn = false;     // the draws of the price hold the doubt
-    bool exchange = false;  // a library's dispatch or combine kernel
+    bool drawn = false;     // the price's draws contain the doubt
+    bool exchange = false;  // dispatch or combine kernel of a library
     bool no_rows = false;   // no measurement on any machine
   };
   std::vector<Unmeasured> unmeasured() const;
-  // Share of the time of all operations, one after the other, that lies outside.
+  // Returns the share of the summed time of all operations that lies outside.
   double share() const { return total_ > 0 ? outside_ / total_ : 0; }
 
  private:
@@ -71,12 +71,13 @@ class DomainReport {
   double total_ = 0, outside_ = 0;
 };
 
-// Times `us` of a whole under draws of the profile, with the doubt about parts that nobody measured: each is
-// off by a log-normal factor, under one draw the same for all times that hold the part. `sigma`: log standard
-// deviation. Dispatch kernels of EP sizes left out of a fit are off by 33 % in the mean, 44 % before their
-// last fit, which is kept: with kernel_doubt() 85 % of those rows are inside of 90 % (docs/calibration.md).
+// Widens draws of a time (`us` nominal, microseconds) by the uncertainty of unmeasured parts: each part is
+// off by a log-normal factor, which in one draw is the same for all times that contain the part. `sigma`: log
+// standard deviation. Dispatch kernels of EP sizes left out of a fit are off by 33 % in the mean, 44 % before
+// the last fit, which is kept: with kernel_doubt() 85 % of those rows lie inside of 90 %
+// (docs/calibration.md).
 inline constexpr double kUnmeasuredSigma = 0.365;  // log 1.44
-// By what factor draw d has a part off.
+// Returns the factor of a part in draw d.
 double unmeasured_factor(std::string_view part, std::size_t d, double sigma = kUnmeasuredSigma);
 void doubt_unmeasured(std::span<const DomainReport::Unmeasured> parts, double us,
                       std::vector<double>& draws_us, double sigma = kUnmeasuredSigma);

@@ -17,7 +17,7 @@ EpKernelModel::EpKernelModel(const Profile& profile, const std::string& key, dou
   per_token_ = set.get("per_token", 0);
   sm_half_ = set.get("sm_half", 0);
   mesh_ = set.get("mesh", 0);
-  // A copy reads and writes, and an SM's share of the memory's bandwidth is what it copies at.
+  // A copy reads and writes; an SM copies at its share of the memory's bandwidth.
   const DeviceLimits& device = profile.device();
   if (device.sms > 0) sm_rate_ = set.get("sm_share", 0) * device.hbm_bandwidth / (2 * device.sms);
   scaleup_limit_ = scaleup_bandwidth > 0 ? scaleup_bandwidth : profile.device().scaleup_bandwidth;
@@ -44,7 +44,7 @@ double EpKernelModel::seconds(const EpKernelCall& call) const {
     nvlink = remote * (per_domain - 1);
     network = remote * (call.ranks - per_domain);
   } else {
-    // Copies to the nodes of the token first, then to the GPUs inside each of them.
+    // Copies go to the token's nodes first, then to the GPUs inside each.
     const double nodes = call.groups > 0 ? std::min(distinct_places(call.domains, call.topk), call.groups)
                                          : distinct_places(call.domains, call.topk);
     network = nodes * (call.domains - 1) / call.domains;
@@ -64,8 +64,7 @@ double EpKernelModel::seconds(const EpKernelCall& call) const {
 double EpKernelModel::seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes,
                               double sms) const {
   const double slower = sms > 0 ? 1 + sm_half_ / sms : 1;
-  // However many SMs: never faster than the ports themselves (the fit may be steep where few SMs were
-  // measured).
+  // Never faster than the ports, however many SMs: the fit may be steep where few SMs were measured.
   const double on_links = nvlink_bytes / links(ranks);
   double transfer = on_links * std::max(slower / scaleup_, 1 / scaleup_limit_);
   if (network_bytes > 0)

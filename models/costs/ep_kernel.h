@@ -5,15 +5,14 @@
 //     + max(max(W_nvl / B_nvl, W_net / B_net) (1 + sm_half / SMs), (W_nvl + W_net) / (R SMs)), R = sm_share
 //     HBM / (2 all SMs)
 //
-// Across domains the SMs copy both stages' bytes at a rate of their own, and more of them than the network
+// Across domains the SMs copy the bytes of both stages at a rate of their own, and more SMs than the network
 // needs change nothing (parameter "sm_share"); inside a domain more SMs always help a little ("sm_half").
 //
-// Where the links are a mesh of so many GPUs (parameter "mesh"), n of them use n - 1 of a GPU's mesh - 1
-// links.
+// Where links form a mesh of `mesh` GPUs, n of them use n - 1 of the mesh - 1 links of a GPU.
 //
-// t tokens per rank. W counts wire bytes of the busiest link under even routing, own GPU (node) excluded: of
-// the E experts K are drawn, so that a token reaches P (1 - C(E - E/P, K) / C(E, K)) of P equal places, about
-// P (1 - (1 - 1/P)^K). Low-latency kernels do not merge copies: a token travels K times.
+// t: tokens per rank. W: wire bytes of the busiest link under even routing, own GPU (node) excluded. K of the
+// E experts are drawn, so a token reaches P (1 - C(E - E/P, K) / C(E, K)) of P equal places, about P (1 - (1
+// - 1/P)^K). Low-latency kernels do not merge copies: a token travels K times.
 #pragma once
 
 #include <string>
@@ -28,38 +27,37 @@ struct EpKernelCall {
   double hidden = 0;
   int topk = 1;
   int ranks = 1;      // EP
-  int domains = 1;    // NVLink domains they span
-  double groups = 0;  // a token is limited to this many nodes (DeepSeek's top-k groups); 0 = not limited
+  int domains = 1;    // NVLink domains spanned by the ranks
+  double groups = 0;  // node limit per token (DeepSeek's group-limited routing); 0: no limit
   double bytes_per_element = 2;
   double scale_bytes = 0;  // extra bytes per token (fp8 scales: 4 per 128 elements)
   double sms = 0;          // 0 = the library's choice
   bool merged = true;      // copies of a token for one place are sent once
 };
 
-// Mean number of distinct places, of `places`, that the topk experts of a token lie on.
+// Returns the mean number of distinct places, of `places`, that hold the topk experts of a token.
 double distinct_places(double places, double topk);
 
 class EpKernelModel {
  public:
-  // `key`: "ep/deepep_v1_normal_dispatch", ... ; `nic_bandwidth`: bytes/s of the port of one GPU.
-  // `scaleup_bandwidth` replaces the device's own where it is not 0.
+  // `key`: "ep/deepep_v1_normal_dispatch", ...; `nic_bandwidth`: bytes/s of one GPU's port. A
+  // `scaleup_bandwidth` other than 0 replaces the device's own.
   EpKernelModel(const Profile& profile, const std::string& key, double nic_bandwidth,
                 double scaleup_bandwidth = 0);
   double seconds(const EpKernelCall& call) const;
-  // The same law for given wire bytes of one rank, instead of those of even routing: through its NVLink ports
-  // and through its network port, whichever of sending and receiving is more.
-  // `sms` as EpKernelCall's.
+  // Applies the law to given wire bytes of one rank instead of even routing: bytes through its NVLink ports
+  // and through its network port, each the larger of sent and received. `sms` as in EpKernelCall.
   double seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes, double sms = 0) const;
 
  private:
-  // Share of a GPU's links that reaches `ranks` of its domain: all of them, or on a mesh one for each.
+  // Share of a GPU's links that reaches `ranks` of its domain: 1, or on a mesh one link each.
   double links(double ranks) const;
-  // Seconds in which the SMs copy what the kernel sends.
+  // Returns seconds in which the SMs copy the bytes that the kernel sends.
   double copying(double bytes, double sms) const;
 
   double latency_ = 0, latency_per_octave_ = 0, per_token_ = 0, sm_half_ = 0, sm_rate_ = 0, mesh_ = 0;
   double scaleup_ = 1, network_ = 1;              // bytes/s
-  double scaleup_limit_ = 1, network_limit_ = 1;  // of the ports themselves
+  double scaleup_limit_ = 1, network_limit_ = 1;  // bytes/s of the ports themselves
   double factor_ = 1;
 };
 

@@ -19,7 +19,7 @@ ExpertFfnModel::ExpertFfnModel(const Profile& profile, const std::string& key, D
 }
 
 double ExpertFfnModel::seconds(const FfnShape& shape, std::span<const std::int64_t> local_rows) const {
-  // Rows of others take part as if they were spread like the own ones.
+  // Rows of other ranks are spread like the own ones.
   std::vector<std::int64_t> spread;
   std::span<const std::int64_t> rows = local_rows;
   const double local = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
@@ -30,7 +30,7 @@ double ExpertFfnModel::seconds(const FfnShape& shape, std::span<const std::int64
   }
   const double total = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
   const double hidden = static_cast<double>(shape.hidden), inter = static_cast<double>(shape.inter);
-  constexpr double kActivation = 2;  // bytes: rows travel as bf16 between the kernels
+  constexpr double kActivation = 2;  // bytes: rows are bf16 between the kernels
   const double row_bytes = total * kActivation * (3 * hidden + 3 * inter);
   const double slot_bytes =
       static_cast<double>(shape.tokens) * shape.topk * kActivation * (2 * hidden + 3 * inter);

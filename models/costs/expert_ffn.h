@@ -1,7 +1,7 @@
 // The whole expert FFN of one GPU as inference libraries run and benchmark it (law "expert-ffn"): permute, up
-// and gate GEMM, activation, down GEMM, weighted unpermute. Training programs are made of the single kernels
-// instead (models/programs/program.h); this is how grouped GEMMs are calibrated, since no table of them alone
-// is large enough.
+// and gate GEMM, activation, down GEMM, weighted unpermute. Training programs consist of the single kernels
+// instead (models/programs/program.h); this law calibrates grouped GEMMs, since no table of them alone is
+// large enough.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,25 @@
 namespace moesim::models {
 
 struct FfnShape {
-  std::int64_t tokens = 0;  // presented to the layer, over all ranks
+  std::int64_t tokens = 0;  // input of the layer, over all ranks
   std::int64_t hidden = 0;
-  std::int64_t inter = 0;  // of one expert on this GPU (divided by TP)
+  std::int64_t inter = 0;  // per expert on this GPU (divided by TP)
   int topk = 1;
-  // Rows of kept tokens that other ranks' experts take (EP): some libraries carry or even compute them here.
+  // Rows of the kept tokens that go to experts of other ranks (EP): some libraries copy or even compute them
+  // here.
   double remote_rows = 0;
 };
 
 class ExpertFfnModel {
  public:
-  // `key`: a law of the profile, "ffn/bf16" or "ffn/bf16@<kernel>", which holds the parameters of its grouped
-  // GEMMs and besides: "overhead" (seconds of the small kernels), "row_pass" (multiple of the bytes that
-  // permute, activation and unpermute move at least), "token_pass" (the same for the output of all tokens),
-  // "slot_pass" (the same for every choice of every token, wherever its expert lives), "remote_share" (how
-  // many of the rows that belong to other ranks are multiplied all the same).
+  // `key`: a law of the profile, "ffn/bf16" or "ffn/bf16@<kernel>", with the parameters of its grouped GEMMs
+  // and "overhead" (seconds of the small kernels), "row_pass" (multiple of the compulsory bytes of permute,
+  // activation and unpermute), "token_pass" (the same for the output of all tokens), "slot_pass" (the same
+  // for every choice of every token, wherever its expert lies) and "remote_share" (share of the rows of other
+  // ranks that is multiplied here).
   ExpertFfnModel(const Profile& profile, const std::string& key, DType dtype);
 
-  // Seconds for the given rows of each local expert.
+  // Returns seconds for the given rows of each local expert.
   double seconds(const FfnShape& shape, std::span<const std::int64_t> rows) const;
 
  private:

@@ -17,8 +17,7 @@ namespace {
 
 constexpr double kUnmeasuredSigma = 0.25;
 
-// Output tiles that the libraries choose from (CUTLASS, cuBLAS on SM80 to SM100), rows x columns: powers of
-// two.
+// Output tiles of the libraries (CUTLASS, cuBLAS on SM80 to SM100), rows x columns: powers of two.
 struct Tile {
   int rows;
   int columns;
@@ -26,12 +25,12 @@ struct Tile {
 };
 constexpr Tile kTiles[] = {{256, 128}, {128, 256}, {128, 128}, {64, 256},
                            {64, 128},  {64, 64},   {32, 128},  {16, 128}};
-constexpr int kLeastRows = 16;  // of a tile
+constexpr int kLeastRows = 16;  // rows of the smallest tile
 constexpr std::size_t kLeastShift = 4;
 constexpr std::size_t kRowSizes = 5;    // 16 to 256
-constexpr std::size_t kDenseTiles = 6;  // the last two serve the few rows of an expert
+constexpr std::size_t kDenseTiles = 6;  // the last two serve experts with few rows
 constexpr int kSplits[] = {1, 2, 4, 8};
-// Rows come in multiples of this; a product with others ends in a partly filled row of tiles.
+// Granularity of rows; other products end in a partly filled row of tiles.
 constexpr std::int64_t kRowGranule = 64;
 constexpr std::int64_t kFewRows = 256;  // up to here a cluster of two tiles holds all rows and shares B
 constexpr double kRounding = 1e-12;
@@ -52,20 +51,20 @@ double smooth_max(double a, double b, double power) {
 // Parameters of one element type, resolved.
 struct Rates {
   bool known = false;
-  bool own = false;      // the element type has a law of its own
-  bool derived = false;  // that law is another GPU's
+  bool own = false;      // the element type has its own law
+  bool derived = false;  // that law comes from another GPU
   std::string source;
   std::vector<DomainRange> domain;
   double peak = 0;                                            // FLOP/s of the data sheet
   double rate = 0;                                            // FLOP/s of one SM on the largest tile
-  std::array<double, std::size(kTiles)> seconds_per_depth{};  // of each tile, per element of K
+  std::array<double, std::size(kTiles)> seconds_per_depth{};  // by tile, per element of K
   double small_tile = 0;                                      // relative speed of a tile of half the area
-  double prologue = 0;                                        // seconds a tile takes besides its arithmetic
-  double tail = 1;        // share of a last, partly filled wave that is lost (stream-K kernels lose less)
+  double prologue = 0;                                        // seconds of a tile besides its arithmetic
+  double tail = 1;        // lost share of a last, partly filled wave (stream-K kernels lose less)
   double reduction = 0;   // seconds to add up a split K
   double input_pass = 0;  // bytes moved per element of A before the product (quantisation on the fly)
   double ragged = 0;  // passes over B that a partly filled last row of tiles costs (no multicast, no overlap)
-  double host = 0;    // seconds that the host needs per call: eager kernels are not faster
+  double host = 0;    // host seconds per call: a lower bound for eager kernels
   double floor = 0;   // seconds of the smallest kernel
   double memory = 0;  // seconds per byte
   double power = 4;
@@ -76,7 +75,7 @@ struct Rates {
   double sigma = kUnmeasuredSigma;
 };
 
-// `set` may be missing: then the defaults below are a typical library's.
+// `set` may be null: the defaults below are a typical library's.
 Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, double clock) {
   static const ParameterSet kNone;
   const ParameterSet& p = set ? *set : kNone;
@@ -112,12 +111,11 @@ Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, dou
   return r;
 }
 
-// Speed of MegaBlocks' block-sparse products, blocks of 128, as a share of dense products of the same sizes:
-// the mean over problems on A100 (arXiv 2211.15841, 6.3: 98.6 %, from 91 to 104 %). No other GPU was
-// published.
+// Speed of MegaBlocks' block-sparse products, blocks of 128, over dense products of the same sizes: the mean
+// over problems on A100 (arXiv 2211.15841, 6.3: 98.6 %, from 91 to 104 %), the only published GPU.
 constexpr double kBlockSparseRate = 0.986;
 
-// The law is another element type's or library's.
+// Widens the error of a law of another element type or library.
 void widen(Rates& r) {
   r.sigma = std::max(r.sigma, kUnmeasuredSigma);
   r.factor *= std::exp(r.beyond * kUnmeasuredSigma);
@@ -151,7 +149,7 @@ struct GemmModel::Resolved {
     return farthest.of(price());
   }
 
-  // Best of the tile shapes for `blocks(tile)` output tiles that each reduce over `k`.
+  // Returns the time of the best tile shape for `blocks(tile)` output tiles that each reduce over `k`.
   template <class Blocks>
   double compute(const Rates& r, std::size_t tiles, double k, const Blocks& blocks) const {
     std::array<double, std::size(kSplits)> depths{};
@@ -252,8 +250,8 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
       if (m > 0) sum += std::max(seconds(turned({m, n, k}, pass), dtype), resolved_->launch);
     return sum;
   }
-  // One kernel: tiles of all experts share the waves; bytes of the experts that have rows (all of them,
-  // padded to the largest, in a batch).
+  // One kernel: tiles of all experts share the waves; the bytes are those of experts with rows (in a batch of
+  // all experts, padded to the largest).
   const auto experts = static_cast<double>(batched ? static_cast<std::int64_t>(rows.size()) : active);
   const double computed = batched ? static_cast<double>(largest) * experts : static_cast<double>(total);
   const double dn = static_cast<double>(n), dk = static_cast<double>(k);
@@ -261,8 +259,8 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
   double bytes = 0, compute = 0;
   if (pass == GemmPass::kWgrad) {
     bytes = computed * (dn + dk) * r.bytes_in + experts * dn * dk * r.bytes_out;
-    // Every expert has the same output tiles but its own depth: all tiles are taken at the mean depth. A
-    // single expert much deeper than the others would bound the last wave; that is not seen.
+    // Every expert has the same output tiles but its own depth: all tiles use the mean depth. This ignores
+    // that a single much deeper expert would bound the last wave.
     const double tiles = experts;
     const double depth = computed / experts;
     compute = resolved_->compute(r, std::size(kTiles), depth, [&](const Tile& tile) {
@@ -274,7 +272,7 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
     const double depth = pass == GemmPass::kForward ? dk : dn;
     bytes = computed * depth * r.bytes_in + computed * static_cast<double>(columns) * r.bytes_out +
             experts * dn * dk * r.bytes_in;
-    // Tiles of all experts, by the rows of a tile: powers of two from kLeastRows.
+    // Tiles of all experts, by rows of a tile: powers of two from kLeastRows.
     std::array<std::int64_t, kRowSizes> count{};
     for (const std::int64_t each : rows) {
       const std::int64_t m = batched ? largest : each;

@@ -1,4 +1,4 @@
-// What a matrix product takes on one GPU: dense, or one per expert.
+// Time of a matrix product on one GPU, dense or one per expert.
 //
 // The forecast is never below the roofline of the profile's limits: FLOPs at the peak rate, bytes at the HBM
 // rate.
@@ -23,20 +23,19 @@ enum class Clocks : std::uint8_t { kBurst, kSustained };
 
 class GemmModel {
  public:
-  // `grouped_key` names the law of grouped products where it is not "grouped_gemm/<dtype>" (another
-  // library's).
+  // `grouped_key`: law of grouped products where it is not "grouped_gemm/<dtype>" (another library's).
   explicit GemmModel(const Profile& profile, Clocks clocks = Clocks::kSustained,
                      std::string_view grouped_key = {});
   ~GemmModel();
   GemmModel(GemmModel&&) noexcept;
   GemmModel& operator=(GemmModel&&) noexcept;
 
-  // Seconds of one dense product as it is handed to the library; 0 if any dimension is 0.
+  // Returns seconds of one dense product with the shape passed to the library; 0 if any dimension is 0.
   double seconds(GemmShape shape, DType dtype) const;
   Estimate estimate(GemmShape shape, DType dtype) const;
 
-  // Seconds of one expert GEMM over all local experts: rows[e] is M_e (zeros allowed), the weight of each
-  // expert is K x N; `pass` turns the shape as docs/spec.md 1.6 does.
+  // Returns seconds of one expert GEMM over all local experts: rows[e] is M_e (zeros allowed), the weight of
+  // each expert is K x N; `pass` maps the shape as docs/spec.md 1.6 does.
   double grouped_seconds(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, DType dtype,
                          GemmPass pass = GemmPass::kForward,
                          GemmBackend backend = GemmBackend::kGrouped) const;
@@ -44,11 +43,11 @@ class GemmModel {
                             GemmPass pass = GemmPass::kForward,
                             GemmBackend backend = GemmBackend::kGrouped) const;
 
-  // The bound that no forecast goes below: max(FLOPs / peak, compulsory bytes / HBM bandwidth).
+  // Lower bound of every forecast: max(FLOPs / peak, compulsory bytes / HBM bandwidth).
   double roofline_seconds(GemmShape shape, DType dtype) const;
 
-  // What the profile did not measure of a dense product, or of grouped ones (their number of tokens is not
-  // held against the domain: it is not known here).
+  // Returns what the profile did not measure of a dense product or of grouped ones (the number of tokens of
+  // the layer is not known here and not checked).
   std::optional<OutsideDomain> outside(GemmShape shape, DType dtype) const;
   std::optional<OutsideDomain> grouped_outside(std::span<const std::int64_t> rows, std::int64_t n,
                                                std::int64_t k, DType dtype,

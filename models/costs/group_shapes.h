@@ -1,4 +1,4 @@
-// How the groups of a program lie on a cluster, and what their uneven exchanges have to move.
+// Shapes of a program's groups on a cluster, and the load of their uneven exchanges.
 #pragma once
 
 #include <array>
@@ -17,20 +17,20 @@ namespace moesim::models {
 struct Cluster;
 class Placement;
 
-// How the groups of a dispatch group lie on a cluster. Does not depend on the profile's numbers.
+// Shapes of the groups of a dispatch group on a cluster. Independent of the profile's numbers.
 class GroupShapes {
  public:
   // Rank i of the dispatch group is GPU first_rank + i * stride of the cluster.
   GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank = 0,
               std::int64_t stride = 1);
-  // A dispatch group of a plan. kDense has one shape of each class of the plan's tensor-parallel groups.
+  // A dispatch group of a plan. kDense has one shape for each class of the plan's tensor-parallel groups.
   GroupShapes(const Placement& placement, const Program& program, std::span<const std::int32_t> gpus);
   const GroupShape& of(GroupKind kind, int group) const { return shapes_[static_cast<int>(kind)][group]; }
   std::span<const GroupShape> all(GroupKind kind) const { return shapes_[static_cast<int>(kind)]; }
-  bool across_domains(GroupKind kind) const;  // any of them
-  // Neighbours in the ring of context-parallel ranks.
+  bool across_domains(GroupKind kind) const;  // whether any of them spans NVLink domains
+  // Two neighbours in the ring of context-parallel ranks.
   const GroupShape& context_pair() const { return context_pair_; }
-  // The ranks of every kind of group, for collectives to meet in; the index is the GroupKind.
+  // The ranks of every kind of group that meet in collectives, indexed by GroupKind.
   const std::shared_ptr<const sim::LockstepGroups>& meetings() const { return meetings_; }
 
  private:
@@ -41,8 +41,7 @@ class GroupShapes {
   std::shared_ptr<const sim::LockstepGroups> meetings_;
 };
 
-// The uneven exchanges of a program on its groups: what every member has to move, whatever the profile's
-// numbers are.
+// Load of every member in the uneven exchanges of a program. Independent of the profile's numbers.
 class UnevenLoads {
  public:
   UnevenLoads(const Program& program, const GroupShapes& shapes);

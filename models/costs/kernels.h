@@ -1,4 +1,4 @@
-// What a memory-bound kernel takes: bytes moved over the bandwidth that its access pattern reaches.
+// Time of a memory-bound kernel: bytes moved over the bandwidth that its access pattern reaches.
 #pragma once
 
 #include <array>
@@ -14,8 +14,9 @@ class KernelModel {
  public:
   explicit KernelModel(const Profile& profile);
 
-  // Seconds on the GPU of `launches` kernels that together read and write this many bytes. At least the
-  // smallest kernel's time per launch, at most the data-sheet bandwidth. 0 bytes still cost their launches.
+  // Returns seconds on the GPU of `launches` kernels that together read and write these bytes: at least the
+  // smallest kernel's time per launch, and never faster than the data-sheet bandwidth. 0 bytes still cost
+  // their launches.
   double seconds(KernelClass kernel, double bytes_read, double bytes_written, int launches = 1) const {
     const Rate& rate = rates_[static_cast<std::size_t>(kernel)];
     return launches * rate.floor + (bytes_read + bytes_written) * rate.seconds_per_byte;

@@ -52,8 +52,8 @@ double NetworkCurve::seconds(const GroupShape& shape, double size) const {
     bytes = size;
     bandwidth = shape.pair_bandwidth > 0 ? shape.pair_bandwidth : std::min(connection, port);
   } else if (pairwise) {
-    // Seconds per byte of the buffer: of a rank in the domain with the fewest, of the ports of both kinds of
-    // domain.
+    // Seconds per byte of the buffer: for a rank in the domain with the fewest, and for the ports of both
+    // kinds of domain.
     const double few = shape.min_per_domain, own = 1 - few / n;
     const double rank = own / std::min(connection * (n - few), port);
     const double shared = std::max(g * (1 - g / n), few * own) / domain;

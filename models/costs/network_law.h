@@ -5,18 +5,18 @@
 //     B
 //
 // n ranks in N NVLink domains (on most machines a domain is a node), g in the fullest one, h on the fullest
-// node; S is the nccl-tests "size". The latency counts the steps of a
-// ring; the ramp is what the step to the large-message protocol costs. W are the bytes through the
-// bottleneck, B its bandwidth:
+// node; S is the nccl-tests "size". The latency counts the steps of a ring; the ramp is the cost of the step
+// to the large-message protocol. W: bytes through the bottleneck, B: its bandwidth:
 //   ring and tree operations: W = (n-1)/n S, all_reduce twice that. The ring crosses every node once per
 //   channel, so
-//     B = min(g connection, domain). The share `hierarchy` of an all_reduce is done inside the nodes first:
+//     B = min(g connection, domain). The share `hierarchy` of an all_reduce is reduced inside the nodes
+//     first:
 //     there the network carries 2 (N-1)/N S.
 //   all_to_all: every rank sends the share of its buffer that leaves its domain through its own ports,
 //     W = (1 - g/n) S and B = min(connection x peers, port, domain / g); of domains with unequal numbers of
 //     ranks the slower counts.
 //   send_recv: the message, W = S and B = min(connection, port).
-// B falls with (N/2)^-spread as the fabric fills; messages collide the more, the more of them leave a node:
+// B falls with (N/2)^-spread as the fabric fills. Messages collide more the more of them leave a node:
 // (N/2)^-(spread + collision log2 g).
 #pragma once
 
@@ -49,10 +49,10 @@ struct NetworkCurve {
   double hierarchy = 0;
   double factor = 1;
 
-  // Port rates come from the cluster, the shares that are reached from the law. Throws InputError for a
-  // cluster without network bandwidth.
+  // Takes port rates from the cluster and the shares reached from the law. Throws InputError for a cluster
+  // without network bandwidth.
   static NetworkCurve from(const ParameterSet& set, const std::string& key, const Cluster& cluster);
-  // Seconds for nccl-tests size `size`.
+  // Returns seconds for nccl-tests size `size`.
   double seconds(const GroupShape& shape, double size) const;
 };
 

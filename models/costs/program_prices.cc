@@ -29,7 +29,7 @@ namespace {
 using sim::LockstepOp;
 
 // Host time of one call of eager PyTorch: the low end of 11 to 18 us for small kernels in a public log
-// (NVIDIA/dgxc-benchmarking). Programs of frameworks that were measured as a whole do not count calls.
+// (NVIDIA/dgxc-benchmarking). Programs of frameworks measured as a whole contain no calls.
 constexpr double kEagerCall = 11e-6;
 // FLOPs of a chunked state-space scan per clock and SM: its Triton kernels spend their time on exponentials,
 // masks and on-chip memory, which grow with SMs and clock, not with the matrix units or the bandwidth (arXiv
@@ -37,18 +37,17 @@ constexpr double kEagerCall = 11e-6;
 // TFLOP/s on 108 SMs at 1.41 GHz).
 constexpr double kScanFlopsPerClock = 243;
 
-// SMs that NCCL's kernels hold: a channel each, 16 in the recipes that say so (Megatron-Bridge). The kernels
-// of libraries hold what their programs ask for, DeepEP 20 unless told otherwise (also in the DeepSeek-V3
-// chunk's grids).
+// SMs held by NCCL's kernels: one per channel, 16 in recipes that state it (Megatron-Bridge). Library kernels
+// hold the SMs of their programs, DeepEP 20 by default (also in the DeepSeek-V3 chunk's grids).
 constexpr int kNcclSms = 16;
 
-// The size that the collective model asks for (docs/spec.md 1.3).
+// Returns the size that the collective model expects (docs/spec.md 1.3).
 double asked_bytes(const Program& program, const Op& op, int rank) {
   const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
   return static_cast<double>(program.value(piece_out ? op.out : op.in, rank));
 }
 
-// Everything, where the fit saw no such quantity.
+// Returns the whole axis where the fit has no such quantity.
 DomainRange range_of(const ParameterSet& set, std::string_view quantity) {
   const DomainRange* range = set.range(quantity);
   return range ? *range : DomainRange{std::string(quantity), 0, std::numeric_limits<double>::infinity()};
@@ -147,7 +146,7 @@ sim::Overlap ProgramPricer::overlap(const Program& dispatcher) const {
   for (const auto* pass : {&dispatcher.forward(), &dispatcher.backward()})
     for (const Op& op : *pass)
       if (op.kind == OpKind::kCollective) held = std::max(held, op.sms > 0 ? op.sms : kNcclSms);
-  // A kernel that holds all SMs leaves computing none: it waits.
+  // A kernel that holds all SMs blocks computing, which waits.
   slower.compute = std::max(slower.compute, static_cast<double>(all_sms_) / std::max(1, all_sms_ - held));
   return slower;
 }
@@ -159,8 +158,8 @@ struct KernelLaw {
   bool combine;
   const char* key;
 };
-// Laws of the transfer kernels alone: what a library's API adds (metadata, permutation) are operations of
-// the programs.
+// Laws of the transfer kernels alone: what a library's API adds (metadata, permutation) are operations of the
+// programs.
 constexpr std::array<KernelLaw, 19> kLaws{
     {{ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@fp8"},
      {ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@bf16"},
@@ -210,7 +209,7 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
   const GpuFamily* family = gpu_family(profile.name());
   const bool amd = family && family->amd();
   for (const KernelLaw& law : kLaws) {
-    if (law.library == ExchangeLibrary::kMori && !amd) continue;  // it runs on AMD's GPUs alone
+    if (law.library == ExchangeLibrary::kMori && !amd) continue;  // it runs on AMD's GPUs only
     const std::string network = law.key + std::string(kNetworkLaw);
     if (profile.find(law.key))
       kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(law.key));
@@ -225,8 +224,8 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
   for (const ExchangeLibrary library : kExchangeLibraries)
     if (const ParameterSet* judged = profile.find(unmeasured_kernel_key(library)))
       unmeasured_[static_cast<std::size_t>(library) - 1] = judged->factor;
-  // A framework calls HybridEP through its API, whose measured times hold the metadata, the permutation and
-  // the staging around the transfer.
+  // A framework calls HybridEP through its API, whose measured times include the metadata, the permutation
+  // and the staging around the transfer.
   for (const bool combine : {false, true}) {
     if (!recipe_.framework) break;
     const std::string key = combine ? "ep/hybridep_combine_api@bf16" : "ep/hybridep_dispatch_api@bf16";
@@ -239,7 +238,7 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
     auto& kernels = kernels_of_libraries_[slot_of(ExchangeLibrary::kHybridEp, combine)];
     kernels.insert(kernels.begin(), kernel_from(key));
   }
-  // On AMD's GPUs UCCL-EP implements DeepEP's calls, or MoRI-EP where that one alone was measured.
+  // On AMD's GPUs UCCL-EP implements DeepEP's calls, or MoRI-EP where only that was measured.
   const auto measured = [](const std::vector<ExchangeKernel>& laws) {
     return std::ranges::any_of(laws, [](const ExchangeKernel& kernel) { return kernel.unmeasured.empty(); });
   };
@@ -253,7 +252,7 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
         break;
       }
     }
-  // NCCL EP runs HybridEP's kernels over NCCL's own transport, and nobody measured them in training sizes.
+  // NCCL EP runs HybridEP's kernels over NCCL's own transport, without measurements at training sizes.
   for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
     for (const bool combine : {false, true})
       for (ExchangeKernel kernel : (*laws)[slot_of(ExchangeLibrary::kHybridEp, combine)]) {
@@ -295,13 +294,12 @@ double ProgramPricer::isolated_seconds(const Op& op) const {
   return 0;
 }
 
-// The stages of one kernel (the network stage first, then NVLink) overlap. What travels beside the rows (ids,
-// weights) is in the measured times of the rows already.
+// The stages of one kernel (the network stage first, then NVLink) overlap. The measured times of rows already
+// include data beside the rows (ids, weights).
 //
-// The links of a domain that is larger than a node are at least as fast as the network that they replace, so
-// the kernel takes no longer than it would over smaller domains and the network between them, by the law that
-// was measured there. So are those of a domain inside a node, whose kernels where they were measured say it
-// themselves.
+// The links of a domain larger than a node are at least as fast as the network that they replace, so the
+// kernel takes no longer than over smaller domains and the network between them, by the law measured there.
+// The same holds for a domain inside a node, unless its kernels were measured.
 void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                    const ExchangeKernel& kernel, Prices& out) const {
   const Op& op = pass[index];
@@ -370,7 +368,7 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
   std::size_t next = index + 1;
   for (; next < pass.size() && pass[next].fused && pass[next].matrix == op.matrix; ++next)
     row_bytes += pass[next].row_bytes;
-  // A dispatch kernel that nobody measured is an all-to-all of its rows, give or take.
+  // A dispatch kernel without measurements is an all-to-all of its rows, with a drawn factor.
   const double give =
       op.library == ExchangeLibrary::kNone ? 1 : unmeasured_[static_cast<std::size_t>(op.library) - 1];
   for (int group = 0; group < program.group_count(op.group); ++group) {
@@ -395,7 +393,7 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
       out[static_cast<std::size_t>(program.rank_of(op.group, group, m))] =
           to_ps(give * seconds[static_cast<std::size_t>(m)]);
   }
-  // A second stage of the same kernel (the NVLink fan-out behind the network) overlaps with the first.
+  // A second stage of the same kernel (the NVLink fan-out after the network) overlaps with the first.
   if (next < pass.size() && pass[next].fused) {
     Prices stage;
     price_collective(program, pass, next, shapes, loads, stage);
@@ -415,7 +413,7 @@ void ProgramPricer::price_product(const Program& program, const Op& op, Prices& 
   out.resize(static_cast<std::size_t>(program.ranks()));
   for (std::size_t r = 0; r < out.size(); ++r) {
     const auto rows = program.expert_rows(op.table, static_cast<int>(r));
-    // Ranks with the same row counts cost the same.
+    // Ranks with equal row counts cost the same.
     if (r > 0 && std::ranges::equal(rows, program.expert_rows(op.table, static_cast<int>(r) - 1)))
       out[r] = out[r - 1];
     else if (products_)
@@ -479,7 +477,7 @@ int ProgramPricer::launches_of(const Program& program, const Op& op) const {
                        op.kind == OpKind::kAttention || op.kind == OpKind::kScan;
   const int own = counted ? op.launches : 1;
   if (!recipe_.framework) return own;
-  // The host's part of a call that comes alone, in launches.
+  // Host time of an isolated call, in launches.
   if (const double alone = isolated_seconds(op); alone > 0 && launch_ps_ > 0)
     return std::max(own, recipe_.kernels_per_operation) + static_cast<int>(to_ps(alone) / launch_ps_);
   const int conversions = products_->conversions();
@@ -488,7 +486,7 @@ int ProgramPricer::launches_of(const Program& program, const Op& op) const {
     return (own + (converts ? conversions : 0)) * recipe_.kernels_per_operation;
   }
   int launches = std::max(own, recipe_.kernels_per_operation);
-  // Grouped linear layers of Transformer Engine launch a product for every local expert, and convert its
+  // Grouped linear layers of Transformer Engine launch one product for every local expert, and convert its
   // rows.
   if (op.kind == OpKind::kGemm && op.backend != GemmBackend::kBlockSparse)
     launches =

@@ -1,4 +1,5 @@
-// Prices of a program's operations on a cluster: what every rank takes for each, ready to be run in lockstep.
+// Prices of a program's operations on a cluster: the duration of each operation on every rank, for lockstep
+// execution.
 #pragma once
 
 #include <array>
@@ -29,17 +30,17 @@ struct Cluster;
 
 [[noreturn]] void refuse_price(double seconds);
 
-// The longest operation that is priced: no product or exchange of a step takes a quarter of an hour.
+// Longest operation that is priced: no product or exchange of a step takes a quarter of an hour.
 inline constexpr double kLongestSeconds = 1e3;
 
-// Throws InputError for more than kLongestSeconds, and for what is no number.
+// Converts seconds to picoseconds. Throws InputError above kLongestSeconds and for NaN.
 inline std::int64_t to_ps(double seconds) {
   if (!(seconds <= kLongestSeconds)) refuse_price(seconds);
   return std::llround(seconds * 1e12);
 }
 
-// Whether a library's dispatch or combine kernels were measured on this GPU: inside a domain, or across nodes
-// over the network that the profile holds.
+// Returns whether a library's dispatch or combine kernels were measured on this GPU: inside a domain, or
+// across nodes over the network of the profile.
 bool kernel_is_measured(const Profile& profile, ExchangeLibrary library, bool across_nodes);
 
 class ProgramPricer {
@@ -47,29 +48,30 @@ class ProgramPricer {
   // Resolves the cluster's profile.
   explicit ProgramPricer(const Cluster& cluster, const Recipe& recipe = Recipe::bare());
 
-  // A pass of a program with its prices: operation i of the result is operation i of the pass. A collective's
-  // duration is from the arrival of its last member.
+  // Prices a pass of a program: operation i of the result is operation i of the pass. A collective's duration
+  // starts at the arrival of its last member.
   sim::LockstepProgram price(const Program& program, const std::vector<Op>& pass, const GroupShapes& shapes,
                              const UnevenLoads& loads) const;
 
-  std::int64_t launch_ps() const { return launch_ps_; }  // host time of one launch, as the recipe has it
-  // How much longer computing and transferring take while the other runs on the same GPU: what the profile
-  // measured, and the share of the SMs that the dispatcher's communication kernels hold.
+  std::int64_t launch_ps() const { return launch_ps_; }  // host time of one launch under the recipe
+  // Returns the slowdowns of computing and transferring while the other runs on the same GPU: measured by the
+  // profile, and from the share of SMs that the dispatcher's communication kernels hold.
   sim::Overlap overlap(const Program& dispatcher) const;
   const CollectiveModel& collectives() const { return collectives_; }
-  double memory_seconds_per_byte() const { return memory_seconds_; }  // of a kernel that only moves bytes
+  double memory_seconds_per_byte() const { return memory_seconds_; }  // for a kernel that only moves bytes
   const Recipe& recipe() const { return recipe_; }
 
-  // Adds the operations of a priced pass, `times` each, to what a report knows of the measured domain.
+  // Adds the operations of a priced pass, `times` each, to the report of prices outside of the measured
+  // range.
   void report(const Program& program, const std::vector<Op>& pass, const sim::LockstepProgram& priced,
               const GroupShapes& shapes, DomainReport& into, double times = 1) const;
 
-  // Kernels that the host launches for both passes of a program, without those of the experts' products,
+  // Returns the kernels that the host launches for both passes of a program, without the experts' products,
   // which every dispatcher has.
   std::int64_t launches(const Program& program) const;
 
  private:
-  // A measured dispatch or combine kernel of a library, the same for all groups that lie alike.
+  // A measured dispatch or combine kernel of a library.
   struct ExchangeKernel {
     std::string key;
     EpKernelModel model;
@@ -77,12 +79,13 @@ class ProgramPricer {
     DomainRange ranks, tokens;
     int rows = 0;
     double beyond = 0;       // ParameterSet::beyond
-    std::string unmeasured;  // where the law comes from, if not from rows of the library on this network
-    double doubt = 1;        // factor on the law of another library
+    std::string unmeasured;  // source of the law where it is not from rows of the library on this network
+    double doubt = 1;        // drawn factor where the law is another library's
   };
 
   void add_exchange_kernels(const Cluster& cluster);
-  // The law with the most rows that covers the operation's stages; nullptr where the profile has none.
+  // Returns the law with the most rows that covers the operation's stages; nullptr where the profile has
+  // none.
   const ExchangeKernel* kernel_of(const Program& program, const Op& op) const {
     return kernel_of(program, op, op.across_nodes);
   }
@@ -90,7 +93,7 @@ class ProgramPricer {
   std::optional<OutsideDomain> outside(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                        int rank, const GroupShapes& shapes) const;
 
-  // Prices of one operation: one value where all ranks take the same, else one for each.
+  // Prices of one operation: one value where all ranks take equally long, else one per rank.
   using Prices = std::vector<std::int64_t>;
   void price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
                         const GroupShapes& shapes, const UnevenLoads& loads, Prices& out) const;
@@ -100,9 +103,9 @@ class ProgramPricer {
   void price_kernel(const Program& program, const Op& op, Prices& out) const;
   double attention_seconds(const Program& program, const Op& op, const GroupShapes& shapes) const;
   double ring_bytes(const AttentionCore& core, GemmPass pass) const;
-  double isolated_seconds(
-      const Op& op) const;  // of the host: Recipe::isolated_call, where the operation is such a call
-  // How the host comes to an operation: kernels that it launches.
+  // host seconds of the operation where it is an isolated call (Recipe::isolated_call)
+  double isolated_seconds(const Op& op) const;
+  // Kernels that the host launches for the operation.
   int launches_of(const Program& program, const Op& op) const;
   sim::LockstepOp lockstep_op(const Program& program, const Op& op) const;
 
@@ -121,9 +124,9 @@ class ProgramPricer {
   GemmModel gemms_;
   KernelModel kernels_;
   AttentionModel attention_;
-  std::optional<TrainingProducts> products_;  // of a framework
+  std::optional<TrainingProducts> products_;  // with a framework's recipe only
   std::int64_t launch_ps_ = 0, bare_launch_ps_ = 0, host_sync_ps_ = 0, copy_ps_ = 0;
-  sim::Overlap overlap_;  // of the profile
+  sim::Overlap overlap_;  // from the profile
   int all_sms_ = 0;
   double power_ = 1;  // power_slowdown() of the slowest GPU
   double memory_seconds_ = 0;

@@ -8,24 +8,23 @@ namespace moesim::models {
 
 namespace {
 
-// Kernels that a framework launches where the model counts one operation: views, copies, autograd
-// bookkeeping.
+// Kernels that a framework launches per modelled operation: views, copies, autograd bookkeeping.
 constexpr int kKernelsPerOperation = 8;
-// Bytes that the dispatcher's kernels move against the compulsory ones of its program: frameworks run casts,
-// copies and reshapes as kernels of their own. Those of the dense part are counted one by one.
+// Ratio of the bytes moved by the dispatcher's kernels to the compulsory ones of its program: frameworks run
+// casts, copies and reshapes as separate kernels. The dense part counts its kernels one by one.
 constexpr double kUnfused = 2.0, kFused = 1.2;
-// Host time of a launch through an eager framework against the bare launch of the profile (4 us): 11 to 18 us
-// of a small kernel in a PyTorch log (docs/dispatchers.md, flux).
+// Host time of a launch through an eager framework over the profile's bare launch (4 us): 11 to 18 us for a
+// small kernel in a PyTorch log (docs/dispatchers.md, flux).
 constexpr double kFrameworkLaunch = 3.5;
-// Log standard deviations of both over hosts and versions.
+// Log standard deviations of these two over hosts and versions.
 constexpr double kTunedSigma = 0.15, kStockSigma = 0.2;
 // DeepEP's benchmark calls its kernels in a row; in a step each call comes alone, and the host sets it up and
-// spins for the counts of peers that come late. Steps of four and six such calls a layer with little to send
-// (512 tokens) took 0.4 to 0.8 ms a call longer than the difference of their operations (awslabs, EFA, 2 and
-// 4 nodes).
+// spins for the counts of late peers. In steps with four and six such calls per layer and little to send (512
+// tokens), a call took 0.4 to 0.8 ms longer than the difference of their operations (awslabs, EFA, 2 and 4
+// nodes).
 constexpr double kIsolatedCall = 0.5e-3, kIsolatedSigma = 0.5;
-// The same over UCCL, whose proxy threads run on the host's cores: in the median of the same jobs 0.65 ms a
-// call more (-0.6 to 0.7 on B300, 1.4 to 3.4 on H100).
+// Likewise over UCCL, whose proxy threads run on the host's cores: a median of 0.65 ms more per call in the
+// same jobs (-0.6 to 0.7 on B300, 1.4 to 3.4 on H100).
 constexpr double kIsolatedUcclCall = 1.15e-3, kIsolatedUcclSigma = 0.6;
 
 }  // namespace

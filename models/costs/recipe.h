@@ -1,5 +1,5 @@
-// How a framework runs the operations of a program: how many kernels it launches for one, what a launch costs
-// its host, what its kernels move beyond the compulsory bytes, in which type its products are.
+// A framework's way to run the operations of a program: kernels launched per operation, host time of a
+// launch, bytes moved beyond the compulsory ones, type of the products.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,34 @@ class Random;
 
 namespace moesim::models {
 
-// Host time of a launch where nobody tuned the host's side (affinity, garbage collection, fused calls),
-// against a tuned recipe: steps that the host bounds took 2.0 to 2.2 times the tuned forecast on H100
-// (awslabs Qwen3-30B with TP 8, Moonlight and GPT-OSS 20B of Megatron-Bridge's functional runs, one MoE layer
-// of marin #3666).
+// Ratio of the host time of a launch on an untuned host (affinity, garbage collection, fused calls) to a
+// tuned one: host-bound steps took 2.0 to 2.2 times the tuned forecast on H100 (awslabs Qwen3-30B with TP 8,
+// Moonlight and GPT-OSS 20B of Megatron-Bridge's functional runs, one MoE layer of marin #3666).
 inline constexpr double kStockLaunches = 2.1;
 
 struct Recipe {
   bool framework = false;  // false: the bare kernels, each launched once
-  ProductRecipe products;  // of a framework
+  ProductRecipe products;  // with a framework only
   int kernels_per_operation = 1;
-  double launch = 1;       // host time of a launch against the profile's bare one
-  double stock_share = 0;  // probability that nobody tuned the host's side of a run, where that is left open
-  // Seconds that a call of DeepEP across nodes holds the host, which its benchmark does not see; over UCCL.
+  double launch = 1;       // host time of a launch over the profile's bare one
+  double stock_share = 0;  // probability that the host of a run is untuned, where that is not given
+  // Seconds for which a call of DeepEP across nodes holds the host, which its benchmark does not show; the
+  // same over UCCL.
   double isolated_call = 0, isolated_uccl_call = 0;
-  double traffic = 1;  // bytes of a dispatcher's kernels against the compulsory ones of its program
-  // Launched by CUDA graphs: no host in the way. Of what no dispatcher changes, and of the dispatcher's
-  // program.
+  double traffic = 1;  // bytes of a dispatcher's kernels over the compulsory ones
+  // CUDA graphs launch the operations outside of the dispatcher's program, and those inside: no host time.
   bool dense_graphs = false, dispatcher_graphs = false;
 
   friend bool operator==(const Recipe&, const Recipe&) = default;
 
-  // The same framework on another host: what draws of a forecast are made from.
+  // Returns the recipe of the same framework on a drawn host.
   Recipe drawn(Random& random) const;
 
-  // The kernels alone, as a micro-benchmark runs them.
+  // Returns the kernels alone, as a micro-benchmark runs them.
   static Recipe bare() { return {}; }
-  // A training framework's (Megatron's, measured) under a plan; `world` GPUs wait for the slowest among them.
-  // `conversions`: share of the products' operand conversions that is counted (0: the products alone).
+  // Returns a training framework's recipe (measured on Megatron) under a plan; `world` GPUs wait for the
+  // slowest. `conversions`: share of the products' operand conversions that is counted (0: the products
+  // alone).
   static Recipe of(const TrainingPlan& plan, std::int64_t world, double conversions = 1);
 };
 

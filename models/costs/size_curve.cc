@@ -17,7 +17,7 @@ namespace {
 // the ratio of 2 and 8 GPUs on H100 and B200 (published all_gather, 512 MiB).
 constexpr double kOwnPiece = 0.37;
 
-// A count that was measured leaves the scatter between repeated runs, not the error of a rank law.
+// A measured count keeps the scatter between repeated runs, not the error of a rank law.
 constexpr double kMeasuredShare = 0.25;
 
 struct Knot {
@@ -48,8 +48,8 @@ std::vector<Knot> read_knots(const ParameterSet& set, const std::string& key) {
 
 namespace {
 
-// A larger message takes no less: sizes between which a measurement fell get their mean (isotonic regression,
-// by pooling adjacent violators).
+// Makes the values non-decreasing in size: sizes with a falling measurement get their mean (isotonic
+// regression by pooling adjacent violators).
 void make_rise(std::span<double> values) {
   struct Pool {
     double sum;
@@ -133,11 +133,11 @@ double SizeCurve::excess_at(double ranks, double bytes) const {
   if (upper < counts && rank_count[upper] == ranks) return factor_at(ranks) * excess_of(upper, bytes);
   double excess = 0;
   if (upper == 0 || counts == 1) {
-    // From one count alone, at the same S: what differs at small pieces would be multiplied with the steps.
+    // With one count only, compares at the same S: the steps would multiply errors of small pieces.
     const double n = rank_count[0];
     excess = excess_of(0, bytes) * ((ranks - 1 + kOwnPiece) / ranks) / ((n - 1 + kOwnPiece) / n);
   } else {
-    // Beyond the last count the line through the first and the last one: scatter weighs least there.
+    // Beyond the last count, the line through the first and the last one, where scatter weighs least.
     const std::size_t a = upper == counts ? 0 : upper - 1, b = upper == counts ? counts - 1 : upper;
     const double low = of(a), high = of(b);
     const double step = (high - low) / (rank_count[b] - rank_count[a]);

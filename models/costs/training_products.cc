@@ -9,8 +9,8 @@ namespace moesim::models {
 namespace {
 
 // Inference libraries are measured with bf16 operands that they convert inside the call. Training converts
-// once for two products (and in both orientations), which is counted here, so the call's own pass is taken
-// out.
+// once for two products (and in both orientations), which is counted separately, so the call's own pass is
+// removed.
 Profile converted_already(const Profile& profile) {
   Profile result = profile;
   for (const auto& [key, set] : profile.sets()) {
@@ -27,7 +27,8 @@ Profile converted_already(const Profile& profile) {
 
 double slowest_of(std::int64_t gpus) {
   if (gpus < 2) return 1;
-  constexpr double kSpread = 0.08 / 5.4;  // arXiv 2208.11035: 8 % from whisker to whisker of a normal law
+  // arXiv 2208.11035: 8 % from whisker to whisker of a normal distribution
+  constexpr double kSpread = 0.08 / 5.4;
   constexpr double kEuler = 0.5772156649, kLog4Pi = 2.5310242469;
   const double root = std::sqrt(2 * std::log(static_cast<double>(gpus)));
   const double log_log = std::log(std::log(static_cast<double>(gpus)));
@@ -36,16 +37,16 @@ double slowest_of(std::int64_t gpus) {
 
 TrainingProducts::TrainingProducts(const Profile& profile, const ProductRecipe& recipe)
     : recipe_(recipe), gemms_(converted_already(profile)) {
-  // MXFP8 was measured nowhere; its products run on the same units at the same rate as fp8's, which were.
+  // MXFP8 has no measurements; its products run on the same units at the same rate as fp8's, which have.
   if (recipe_.gemm == DType::kMxFp8 && !profile.find("gemm/mxfp8") && profile.find("gemm/fp8"))
     recipe_.gemm = DType::kFp8;
   seconds_per_byte_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency * 0.95);
   power_ = profile.device().power_slowdown * recipe.slowest;
   floor_ = profile.launch().kernel_floor;
-  // Read bf16, write one byte row-major and one byte transposed (the weight gradient contracts over rows). A
-  // scale for the whole tensor needs the largest element first: one more read.
+  // Reads bf16, writes one byte row-major and one byte transposed (the weight gradient contracts over rows).
+  // A scale for the whole tensor needs the largest element first: one more read.
   conversion_bytes_ = !converts() ? 0 : recipe.gemm == DType::kFp8 ? 6 : 4;
-  // Kernels that convert what they have just computed neither write it as bf16 nor read it again.
+  // Kernels that convert their own output neither write it as bf16 nor read it again.
   if (recipe.fused) conversion_bytes_ /= 2;
 }
 
@@ -55,9 +56,9 @@ double TrainingProducts::conversion(double elements) const {
              : recipe_.conversions * (floor_ + elements * conversion_bytes_ * seconds_per_byte_);
 }
 
-// The gradient of the weights is added to what earlier microbatches left. A tile's accumulator is read and
-// written after its main loop, beside the main loops of other tiles only in part: between the longer of the
-// two (all overlaps) and their sum (nothing does).
+// The gradient of the weights is added to that of earlier microbatches. A tile's accumulator is read and
+// written after its main loop, which overlaps only partly with the main loops of other tiles: between the
+// longer of the two (full overlap) and their sum (none).
 double TrainingProducts::accumulated(double seconds, double weights) const {
   return std::hypot(seconds, weights * 2 * recipe_.accumulator_bytes * seconds_per_byte_);
 }

@@ -1,5 +1,5 @@
-// What a product with a weight takes in training: the GEMM, the conversion of its operands to the element
-// type of the products, and the accumulation of weight gradients in fp32.
+// Time of a product with a weight in training: the GEMM, the conversion of its operands to the type of the
+// products, and the accumulation of weight gradients in fp32.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +14,34 @@ namespace moesim::models {
 
 struct ProductRecipe {
   DType gemm = DType::kBf16;
-  bool fused = false;         // conversions inside the kernels around the products
-  int accumulator_bytes = 4;  // of a weight gradient element, read and written by each microbatch
+  bool fused = false;         // the kernels around the products convert
+  int accumulator_bytes = 4;  // per weight gradient element, read and written by each microbatch
   double slowest = 1;         // slowest_of() the GPUs that wait for each other
   double conversions = 1;     // share of the operands' conversions that is counted
   friend bool operator==(const ProductRecipe&, const ProductRecipe&) = default;
 };
 
-// How much longer compute-bound kernels take on the slowest of `gpus` equal GPUs than on a usual one. In a
-// step all wait for it. GPUs of one kind spread by 8 % between the whiskers (5.4 standard deviations) of
-// large machines (arXiv 2208.11035); the mean of the largest of n normal numbers is the extreme value law's.
+// Returns the slowdown of compute-bound kernels on the slowest of `gpus` equal GPUs, for which a step waits.
+// GPUs of one kind spread by 8 % between the whiskers (5.4 standard deviations) of large machines (arXiv
+// 2208.11035); the mean of the largest of n normal numbers follows extreme value theory.
 double slowest_of(std::int64_t gpus);
 
 class TrainingProducts {
  public:
   TrainingProducts(const Profile& profile, const ProductRecipe& recipe);
 
-  // Seconds of y[m,n] = x[m,k] W[k,n], of its dgrad or its wgrad.
+  // Returns seconds of y[m,n] = x[m,k] W[k,n], of its dgrad or its wgrad.
   double dense(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const;
-  // The same in bf16 whatever the recipe (router, head, attention's own projections of a first or last
-  // layer).
+  // Likewise in bf16 whatever the recipe (router, head, attention projections of a first or last layer).
   double plain(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const;
-  // One product over all local experts; rows[e] is the rows of expert e.
+  // Returns seconds of one product over all local experts; rows[e] is the rows of expert e.
   double grouped(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, GemmPass pass,
                  GemmBackend backend) const;
-  // What the profile did not measure of them.
+  // Returns what the profile did not measure of these products.
   std::optional<OutsideDomain> outside(GemmShape forward, GemmPass pass, bool plain) const;
   std::optional<OutsideDomain> grouped_outside(std::span<const std::int64_t> rows, std::int64_t n,
                                                std::int64_t k, GemmPass pass, GemmBackend backend) const;
-  // Operations besides the product itself that the host launches: the largest element and the scale, the
-  // cast.
+  // Launches besides the product itself: the largest element with the scale, and the cast.
   int conversions() const { return converts() ? 2 : 0; }
 
  private:

@@ -1,7 +1,7 @@
-// AllGather written in plain torch operations, forward only: what fused libraries measure themselves against.
-// The operations are those of bytedance/flux's baseline (docs/performance.md: "functional, not tuned"): a
-// row selection and a copy, one product per expert with a scale read back by the host, a concatenation,
-// scales in fp32, rows put into zeros, a sum over the choices of a token, and a reduce-scatter.
+// AllGather in plain torch operations, forward only: the baseline of fused libraries. The operations are
+// those of bytedance/flux's baseline (docs/performance.md: "functional, not tuned"): a row selection and a
+// copy, one product per expert with a scale read back by the host, a concatenation, scales in fp32, rows put
+// into zeros, a sum over the choices of a token, and a reduce-scatter.
 #include "models/dispatchers/parts/common.h"
 
 namespace moesim::models {
@@ -79,16 +79,16 @@ class AllGatherTorch final : public Dispatcher {
   }
 
  private:
-  // One product and one multiplication with a scale per expert, one after the other; `read_scales`: the host
-  // reads two factors back before each (torch's .item()), and nothing is launched meanwhile.
+  // One product and one multiplication with a scale per expert, in sequence; `read_scales`: the host reads
+  // two factors back before each (torch's .item()), and launches nothing meanwhile.
   void per_expert(ProgramBuilder& b, const LayerSizes& f, const ExpertBlock& block, std::string_view name,
                   std::int64_t n, std::int64_t k, bool read_scales) const {
     for (int e = 0; e < f.E_l; ++e) {
       std::vector<std::int64_t> rows(static_cast<std::size_t>(f.R));
       for (std::size_t r = 0; r < rows.size(); ++r)
         rows[r] = f.experts[r * static_cast<std::size_t>(f.E_l) + static_cast<std::size_t>(e)];
-      // Slices of tensors by lengths that are tensors themselves, indexing and transposing: calls that launch
-      // nothing. The loop of fc1 makes 14 calls per expert, that of fc2 11 besides the two that read back.
+      // Slices of tensors by lengths that are tensors, indexing and transposing: calls without launches. The
+      // loop of fc1 makes 14 calls per expert, that of fc2 11 besides the two that read back.
       const int launches = scales_ ? 2 : 1;
       if (!read_scales) {
         b.host_calls("slices of one expert", 12 + launches, launches);

@@ -39,10 +39,10 @@ class DeepSpeed final : public Dispatcher {
     const LayerSizes& f = fixed.sizes;
     const std::int64_t T = f.T(), groups = groups_of(T), group = T / groups, slots = fixed.rows / groups;
     const std::int64_t mask = checked_product("deepspeed: bytes of the dispatch mask", {T, slots, 16}) /
-                              16;  // elements of [T, E, C] of every group
+                              16;  // elements of [T, E, C] over all groups
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     ExpertBlock block = expert_block(layer, f, b);
-    // GShard's and MaxText's groups come with experts in one batched product.
+    // GShard's and MaxText's groups have their experts in one batched product.
     block.backend = group_ > 0 ? GemmBackend::kBatched : GemmBackend::kLoop;
     const int to_slots = b.table(1, std::vector<std::int64_t>(f.sent.size(), fixed.rows));
     const int to_tokens = b.table(1, f.tokens);

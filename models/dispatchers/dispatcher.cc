@@ -103,13 +103,12 @@ std::optional<std::string> rule_against(const Dispatcher& dispatcher, const MoeL
 std::vector<DispatcherSpec> parse_dispatchers(const std::string& text) {
   if (trim(text) == "all") return every_dispatcher();
   std::vector<DispatcherSpec> specs = DispatcherSpec::parse_list(text);
-  for (const DispatcherSpec& spec : specs) make_dispatcher(spec);  // finds a mistake before anything runs
+  for (const DispatcherSpec& spec : specs) make_dispatcher(spec);  // reports a mistake before anything runs
   return specs;
 }
 
 void name_dispatchers(Scenario& scenario) {
-  if (scenario.model.hidden > 0 && scenario.model.experts == 0)
-    return;  // resolve() says what is wrong with one
+  if (scenario.model.hidden > 0 && scenario.model.experts == 0) return;  // resolve() reports errors
   if (scenario.dispatchers.size() == 1 && scenario.dispatchers.front().name == "all")
     scenario.dispatchers = every_dispatcher();
   for (const DispatcherSpec& spec : scenario.dispatchers) make_dispatcher(spec);

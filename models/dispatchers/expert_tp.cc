@@ -1,7 +1,7 @@
 // Expert tensor parallelism as a dispatcher (docs/spec.md 2.1.3): every rank of the group holds a slice of
 // the inner size of every expert instead of whole experts. Tokens are gathered, every rank computes its slice
 // for all of them, and outputs are reduce-scattered: Megatron's AllGather with EP 1 and ETP R, on the plan's
-// own groups. A rank holds as many weights, gradients and states of the optimizer as with whole experts.
+// own groups. Weights, gradients and optimizer states per rank are the same as with whole experts.
 #include <fmt/format.h>
 
 #include "models/dispatchers/parts/all_gather.h"

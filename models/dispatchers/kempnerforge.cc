@@ -15,12 +15,12 @@ namespace {
 constexpr std::array<std::string_view, 3> kReplicated{"auto", "true", "false"};
 constexpr std::array<std::string_view, 4> kExperts{"auto", "grouped", "loop", "padded"};
 
-// Which branch of the expert computation runs. kPadded: the older grouped one, a batch of equal sizes.
+// The branch of the expert computation. kPadded: the older grouped one, a batch of equal sizes.
 enum class Branch : std::uint8_t { kGrouped, kLoop, kPadded };
 
 bool has_grouped_product(DType type) { return type == DType::kBf16 || type == DType::kFp16; }
 
-// What the functions below write for one layer.
+// Shared state of the functions below for one layer.
 struct Forge {
   const MoeLayer& layer;
   const LayerSizes& f;
@@ -31,10 +31,10 @@ struct Forge {
 
   int matrices() const { return f.gated ? 3 : 2; }
   std::int64_t expert_bytes() const { return matrices() * f.H * f.F * bytes_of(layer.weight); }
-  // Of all local experts of a rank.
+  // Weights of all local experts of a rank.
   PerRank weights() const { return b.uniform(f.E_l * expert_bytes()); }
   PerRank received() const { return b.scaled(f.computed, f.w); }
-  // Rows of the ranks' e-th expert.
+  // Returns the rows of each rank's e-th expert.
   std::vector<std::int64_t> rows_of(int e) const {
     std::vector<std::int64_t> rows(static_cast<std::size_t>(f.R));
     for (int r = 0; r < f.R; ++r)
@@ -47,7 +47,7 @@ bool any(const std::vector<std::int64_t>& counts) {
   return std::any_of(counts.begin(), counts.end(), [](std::int64_t n) { return n > 0; });
 }
 
-// bincount reads minimum and maximum back (two hidden syncs); `list`: the counts themselves are copied, too.
+// bincount reads minimum and maximum back (two hidden syncs); `list`: also copies the counts to the host.
 void count(ProgramBuilder& b, std::string_view name, const std::vector<std::int64_t>& keys, std::int64_t bins,
            bool list) {
   b.kernel(name, Category::permute, KernelClass::kReduce, b.scaled(keys, 16), b.uniform(16), 2);
@@ -64,15 +64,15 @@ void indices_of_mask(ProgramBuilder& b, std::string_view name, const std::vector
   b.host_sync(name, Category::host_sync, b.uniform(8));
 }
 
-// ids == e over all rows, and what the host reads of it.
+// Computes ids == e over all rows; the host reads `read` of it.
 void mask_of_expert(const Forge& g, std::string_view read) {
   g.b.kernel("mask of an expert", Category::expert, KernelClass::kSelect, g.b.scaled(g.f.computed, 8 + 1),
              g.b.scaled(g.f.computed, 1), 2);
   g.b.host_sync(read, Category::host_sync, g.b.uniform(8));
 }
 
-// The fallback without a grouped kernel: for each expert a mask and any(); where it has rows, a masked gather
-// and a masked write, each read back. The products of all experts stand in one operation behind the gathers.
+// The fallback without a grouped kernel: for each expert a mask and any(); with rows also a masked gather and
+// a masked write, each read back. The products of all experts form one operation after the gathers.
 void loop_forward(const Forge& g) {
   g.b.kernel("zeros for the output", Category::expert, KernelClass::kCopy, g.b.uniform(0), g.received());
   for (int e = 0; e < g.f.E_l; ++e) {
@@ -96,8 +96,8 @@ void loop_forward(const Forge& g) {
   }
 }
 
-// The gradients of masked writes: what was overwritten gets none (not asked for by the zeros under the first
-// write), the rows are gathered; each indexes by its mask again.
+// The gradients of masked writes: overwritten values get none (not needed for the zeros under the first
+// write), the rows are gathered; each recomputes the index from its mask.
 void masked_write_backward(const Forge& g, bool first_needs_none) {
   std::vector<std::int64_t> written(static_cast<std::size_t>(g.f.R), first_needs_none ? 0 : 1);
   for (int e = 0; e < g.f.E_l; ++e) {
@@ -123,7 +123,7 @@ void masked_write_backward(const Forge& g, bool first_needs_none) {
   }
 }
 
-// The gradients of masked gathers: zeros for all rows with those of the mask put into them, added up.
+// The gradients of masked gathers: zeros for all rows, filled with those of the mask, added up.
 void masked_gather_backward(const Forge& g) {
   for (int e = 0; e < g.f.E_l; ++e) {
     const std::vector<std::int64_t> rows = g.rows_of(e);
@@ -137,18 +137,18 @@ void masked_gather_backward(const Forge& g) {
   }
 }
 
-// Rule Z: 0 * sum(p) of parameters without a row is added, so that their gradients, zeros, are written.
-// Packed weights need it only where no row arrived at all; a list of modules for each expert without a row.
+// Rule Z: adds 0 * sum(p) for parameters without a row, so that their gradients, zeros, are written. Packed
+// weights need it only where no row arrived at all; a list of modules for each expert without a row.
 void zero_contribution(const Forge& g, bool backward) {
   const LayerSizes& f = g.f;
   std::vector<std::int64_t> empty(static_cast<std::size_t>(f.R));
   for (int r = 0; r < f.R; ++r) {
     const auto first = f.experts.begin() + std::ptrdiff_t{r} * f.E_l;
     empty[static_cast<std::size_t>(r)] = std::count(first, first + f.E_l, 0);
-    if (g.packed) empty[static_cast<std::size_t>(r)] /= f.E_l;  // of all together: 1 or 0
+    if (g.packed) empty[static_cast<std::size_t>(r)] /= f.E_l;  // over all local experts: 1 or 0
   }
   const std::int64_t bytes = g.packed ? f.E_l * g.expert_bytes() : g.expert_bytes();
-  // The grouped branch adds each parameter's zero to the whole output, the loop the sum of all.
+  // The grouped branch adds each parameter's zero to the whole output, the loop adds the sum of all.
   const bool each_added = !g.packed && g.branch != Branch::kLoop;
   for (std::int64_t k = 0; k < *std::max_element(empty.begin(), empty.end()); ++k) {
     std::vector<std::int64_t> with(empty.size()), added(empty.size());
@@ -167,8 +167,8 @@ void zero_contribution(const Forge& g, bool backward) {
   }
 }
 
-// Each expert's rows times average / its rows: a count without a list, then per expert a mask, its count read
-// by the host, and a masked read and write.
+// Multiplies each expert's rows by average / its rows: a count without a list, then per expert a mask, its
+// count read by the host, and a masked read and write.
 void scale_gradients(const Forge& g) {
   g.b.only_on(g.f.computed);
   count(g.b, "rows per expert again", g.f.computed, g.f.E_l, false);
@@ -219,8 +219,7 @@ class KempnerForge final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    // Given routing is what each rank really routes; a drawn one is shared by the group, as the data loader
-    // does.
+    // A given routing holds for each rank; a drawn one is shared by the group, as the data loader does.
     const bool replicate = layer.ep > 1 && (replicated_ == 1 || (replicated_ == 0 && !layer.routing_given));
     const Routing shared = replicate ? layer.routing->replicated() : Routing();
     const LayerSizes f(layer, replicate ? shared : *layer.routing);
@@ -242,7 +241,7 @@ class KempnerForge final : public Dispatcher {
   }
 
   // Rule P (docs/spec.md 2.11) on two such layers without the added 0 * sum(received): ranks whose experts
-  // got no row have no gradient path through the dispatch and skip its backward.
+  // received no row have no gradient path through the dispatch and skip its backward.
   std::optional<std::string> mismatch_without_edge(const MoeLayer& layer) const {
     const Program p = build(layer);
     std::vector<std::vector<IssuedCollective>> members =
@@ -315,7 +314,7 @@ class KempnerForge final : public Dispatcher {
     b.free("gradient of returned rows", sent);
   }
 
-  // What a rank does with the rows that it received.
+  // Computes the received rows of a rank.
   void compute(const Forge& g) const {
     const LayerSizes& f = g.f;
     ProgramBuilder& b = g.b;
@@ -334,7 +333,7 @@ class KempnerForge final : public Dispatcher {
     save_silu(g);
     zero_contribution(g, false);
     if (gradient_scale_) scale_gradients(g);
-    // The sum of what arrived, times 0, is added to the output: a read, then a read and a write.
+    // Adds the sum of the received rows, times 0, to the output: a read, then a read and a write.
     if (graph_edge_) {
       b.kernel("keep the graph edge", Category::unpermute, KernelClass::kReduce, g.received(), b.uniform(4),
                2);
@@ -343,7 +342,7 @@ class KempnerForge final : public Dispatcher {
     }
   }
 
-  // The gradient of the added sum is the sum of all gradients, times 0; behind the experts it is added to
+  // The gradient of the added sum is the sum of all gradients, times 0; after the experts it is added to
   // every gradient of a received row.
   void graph_edge_backward(const Forge& g, bool behind_experts) const {
     if (!graph_edge_) return;
@@ -375,8 +374,8 @@ class KempnerForge final : public Dispatcher {
     graph_edge_backward(g, true);
   }
 
-  // A list of modules is stacked for the grouped product in every forward, its gradients are unstacked; the
-  // loop uses each weight in place.
+  // A list of modules is stacked for the grouped product in every forward, and its gradients are unstacked;
+  // the loop uses each weight in place.
   void stack_weights(const Forge& g) const {
     if (packed_) return;
     g.b.save("stacked weights", g.weights());
@@ -394,8 +393,8 @@ class KempnerForge final : public Dispatcher {
     if (g.f.gated) g.b.save("silu output", g.b.scaled(g.block.rows, g.f.F * g.f.b));
   }
 
-  // ep 1: expert parallelism does nothing, and the layer computes its own tokens as a model without it does:
-  // one sort, no counts on the host (the products take their offsets on the device), no exchange, no edge.
+  // ep 1: expert parallelism does nothing, and the layer computes its own tokens like a model without it: one
+  // sort, no counts on the host (the products take their offsets on the GPU), no exchange, no edge.
   void build_local(const Forge& g) const {
     const LayerSizes& f = g.f;
     ProgramBuilder& b = g.b;
@@ -429,8 +428,8 @@ class KempnerForge final : public Dispatcher {
     if (g.layer.train) local_backward(g, rows, output);
   }
 
-  // Per expert a mask over the ids and any(); where it has rows, four more indexings by the mask: its input,
-  // the weights, and the output read and written.
+  // Per expert a mask over the ids and any(); with rows, four more indexings by the mask: its input, the
+  // weights, and the output read and written.
   void local_loop(const Forge& g) const {
     for (int e = 0; e < g.f.E_l; ++e) {
       const std::vector<std::int64_t> rows = g.rows_of(e);

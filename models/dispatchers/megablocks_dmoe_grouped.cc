@@ -16,7 +16,7 @@ class MegablocksDmoeGrouped final : public Dispatcher {
     const MegablocksFigures f(layer, o_);
     MegablocksCompute compute;
     compute.rows = f.experts;
-    compute.sync_counts = f.W == 1;  // with expert parallelism the exchange's counts are there already
+    compute.sync_counts = f.W == 1;  // with expert parallelism the exchange's counts are already there
     return megablocks_program(layer, o_, f, compute);
   }
 

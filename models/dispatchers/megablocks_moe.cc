@@ -27,13 +27,13 @@ class MegablocksMoe final : public Dispatcher {
     const MegablocksFigures f(layer, o_);
     MegablocksCompute compute;
     compute.backend = GemmBackend::kBatched;
-    // In the parallel path the row count after the top-k gather and the repetition stands for the tokens, so
+    // In the parallel path the row count after the top-k gather and the repetition replaces the tokens, so
     // that the capacity is K * hsd times the nominal one.
     const std::int64_t rows = nominal_ || f.W == 1 ? f.tokens[0] : f.tokens[0] * f.K * f.hsd;
     const auto C =
         static_cast<std::int64_t>(capacity_factor_ * (static_cast<double>(f.K) * static_cast<double>(rows) *
                                                       static_cast<double>(f.W) / static_cast<double>(f.E)));
-    // A capacity of 0, also one that int() cut to it, stands for each rank's own largest count.
+    // A capacity of 0, also from truncation by int(), means each rank's own largest count.
     compute.sync_capacity = C == 0;
     compute.rows.assign(f.experts.size(), C);
     for (int r = 0; r < f.W; ++r) {
@@ -42,7 +42,7 @@ class MegablocksMoe final : public Dispatcher {
       if (C == 0)
         std::fill_n(compute.rows.begin() + static_cast<std::ptrdiff_t>(first), f.E_pr,
                     *std::max_element(own, own + f.E_pr));
-      if (r >= f.esd) continue;  // the other hidden slices see the same rows
+      if (r >= f.esd) continue;  // the other hidden slices have the same rows
       for (int e = 0; e < f.E_pr; ++e)
         compute.dropped +=
             std::max<std::int64_t>(0, own[e] - compute.rows[first + static_cast<std::size_t>(e)]);

@@ -1,6 +1,5 @@
-// Megatron AllGather dispatcher, legacy index form (docs/spec.md 2.1.2), the one that scaling mode records:
-// hidden states first, then top-k indices and probabilities; rows are found with a mask, up to four host
-// syncs.
+// Megatron AllGather dispatcher, legacy index form (docs/spec.md 2.1.2), as recorded by scaling mode: hidden
+// states first, then top-k indices and probabilities; a mask finds the rows, with up to four host syncs.
 #include "models/dispatchers/parts/common.h"
 
 namespace moesim::models {
@@ -26,7 +25,7 @@ class AllGatherLegacy final : public Dispatcher {
     const LayerSizes f(layer);
     const std::int64_t T = f.T(), RT = f.R * T;
     const std::vector<std::int64_t> gathered(f.R, RT);
-    const bool weighted = f.K > 1;  // with K = 1 the probability multiplies after the reduce-scatter
+    const bool weighted = f.K > 1;  // with K = 1 the probability is multiplied after the reduce-scatter
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const ExpertBlock block = expert_block(layer, f, b);
     const PerRank all_rows = b.uniform(RT * f.w), mask = b.uniform(RT * f.K),
@@ -34,7 +33,7 @@ class AllGatherLegacy final : public Dispatcher {
 
     b.begin(ProgramBuilder::Pass::kForward);
     b.save("router input", b.uniform(T * f.w));
-    // One buffer for all layers; upstream asks for it, a wrapper that drops the argument gets one a layer.
+    // One buffer for all layers; upstream requests it, a wrapper that drops the argument gets one per layer.
     const bool buffered = global_buffer_ && f.R > 1;
     if (buffered)
       b.program().persistent_bytes = RT * f.w;
@@ -83,7 +82,7 @@ class AllGatherLegacy final : public Dispatcher {
   }
 
  private:
-  // masked_select or nonzero: the size of the result is read back by the host.
+  // masked_select or nonzero: the host reads back the size of the result.
   static void select(ProgramBuilder& b, std::string_view name, PerRank read, PerRank written) {
     b.kernel(name, Category::permute, KernelClass::kSelect, read, written);
     b.host_sync(name, Category::host_sync, b.uniform(8));
@@ -95,7 +94,7 @@ class AllGatherLegacy final : public Dispatcher {
     b.kernel(name, Category::permute, kernel, b.scaled(f.computed, f.w + index), b.scaled(f.computed, f.w));
   }
 
-  // The bias of every row goes the way of the rows: unsorted, weighted, added up, reduced, and divided by the
+  // The bias of every row is unsorted, weighted, added up and reduced like the row, and divided by the
   // tensor-parallel size, whose ranks all added it.
   static void bias_forward(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f,
                            const std::vector<std::int64_t>& gathered) {

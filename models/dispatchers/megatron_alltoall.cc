@@ -55,7 +55,7 @@ class AllToAll final : public Dispatcher {
   struct Exchange {
     bool equal = false;
     int matrix = -1;
-    std::int64_t rows = 0;  // of a rank, equal only
+    std::int64_t rows = 0;  // per rank, for equal pieces only
 
     int run(ProgramBuilder& b, std::string_view name, Category category, DType dtype, bool back,
             std::int64_t row_bytes) const {

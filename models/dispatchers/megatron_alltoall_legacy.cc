@@ -24,7 +24,7 @@ class AllToAllLegacy final : public Dispatcher {
     const LayerSizes f(layer);
     const bool columns = f.etp > 1;
     const std::int64_t part = f.w / f.etp;  // bytes of a row on the wire
-    // Every rank of a TP group holds the tokens of all of them, and the same rows.
+    // Every rank of a TP group holds the tokens of the whole group, with the same rows.
     std::vector<std::int64_t> tokens(f.R), rows(f.R), splits(f.splits.size(), 0);
     for (int r = 0; r < f.R; ++r)
       for (int t = 0; t < f.etp; ++t) {

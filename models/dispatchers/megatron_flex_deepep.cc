@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kTransports{"nvshmem", "uccl", "mori"};
 constexpr std::array kLibraries{ExchangeLibrary::kDeepEp, ExchangeLibrary::kUccl, ExchangeLibrary::kMori};
-// SMs that the libraries' own measurements used (DeepEP README; V2: DeepEP README, EFA reports).
+// SMs in the libraries' own measurements (DeepEP README; V2: DeepEP README, EFA reports).
 constexpr int kSms = 20, kSmsV2 = 12;
 
 ExchangeLibrary library_of(DispatcherOptions& options) {

@@ -17,7 +17,7 @@ class TorchtitanAllToAll final : public Dispatcher {
     return o_.illegal(layer, LayerSizes(layer));
   }
 
-  // Without a group of several ranks torchtitan's dispatcher hands over to the local one.
+  // Without a group of several ranks torchtitan's dispatcher delegates to the local one.
   bool balances() const override { return true; }
 
   Program build(const MoeLayer& layer) const override {

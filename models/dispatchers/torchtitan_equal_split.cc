@@ -45,7 +45,7 @@ class TorchtitanEqualSplit final : public Dispatcher {
   Program build(const MoeLayer& layer) const override {
     if (layer.ep == 1) return torchtitan_local_program(layer, o_);
     const LayerSizes f(layer);
-    // The whole fork pads no share of a sequence-parallel group.
+    // The whole fork does not pad a sequence-parallel group's share.
     if (whole_ && (policy_ == kOff || layer.tp > 1)) return torchtitan_normal_program(layer, f, o_);
     const EqualSplit split(f);
     const bool pads = policy_ == kForce || (policy_ == kAdaptive && split.worst() <= threshold_);
@@ -67,7 +67,7 @@ class TorchtitanEqualSplit final : public Dispatcher {
     steps.score(true);
     exchange_counts(b, f);
     if (policy_ != kOff) {
-      // The pad width, and with policy=adaptive the worst overhead beside it, must be the same everywhere.
+      // The pad width, and with policy=adaptive the worst overhead, must be the same everywhere.
       b.all_reduce(GroupKind::kEp, "largest chunk", Category::dispatch, DType::kInt64, 8);
       b.host_sync("largest chunk", Category::host_sync, b.uniform(8));
     }

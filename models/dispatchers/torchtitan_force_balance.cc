@@ -109,7 +109,7 @@ class TorchtitanForceBalance final : public Dispatcher {
     steps.inverse_view_or_scatter();
     steps.return_rows(exchange);
     auto& counters = b.program().counters;
-    // Rows of one sender for each local expert, of the first rank that has as many for all of them.
+    // Rows of one sender for each local expert, from the first rank with equally many for all of them.
     for (int r = 0; r < f.R; ++r)
       if (uniform_on(f, r)) {
         counters.emplace_back("uniform_local_count", f.experts[static_cast<std::size_t>(r) * f.E_l] / f.ep);
@@ -153,7 +153,7 @@ class TorchtitanForceBalance final : public Dispatcher {
 
   TorchtitanOptions o_;
   bool whole_, direct_, pad_, compiled_;
-  bool chooses_direct_ = false;  // where it serves
+  bool chooses_direct_ = false;  // used where possible
   Padding padding_;
 };
 

@@ -1,6 +1,6 @@
 // torchtitan fork as a whole (docs/spec.md 2.7, 2.8, 2.10): the local dispatcher without an exchange, the
-// fast path where the router is forced to balance, and else the normal path, which pads where a policy says
-// so (off upstream); experts, scores and scatter_add as the fork chooses them.
+// fast path where the router is forced to balance, and else the normal path with padding by policy (off
+// upstream); experts, scores and scatter_add as the fork chooses them.
 #include "models/dispatchers/parts/torchtitan.h"
 
 namespace moesim::models {

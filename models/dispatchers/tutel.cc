@@ -118,7 +118,7 @@ class Tutel final : public Dispatcher {
     return exchange;
   }
 
-  // The last collective of one exchange.
+  // Runs one exchange and returns its last collective.
   static int run(ProgramBuilder& b, const Exchange& e, std::string_view name, Category category,
                  DType dtype) {
     if (e.inside < 0) return b.all_to_all(GroupKind::kEp, name, category, dtype, e.rows * e.row_bytes);
@@ -128,7 +128,7 @@ class Tutel final : public Dispatcher {
     return b.all_to_all_v(name, category, dtype, e.between, false, e.row_bytes);
   }
 
-  // There, the experts, and back: chunk i + 1 travels while chunk i is computed.
+  // Dispatch, experts and combine: chunk i + 1 travels while chunk i is computed.
   void pipelined(ProgramBuilder& b, const Exchange& e, std::string_view there, Category there_category,
                  std::string_view back, Category back_category, DType dtype, const ExpertBlock& whole,
                  bool forward) const {

@@ -35,7 +35,7 @@ struct NodeType {
   double port_bandwidth = 0;  // bytes/s
   std::string fabric;         // "": by the network's rails
   std::string network;
-  std::vector<double> gpu_bandwidth;  // bytes/s across nodes by local GPU; empty: all alike
+  std::vector<double> gpu_bandwidth;  // bytes/s across nodes by local GPU; empty: all equal
   std::string description;
 };
 
@@ -80,7 +80,7 @@ void fill_from_profile(Cluster& cluster) {
   if (cluster.nic.bandwidth <= 0) cluster.nic.bandwidth = device.nic_bandwidth;
 }
 
-// With the network's rails, unless a fabric of another kind is there.
+// Takes the network with its rails, unless a fabric of another kind is set.
 void take_network(Cluster& cluster, const NetworkProfile& network) {
   if (cluster.fabric.empty() || cluster.fabric == kRails || cluster.fabric == kNoRails)
     cluster.fabric = network.rails ? kRails : kNoRails;
@@ -104,7 +104,7 @@ Cluster of_type(const NodeType& type, std::string name, int nodes, Cluster::Node
   return cluster;
 }
 
-// A node type's name without the "x" before its number of nodes: "dgx-h100", "mi300x".
+// Returns a node type's name without the "x" before its number of nodes: "dgx-h100", "mi300x".
 std::string_view name_without_nodes(const NodeType& type) {
   std::string_view name = type.prefix;
   name.remove_suffix(1);
@@ -112,9 +112,9 @@ std::string_view name_without_nodes(const NodeType& type) {
   return name;
 }
 
-// The node type that a word without a number of nodes means: its name ("aws-p5en"), what follows its maker's
-// ("p5en"), its GPU's profile ("h100-sxm") or that one's first word ("h100"), of several the first in the
-// table.
+// Returns the node type of a word without a number of nodes: its name ("aws-p5en"), the part after its
+// vendor's ("p5en"), its GPU's profile ("h100-sxm") or that one's first word ("h100"); among several the
+// first in the table.
 const NodeType* type_of_word(std::string_view word) {
   for (const NodeType& type : node_types())
     if (name_without_nodes(type) == word) return &type;
@@ -128,7 +128,7 @@ const NodeType* type_of_word(std::string_view word) {
   return nullptr;
 }
 
-// "dgx-h100x8" for "dgx-h100" or "dgx-h100x4" with 8 nodes; another name stays.
+// Returns "dgx-h100x8" for "dgx-h100" or "dgx-h100x4" with 8 nodes; leaves other names unchanged.
 std::string name_with_nodes(const std::string& name, std::int64_t nodes) {
   for (const NodeType& type : node_types()) {
     const std::string_view prefix = type.prefix;
@@ -159,7 +159,7 @@ std::optional<Cluster> built_in(std::string_view written) {
   return std::nullopt;
 }
 
-// A plain number in SI units, or a string with its unit.
+// Reads a plain number in SI units, or a string with its unit.
 double quantity(const JsonNode& node, double (*parse)(std::string_view), double low, double high) {
   double value = 0;
   if (node.is_string()) {
@@ -174,7 +174,7 @@ double quantity(const JsonNode& node, double (*parse)(std::string_view), double 
   return node.number(low, high);
 }
 
-// Makes latencies a multiple of what was measured, where somebody asks for it.
+// Reads a factor on the measured latencies, where one is given.
 void read_latency_factor(JsonObject& object, const char* path, Cluster& cluster) {
   const auto factor = object.find("latency_factor");
   if (!factor) return;
@@ -221,12 +221,12 @@ void read_nvlink(const JsonNode& node, Cluster& cluster) {
   object.finish();
 }
 
-// Another GPU of the same kind: its limits, which the profile's laws are shares of.
+// Reads another GPU of the same kind: its limits, which the profile's laws are shares of.
 void read_gpu(const JsonNode& node, Cluster& cluster) {
   JsonObject object(node);
   DeviceLimits& device = cluster.profile.device();
   LaunchCosts& launch = cluster.profile.launch();
-  // `exact` is the number itself: it becomes what was asked for to the last bit, what goes with it by ratio.
+  // Sets `exact` to the requested number, to the last bit, and scales dependent numbers by the ratio.
   const auto change = [&](const char* key, double (*parse)(std::string_view), double low, double high,
                           double& exact) {
     const auto value = object.find(key);
@@ -247,8 +247,8 @@ void read_gpu(const JsonNode& node, Cluster& cluster) {
   object.finish();
 }
 
-// The network that a cluster names, else that of its base, else what its profile brings, else that of the
-// node type with this GPU; where there is none, what all measured networks say of its line rate.
+// Chooses the network that a cluster names, else its base's, else the profile's own, else that of the node
+// type with this GPU; without any, all measured networks pooled at its line rate.
 void choose_network(JsonObject& object, Cluster& cluster, const std::string& of_base) {
   const auto given = object.find("network");
   if (given) {
@@ -270,7 +270,7 @@ void choose_network(JsonObject& object, Cluster& cluster, const std::string& of_
   take_network(cluster, NetworkProfile::load(of_base.empty() ? usual_network(cluster.profile) : of_base));
 }
 
-// A file beside the cluster's, where there is one of that name.
+// Returns a file beside the cluster's, if one with that name exists.
 std::string fabric_path(const std::string& name, const std::string& cluster_file) {
   const std::filesystem::path beside = std::filesystem::path(cluster_file).parent_path() / name;
   return is_file(beside) ? beside.string() : name;
@@ -279,7 +279,7 @@ std::string fabric_path(const std::string& name, const std::string& cluster_file
 nlohmann::ordered_json whole_object(const Cluster& c) {
   using nlohmann::ordered_json;
   const DeviceLimits& device = c.profile.device();
-  // What the profile does not have stays away, and so does what is left to it.
+  // Omits values that the profile lacks or that are left to it.
   const auto put = [](ordered_json& object, const char* key, double value, double usual = 0) {
     if (value > 0 && value != usual) object[key] = value;
   };
@@ -313,7 +313,7 @@ nlohmann::ordered_json whole_object(const Cluster& c) {
   return object;
 }
 
-// Reads the keys beside "base" in a cluster's object.
+// Reads the keys besides "base" in a cluster's object.
 Cluster read_object(JsonObject& object, const JsonNode& node, const std::optional<Cluster>& base) {
   Cluster cluster;
   if (base) cluster = *base;
@@ -370,7 +370,7 @@ nlohmann::ordered_json Cluster::to_json() const {
   const auto same_name = [&]() -> std::optional<Cluster> {
     try {
       return built_in(name);
-    } catch (const InputError&) {  // a number of nodes that none has
+    } catch (const InputError&) {  // an invalid number of nodes
       return std::nullopt;
     }
   }();
@@ -403,7 +403,7 @@ Cluster Cluster::load(const std::string& name_or_path) {
   std::vector<std::string> known;
   for (const Pattern& pattern : patterns()) known.push_back(pattern.name);
   std::string hint = did_you_mean(name_or_path, known);
-  // A name with its N.
+  // Suggests a name with its N.
   for (const NodeType& type : node_types())
     if (name_or_path == type.prefix + "N")
       hint = fmt::format("; N is the number of nodes: '{}4', or '{}' with --gpus", type.prefix,
@@ -423,7 +423,7 @@ Cluster Cluster::load(const JsonNode& node) {
       throw;
     }
   }
-  // A GPU's profile, as `calibrate refine` writes it, is the usual machine with that GPU.
+  // A GPU's profile, as written by `calibrate refine`, stands for the usual machine with that GPU.
   if (const auto schema = node.is_object() ? node.find("schema") : std::nullopt;
       schema && schema->is_string() && schema->string().starts_with("moesim.profile/")) {
     Cluster cluster =

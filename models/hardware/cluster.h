@@ -1,4 +1,4 @@
-// The machine a job runs on: how many nodes of which GPU, how they are wired.
+// The machine that a job runs on: number of nodes, their GPU, and the wiring.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +20,13 @@ namespace moesim::models {
 // Network ports of a node. Bandwidths are bytes per second and direction.
 struct Nic {
   int ports_per_node = 0;     // 8 on most 8-GPU nodes; fewer when GPUs share one
-  double bandwidth = 0;       // of one port
+  double bandwidth = 0;       // per port
   double latency = 0;         // seconds, one way between two nodes; 0 = the profile's
-  double latency_factor = 1;  // that the profile's latencies were multiplied by
+  double latency_factor = 1;  // factor already applied to the profile's latencies
   double per_connection_cap =
-      0;  // what one pair of ranks reaches; 0 = the port's bandwidth x the profile's share
-  // Point-to-point bandwidth of each local GPU where ports are uneven (a GPU without a port of its own, no
-  // GPUDirect); empty = all alike.
+      0;  // limit of one pair of ranks; 0 = the port's bandwidth x the profile's share
+  // Point-to-point bandwidth of each local GPU where ports are uneven (a GPU without its own port, no
+  // GPUDirect); empty = all equal.
   std::vector<double> gpu_bandwidth;
 };
 
@@ -34,13 +34,13 @@ struct Nic {
 struct Nvlink {
   double bandwidth = 0;
   double latency = 0;         // seconds of one hop; 0 = the profile's
-  double latency_factor = 1;  // that the profile's latencies were multiplied by
-  int domain = 8;  // GPUs that reach each other without the network: 8 on a DGX, 72 on a GB200 NVL72
+  double latency_factor = 1;  // factor already applied to the profile's latencies
+  int domain = 8;             // GPUs connected without the network: 8 on a DGX, 72 on a GB200 NVL72
 };
 
 struct Cluster {
-  // Who said how many nodes there are: somebody; nobody, so that it is one unless the job's GPUs say another
-  // number (a file's object); or nobody, so that it is as many as hold the job ("dgx-h100", "h100").
+  // Origin of the number of nodes: given; 1 by default unless the job's GPUs need another number (object in a
+  // file); or as many as the job needs ("dgx-h100", "h100").
   enum class NodeCount : std::uint8_t { kGiven, kOne, kOpen };
 
   std::string name;
@@ -50,44 +50,43 @@ struct Cluster {
   int gpus_per_node = 8;
   Nic nic;
   Nvlink nvlink;
-  std::string
-      fabric;  // preset name, path, or the JSON text of an own fabric; empty = the default of the node type
-  std::string fabric_place;  // file:line of an own fabric's JSON text
+  std::string fabric;  // preset name, path, or JSON text of a custom fabric; empty = default of the node type
+  std::string fabric_place;  // file:line of a custom fabric's JSON text
 
-  std::string network;  // name of the network profile that gave the laws between domains
+  std::string network;  // network profile with the laws between domains
 
   std::int64_t ranks() const { return std::int64_t{nodes} * gpus_per_node; }
-  // Bytes per second and direction of the network that one GPU reaches alone: its own ports, or one that it
-  // shares.
+  // Returns bytes per second and direction of the network available to one GPU alone: its own ports or a
+  // shared one.
   double gpu_network() const {
     return nic.bandwidth * std::max(1.0, static_cast<double>(nic.ports_per_node) / gpus_per_node);
   }
-  // A GPU's share of its node's ports, where all GPUs send at once.
+  // Returns a GPU's share of its node's ports when all GPUs send at once.
   double network_per_gpu() const { return nic.bandwidth * nic.ports_per_node / gpus_per_node; }
-  // All ports of an NVLink domain: it may be several nodes, or a part of one.
+  // Returns the bandwidth of all ports of an NVLink domain, which may be several nodes or a part of one.
   double domain_network() const { return network_per_gpu() * nvlink.domain; }
   int node_of(std::int64_t rank) const { return static_cast<int>(rank / gpus_per_node); }
   int local_gpu(std::int64_t rank) const { return static_cast<int>(rank % gpus_per_node); }
-  // Index of the NVLink domain of a rank; equal indices mean no network in between.
+  // Returns the index of a rank's NVLink domain; ranks with equal indices need no network.
   std::int64_t domain_of(std::int64_t rank) const { return rank / nvlink.domain; }
 
-  // The same machines, so many nodes of them that `gpus` GPUs find room. Throws InputError beyond 2^20 nodes.
+  // Returns the same cluster with enough nodes for `gpus` GPUs. Throws InputError beyond 2^20 nodes.
   Cluster holding(std::int64_t gpus) const;
 
-  // A built-in name with its node count ("dgx-h100x4", "gb200-nvl72x2", "echo-h800x2"), one without it
-  // ("dgx-h100"; also as people call it: "h100", "p5en"), or the path of a cluster file. Throws InputError
-  // for an unknown name (with the closest), an unknown key or an impossible value.
+  // Loads a built-in name with node count ("dgx-h100x4", "gb200-nvl72x2", "echo-h800x2") or without
+  // ("dgx-h100", or the common "h100", "p5en"), or the path of a cluster file. Throws InputError for an
+  // unknown name (with the closest), an unknown key or an impossible value.
   static Cluster load(const std::string& name_or_path);
-  // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu", "fabric",
-  // "rails"}; what is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in
-  // one.
+  // Loads a string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu",
+  // "fabric", "rails"}; missing keys come from the profile. {"base": "dgx-h100x4", ...} starts from a
+  // built-in cluster.
   static Cluster load(const JsonNode& node);
-  // Returns a copy in which the keys of such an object ("profile", "nodes", "nic", ...) replace its own.
+  // Returns a copy in which the keys of such an object ("profile", "nodes", "nic", ...) replace the values.
   Cluster changed(const JsonNode& object) const;
-  // Returns what load() reads back to an equal cluster: the name of a built-in one that it equals, or an
-  // object with every number that can be set.
+  // Returns JSON that load() reads back to an equal cluster: the name of the built-in cluster that it equals,
+  // or an object with every number that can be set.
   nlohmann::ordered_json to_json() const;
-  // Patterns of the built-in names, "dgx-h100xN", and what each is.
+  // Patterns of the built-in names, "dgx-h100xN", with descriptions.
   struct Pattern {
     std::string name;
     std::string description;

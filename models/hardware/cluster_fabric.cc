@@ -23,7 +23,7 @@ constexpr std::string_view kNodeTypeFabrics[] = {"", "rail-optimised", "fat-tree
 
 sim::FabricDefaults defaults_of(const Cluster& cluster) {
   sim::FabricDefaults defaults;
-  // A fabric's node is what reaches each other without the network.
+  // A fabric's node contains the GPUs that reach each other without the network.
   const auto gpus =
       static_cast<std::uint32_t>(std::min<std::int64_t>(cluster.nvlink.domain, cluster.ranks()));
   defaults.nodes = static_cast<std::uint32_t>((cluster.ranks() + gpus - 1) / gpus);
@@ -33,14 +33,14 @@ sim::FabricDefaults defaults_of(const Cluster& cluster) {
   node.nvlink_bandwidth =
       node.mesh && gpus > 1 ? cluster.nvlink.bandwidth / (gpus - 1) : cluster.nvlink.bandwidth;
   if (cluster.nvlink.latency > 0) node.nvlink_latency = sim::Time::from_seconds(cluster.nvlink.latency);
-  // A GPU with several ports has them as one.
+  // Several ports of a GPU are merged into one.
   const double ports = static_cast<double>(cluster.nic.ports_per_node) * gpus / cluster.gpus_per_node;
   node.nics = static_cast<std::uint32_t>(std::clamp(ports, 1.0, static_cast<double>(gpus)));
   const double share = ports / node.nics;
   node.nic_bandwidth = cluster.nic.bandwidth * (ports >= gpus || ports < 1 ? share : 1.0);
   if (cluster.nic.latency > 0) node.nic_latency = sim::Time::from_seconds(cluster.nic.latency / 2);
   node.connection_cap = cluster.nic.per_connection_cap;
-  // The host's bus is no narrower than the ports behind it.
+  // The host's bus is at least as wide as the ports behind it.
   node.pcie_bandwidth = std::max(node.pcie_bandwidth, node.nic_bandwidth);
   return defaults;
 }
@@ -48,8 +48,7 @@ sim::FabricDefaults defaults_of(const Cluster& cluster) {
 sim::Fabric build(const Cluster& cluster) {
   const sim::FabricDefaults defaults = defaults_of(cluster);
   const std::string& text = cluster.fabric;
-  // Nothing contends in the spine, as far as the profile knows: one switch, so that no hash puts two flows on
-  // a link.
+  // The profile contains no contention in the spine: one switch, so that no hash puts two flows on a link.
   sim::TreeShape tree;
   tree.spines = 1;
   if (text.empty() || text == "rail-optimised" || text == "nvl72" || text == "xgmi-mesh")

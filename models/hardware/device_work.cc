@@ -8,8 +8,8 @@ constexpr std::array<std::string_view, kKernelClasses> kNames = {
     "copy", "elementwise", "gather_rows", "scatter_rows", "scatter_add", "scatter_add_deterministic",
     "sort", "histogram",   "select",      "reduce"};
 
-// Share of the measured HBM bandwidth where a profile has no measurement of the class. Streaming kernels
-// reach it; a radix pass reads and scatters; atomics pay a read-modify-write. A kernel without a fit says so
+// Share of the measured HBM bandwidth for classes that a profile has not measured. Streaming kernels reach
+// it; a radix pass reads and scatters; atomics cost a read-modify-write. A kernel without a fit reports it
 // (`sigma`).
 constexpr std::array<double, kKernelClasses> kDefaultShare = {1.0, 0.95, 0.8, 0.8, 0.5,
                                                               0.6, 0.45, 0.5, 0.6, 0.9};

@@ -1,4 +1,4 @@
-// The kinds of work that a GPU does, by name: kernels, matrix products, kernels of exchange libraries.
+// Kinds of GPU work: kernel classes, matrix products, exchange libraries.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace moesim::models {
 
-// Access patterns of docs/spec.md 1.5. Bytes are counted by the caller as that table does.
+// Access patterns of docs/spec.md 1.5. The caller counts bytes as that table does.
 enum class KernelClass : std::uint8_t {
   kCopy,         // contiguous copy, pad, stack, memset
   kElementwise,  // activation, cast, multiply
@@ -24,11 +24,11 @@ enum class KernelClass : std::uint8_t {
   kReduce,     // row sums, norms, softmax
 };
 inline constexpr std::size_t kKernelClasses = 10;
-// Log standard deviation of a class that a profile has no law for: its share of the bandwidth was judged.
+// Log standard deviation of a class without a law in the profile: its share of the bandwidth is an estimate.
 inline constexpr double kUnmeasuredKernelSigma = 0.25;
 
 std::string_view name_of(KernelClass kernel);
-// Share of the measured HBM bandwidth that a class is taken to reach where nobody measured it.
+// Returns the assumed share of the measured HBM bandwidth for a class that was not measured.
 double judged_share(KernelClass kernel);
 std::optional<KernelClass> parse_kernel_class(std::string_view name);
 
@@ -41,30 +41,30 @@ struct GemmShape {
 
 // For y[M,N] = x[M,K] W[K,N]: forward (M,N,K), dgrad dx = dy W^T (M,K,N), wgrad dW = x^T dy (K,N,M).
 enum class GemmPass : std::uint8_t { kForward, kDgrad, kWgrad };
-// The product that a pass hands to the library, from the forward one.
+// Returns the product that a pass computes, from the forward shape.
 GemmShape turned(GemmShape forward, GemmPass pass);
 
-// How the products of several experts reach the GPU.
+// Launching of the products of several experts.
 enum class GemmBackend : std::uint8_t {
-  kDense,    // one weight for all rows: no grouping, whatever experts there are
+  kDense,    // one weight for all rows: no grouping, whatever the number of experts
   kGrouped,  // one kernel over all experts (CUTLASS / cuBLAS grouped): waves are shared, empty experts cost
              // nothing
   kLoop,     // one launch per non-empty expert
   kBatched,  // one strided batch: every expert is padded to the largest
-  kBlockSparse,  // MegaBlocks: products whose one operand or result is a block-sparse matrix
+  kBlockSparse,  // MegaBlocks: products with one block-sparse operand or result
 };
 
-// Whose dispatch and combine kernel an exchange is; kNone: NCCL's, or a kernel that nobody measured.
-// kDeepEp is whichever version of DeepEP was measured, over NVSHMEM; kUccl has DeepEP's interface over UCCL,
-// kMori over AMD's MoRI.
+// The library whose dispatch and combine kernel an exchange uses; kNone: NCCL's, or an unmeasured kernel.
+// kDeepEp: the measured version of DeepEP, over NVSHMEM; kUccl has DeepEP's interface over UCCL, kMori over
+// AMD's MoRI.
 enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kDeepEpV2, kUccl, kHybridEp, kNcclEp, kMori };
 inline constexpr std::array kExchangeLibraries{ExchangeLibrary::kDeepEp, ExchangeLibrary::kDeepEpV2,
                                                ExchangeLibrary::kUccl,   ExchangeLibrary::kHybridEp,
                                                ExchangeLibrary::kNcclEp, ExchangeLibrary::kMori};
 // "DeepEP", "DeepEP V2", "UCCL-EP", "MoRI-EP", "HybridEP", "NCCL EP", "".
 std::string_view name_of(ExchangeLibrary library);
-inline constexpr double kUsualSms = 24;  // of DeepEP's tables
-// A ParameterSet of this key stands for a library's kernels that no law gives; its factor is 1 unless drawn.
+inline constexpr double kUsualSms = 24;  // SMs in DeepEP's tables
+// Returns the key of the ParameterSet for a library's kernels without a law; its factor is 1 unless drawn.
 std::string unmeasured_kernel_key(ExchangeLibrary library);
 
 }  // namespace moesim::models

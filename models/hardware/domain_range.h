@@ -4,7 +4,7 @@
 
 namespace moesim::models {
 
-// The range of one quantity ("bytes", "ranks", "nodes", "m", ...) over which a fit saw data.
+// The range of one quantity ("bytes", "ranks", "nodes", "m", ...) that a fit covers.
 struct DomainRange {
   std::string quantity;
   double low = 0;

@@ -25,7 +25,7 @@ enum class DType : std::uint8_t {
 };
 inline constexpr std::size_t kDTypes = 13;
 
-// Bytes of one element, block scales not counted. A torch bool takes one byte.
+// Bytes of one element without block scales. A torch bool takes one byte.
 constexpr int bytes_of(DType type) {
   switch (type) {
     case DType::kBool:

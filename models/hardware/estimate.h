@@ -1,4 +1,4 @@
-// A number that knows how sure it is.
+// A number with its uncertainty.
 #pragma once
 
 #include <span>
@@ -13,12 +13,12 @@ struct Estimate {
 
   static Estimate exact(double value) { return {value, value, value}; }
 
-  // value * exp(+-1.645 sigma): the interval of a value known up to a log-normal factor of standard deviation
+  // Returns value * exp(+-1.645 sigma): the interval of a value with a log-normal error of standard deviation
   // `sigma` (natural logarithm); sigma >= 0.
   static Estimate log_normal(double value, double sigma);
 
-  // `value` with the 5 % and 95 % quantiles of `samples` (linear between order statistics; not empty),
-  // widened where needed so that low <= value <= high.
+  // Returns `value` with the 5 % and 95 % quantiles of `samples` (linear between order statistics; not
+  // empty), widened where needed so that low <= value <= high.
   static Estimate from_samples(double value, std::span<const double> samples);
 };
 

@@ -1,4 +1,4 @@
-// How GPUs are related (models/hardware/gpu_families.json).
+// Relations between GPUs (models/hardware/gpu_families.json).
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 namespace moesim::models {
 
 struct GpuFamily {
-  // How dispatch kernels that only the relative was measured with hold for this GPU.
+  // Use of dispatch kernels that were measured only on the relative.
   enum class Kernels : std::uint8_t { kNone, kSame, kDerived };
 
   std::string profile;     // "h200-sxm"
   std::string generation;  // "hopper"
   std::string relative;    // profile whose laws stand in where this GPU was not measured; "": none
   Kernels kernels = Kernels::kNone;
-  std::string next;  // profile of the maker's next GPU; "": none
-  // Whose kernels are ROCm's, and whose links in a node are a mesh.
+  std::string next;  // profile of the vendor's next GPU; "": none
+  // Whether kernels are ROCm's and the links in a node form a mesh.
   bool amd() const { return generation.starts_with("cdna"); }
 
   std::vector<std::string> also;  // other names of machines with this GPU ("GH200")
 };
 
-// All of them; of a generation the best known come first.
+// Returns all families; within a generation the best known come first.
 std::span<const GpuFamily> gpu_families();
 
-// nullptr for a GPU that is not in the table.
+// Returns nullptr for a GPU that is not in the table.
 const GpuFamily* gpu_family(std::string_view profile);
 
 }  // namespace moesim::models

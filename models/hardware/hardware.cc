@@ -11,8 +11,8 @@ namespace moesim::models {
 
 namespace {
 
-// Latencies of the collectives whose law ends in `scope` ("/network", "/scaleup"; also of other machines'
-// variants of it, "/network@..."), and what a dispatch kernel's messages across domains cost each.
+// Scales latencies of the collectives whose law ends in `scope` ("/network", "/scaleup"; also other machines'
+// variants, "/network@..."), and the cost per message of a dispatch kernel across domains.
 void scale_latencies(Cluster& cluster, std::string_view scope, double factor) {
   std::vector<std::pair<std::string, ParameterSet>> changed;
   for (const auto& [key, set] : cluster.profile.sets()) {

@@ -38,7 +38,7 @@ std::vector<double> read_covariance(JsonObject& law, const std::vector<double>& 
   return covariance;
 }
 
-// Files keep what the data support: a difference of 10^-6 in a fitted value is noise, and diffs stay
+// Rounds to the precision of the data: a difference of 10^-6 in a fitted value is noise, and diffs stay
 // readable.
 double rounded(double value, int digits) {
   if (value == 0 || !std::isfinite(value)) return value;

@@ -1,4 +1,4 @@
-// The laws of profiles and networks in their files.
+// Reads and writes the laws of profiles and networks as JSON.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,13 @@ class JsonNode;
 
 namespace moesim::models {
 
-// One law as docs/schemas/profile.schema.json has it. Throws InputError for an unknown key, a value outside
-// its range, a correlation that is none.
+// Reads one law (docs/schemas/profile.schema.json). Throws InputError for an unknown key, a value outside its
+// range, or a matrix that is not a correlation.
 ParameterSet read_law(const JsonNode& node);
 nlohmann::ordered_json write_law(const ParameterSet& set);
 
-// Lower Cholesky factor of a symmetric n x n matrix; false where it is not positive semi-definite.
+// Computes the lower Cholesky factor of a symmetric n x n matrix; returns false where it is not positive
+// semi-definite.
 bool lower_factor(const std::vector<double>& matrix, std::size_t n, std::vector<double>& lower);
 
 }  // namespace moesim::models

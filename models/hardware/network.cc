@@ -26,8 +26,8 @@ namespace {
 
 constexpr std::string_view kSchema = "moesim.network/1";
 constexpr std::string_view kScaleupShare = "scaleup_share";
-// What a dispatch kernel reaches of NVLink where nobody measured it alone on the GPU: the middle of the
-// measured kernels (docs/network.md).
+// Share of NVLink that a dispatch kernel reaches where it was not measured alone on the GPU: the median of
+// the measured kernels (docs/network.md).
 constexpr double kUsualScaleupShare = 0.65, kUsualSigma = 0.15;
 
 using Json = nlohmann::ordered_json;
@@ -86,8 +86,8 @@ void add(ParameterSet& set, std::string_view name, double value, double sigma) {
   set.values.push_back(value);
 }
 
-// What of HybridEP's kernels inside a domain was measured on a relative only. On other links a kernel reaches
-// the same share, give or take.
+// Borrows HybridEP's kernels inside a domain that were measured only on a relative. On other links a kernel
+// reaches about the same share.
 void borrow_kernels(Profile& profile) {
   const GpuFamily* family = gpu_family(profile.name());
   if (family == nullptr || family->kernels == GpuFamily::Kernels::kNone) return;
@@ -114,7 +114,7 @@ bool is_network_law(const std::string& key) {
 ParameterSet with_links(ParameterSet set, const Profile& profile, const std::string& key) {
   const ParameterSet* inside = profile.find(key.substr(0, key.size() - kNetworkLaw.size()));
   const double own = inside != nullptr ? inside->get(kScaleupShare, 0) : 0;
-  // The law of a network has its own dependence on SMs: with as many as libraries use, both agree.
+  // The network's law has its own dependence on SMs: with the libraries' usual number both agree.
   const double slower = 1 + set.get("sm_half", 0) / kUsualSms,
                slower_inside = 1 + (inside != nullptr ? inside->get("sm_half", 0) : 0) / kUsualSms;
   add(set, kScaleupShare, (own > 0 ? own : kUsualScaleupShare) * slower / slower_inside,

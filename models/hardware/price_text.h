@@ -1,4 +1,4 @@
-// Prices as people write them.
+// Parses prices as people write them.
 #pragma once
 
 #include <string>

@@ -100,15 +100,14 @@ DeviceLimits read_device(const JsonNode& node) {
   return device;
 }
 
-// value * exp(normal): the draw of something that stays positive.
-// Of attention's core: the formula comes from figures of H100; the one measurement against it, a chunk of
-// DeepSeek-V3 on H800, was 14 % off (docs/validation.md).
+// Log standard deviation of attention's core: the formula comes from figures of H100; the one measurement
+// against it, a chunk of DeepSeek-V3 on H800, was 14 % off (docs/validation.md).
 constexpr double kAttentionSigma = 0.12;
-// Of launches and synchronisations: 11 to 18 us for a small kernel in one public log (docs/dispatchers.md).
+// For launches and synchronisations: 11 to 18 us for a small kernel in one public log (docs/dispatchers.md).
 constexpr double kHostSigma = 0.15;
 
-// Of a dispatch kernel that nobody measured on a network, against an all-to-all of its rows: the same kernels
-// on the same ports differ by a factor of 1.2 to 2.5 between networks that were measured (docs/network.md).
+// For a dispatch kernel that was not measured on a network, against an all-to-all of its rows: the same
+// kernels on the same ports differ by a factor of 1.2 to 2.5 between measured networks (docs/network.md).
 constexpr double kUnmeasuredExchangeSigma = 0.5;
 
 constexpr std::uint64_t kJudgedStream = 0x6a75646765;
@@ -136,7 +135,7 @@ void draw_set(ParameterSet& set, Random& random) {
 
 bool DeviceLimits::has_precision(std::string_view name) const {
   if (!precisions.empty()) return std::find(precisions.begin(), precisions.end(), name) != precisions.end();
-  // Nobody's products in NVFP4 were measured: MXFP8's stand for them.
+  // NVFP4 products have no measurements: MXFP8's stand in.
   return peak_flops[static_cast<std::size_t>(dtype_named(name == "nvfp4" ? "mxfp8" : name))] > 0;
 }
 
@@ -154,7 +153,7 @@ const DomainRange* ParameterSet::range(std::string_view quantity) const {
 
 Profile Profile::load(const std::string& name_or_path) {
   const auto built_in = embedded_profiles();
-  // Each is parsed once: sweeps load the same few over and over.
+  // Parses each once, since sweeps load the same few repeatedly.
   struct Parsed {
     std::once_flag once;
     Profile profile;
@@ -264,7 +263,7 @@ void Profile::set_constant(const std::string& name, Constant constant) {
 
 Profile Profile::draw(Random& random) const {
   Profile result = *this;
-  // What was judged comes from a stream of its own, so that the other draws are what they are without it.
+  // Estimated values are drawn from a separate stream, so that the other draws do not depend on them.
   Random apart = Random::for_item(Random(random).next(), kJudgedStream);
   for (auto& [key, set] : result.sets_) draw_set(set, random);
   for (auto& [key, constant] : result.constants_) {
@@ -276,7 +275,7 @@ Profile Profile::draw(Random& random) const {
   }
   for (auto& [key, set] : result.sets_) {
     set.beyond = apart.normal();
-    // What a law of another GPU leaves unexplained may all be in one direction here.
+    // The unexplained residual of another GPU's law may all lie in one direction here.
     if (set.derived) set.factor *= drawn(1, set.residual, apart);
   }
   for (std::size_t i = 0; i < kKernelClasses; ++i) {
@@ -301,7 +300,7 @@ Profile Profile::draw(Random& random) const {
   const double host = drawn(1, kHostSigma, apart);
   for (double* seconds : {&result.launch_.kernel, &result.launch_.host_sync, &result.launch_.d2h_copy})
     *seconds *= host;
-  // Libraries that came later draw last, so that the others' draws stay what they were.
+  // Later libraries draw last, so that the others' draws are unchanged.
   for (const ExchangeLibrary library : kExchangeLibraries)
     if (!result.find(unmeasured_kernel_key(library))) judge(library);
   return result;

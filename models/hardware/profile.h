@@ -1,9 +1,9 @@
-// What one kind of GPU was measured to do: limits, fitted parameters with their covariance, domain and
+// The measured profile of one kind of GPU: limits, fitted parameters with their covariance, domain and
 // provenance.
 //
-// A profile is a JSON file, "schema": "moesim.profile/1" (docs/schemas/profile.schema.json has its keys). The
-// ones in calibration/profiles/gpu/ are built into the binary. Cost models resolve a profile into plain
-// numbers once, when they are constructed; nothing here is meant for a hot path.
+// A profile is a JSON file, "schema": "moesim.profile/1" (docs/schemas/profile.schema.json lists its keys).
+// The files of calibration/profiles/gpu/ are built into the binary. Cost models resolve a profile into plain
+// numbers once, at construction; none of these functions is meant for a hot path.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class Random;
 
 namespace moesim::models {
 
-// A single number that somebody measured or published: 1.003 "ms/GB" +- sigma, and who says so.
+// A single measured or published number with its uncertainty and source: 1.003 "ms/GB" +- sigma.
 struct Constant {
   double value = 0;
   double sigma = 0;  // one standard deviation, same unit; 0 where exact or unknown
@@ -34,51 +34,53 @@ struct Constant {
 
 // The parameters of one law (one operation in one scope), fitted together.
 struct ParameterSet {
-  std::string law;  // the formula that reads them; named in models/costs/collectives.h, gemm.h, kernels.h
+  std::string law;  // the formula of the parameters, named in models/costs/collectives.h, gemm.h, kernels.h
   std::vector<std::string> names;
   std::vector<double> values;  // positive, SI units
   std::vector<double>
       covariance;  // of the logarithms of the values, row-major names x names; empty = unknown
   std::vector<DomainRange> domain;
-  double residual = 0;    // rms of log(measured / model) over the fitted rows
-  double systematic = 0;  // log standard deviation that a left-out shape adds (model choice by leave-out)
-  int rows = 0;           // rows fitted; 0 = derived from another GPU or a data sheet
-  bool derived = false;   // not fitted to measurements of this GPU
-  double own_share = 0;   // of what is known of it, how much rows of one's own machine say (calibrate refine)
+  double residual = 0;  // rms of log(measured / model) over the fitted rows
+  // log standard deviation for shapes outside of the fit (from leave-out model choice)
+  double systematic = 0;
+  int rows = 0;          // rows fitted; 0 = derived from another GPU or a data sheet
+  bool derived = false;  // not fitted to measurements of this GPU
+  // share of the knowledge that comes from rows of the user's machine (calibrate refine)
+  double own_share = 0;
   std::string source;
   double factor = 1;  // common factor on the law's time; 1 unless drawn (Profile::draw)
-  double beyond = 0;  // how many standard deviations it is off where it was not measured; 0 unless drawn
+  double beyond = 0;  // drawn error outside of the measured range, in standard deviations; 0 unless drawn
 
-  // The value called `name`, or `fallback` where the set has none.
+  // Returns the value called `name`, or `fallback` where the set has none.
   double get(std::string_view name, double fallback) const;
-  // nullptr where the fit saw no such quantity.
+  // Returns nullptr where the fit has no such quantity.
   const DomainRange* range(std::string_view quantity) const;
 };
 
-// From data sheets; a bandwidth or rate of 0 means "not known" and is refused where it is needed.
+// Limits from data sheets. A bandwidth or rate of 0 means unknown and is refused where it is needed.
 struct DeviceLimits {
   int sms = 0;
   double memory_bytes = 0;
   double l2_bytes = 0;
   double hbm_bandwidth = 0;   // bytes/s of the data sheet
-  double hbm_efficiency = 1;  // best measured share of it
+  double hbm_efficiency = 1;  // best measured share of hbm_bandwidth
   std::array<double, kDTypes>
       peak_flops{};            // dense FLOP/s of the data sheet, indexed by DType; 0 = unsupported
   double sustained_clock = 1;  // sustained over burst speed of compute-bound kernels
-  double boost_clock = 0;      // Hz, at which the data sheet's peaks are reached
-  // How much longer compute-bound kernels take in a training step than in a row of their own: power. 1 where
+  double boost_clock = 0;      // Hz at which the data sheet's peaks are reached
+  // Slowdown of compute-bound kernels in a training step against a benchmark, from the power limit. 1 where
   // the sustained clock was measured on long runs.
   double power_slowdown = 1;
-  // Share of attention's exponentials that its kernels compute on the ordinary units, where the matrix units
+  // Share of attention's exponentials that its kernels compute on ordinary units, where the matrix units
   // outgrew the special functions (FlashAttention-4 and cuDNN 9).
   double exponentials_elsewhere = 0;
-  // Precisions of products that the GPU has, as --precision names them; empty: those with a peak.
+  // Product precisions that the GPU supports, named as --precision does; empty: all with a peak.
   std::vector<std::string> precisions;
   double scaleup_bandwidth = 0;  // NVLink / xGMI bytes/s per GPU and direction
   int scaleup_domain = 8;        // GPUs of one NVLink domain
   double nic_bandwidth = 0;      // usual network bytes/s per GPU and direction
   double host_link = 0;          // PCIe or NVLink-C2C to the host's memory, bytes/s per GPU and direction
-  double host_memory = 0;        // bytes/s of the host's memory for one GPU; data sheets of the usual node
+  double host_memory = 0;        // bytes/s of the host's memory per GPU; data sheets of the usual node
   int gpus_per_node = 8;
 
   bool has_precision(std::string_view name) const;
@@ -88,11 +90,12 @@ struct DeviceLimits {
 struct LaunchCosts {
   double kernel = 0;        // host time to launch one kernel
   double kernel_floor = 0;  // GPU time of the smallest kernel, launch hidden
-  double host_sync = 0;  // from the end of the awaited GPU work until the host goes on, copy latency included
-  double d2h_copy = 0;   // latency of one small device-to-host copy
+  // from the end of the awaited GPU work until the host continues, copy latency included
+  double host_sync = 0;
+  double d2h_copy = 0;  // latency of one small device-to-host copy
 };
 
-// How much longer things take while the other kind runs on the same GPU; 1 where nobody measured.
+// Slowdown of one kind of work while the other runs on the same GPU; 1 where it was not measured.
 struct OverlapFactors {
   double compute_under_communication = 1;
   double communication_under_compute = 1;
@@ -100,24 +103,24 @@ struct OverlapFactors {
 
 class Profile {
  public:
-  // A built-in name ("h100-sxm") or the path of a profile file. Throws InputError for an unknown name (with
-  // the closest one), an unreadable file, an unknown key, a value outside its range, a covariance that is
-  // none.
+  // Loads a built-in name ("h100-sxm") or a profile file. Throws InputError for an unknown name (with the
+  // closest one), an unreadable file, an unknown key, a value outside its range, or a matrix that is not a
+  // covariance.
   static Profile load(const std::string& name_or_path);
   static Profile parse(std::string_view json, const std::string& file);
   static const std::vector<std::string>& names();  // of the built-in profiles, sorted
 
   const std::string& name() const { return name_; }
-  // What load() finds it by: a built-in name, or the path it was read from.
+  // Returns the argument that load() finds it by: a built-in name, or the path it was read from.
   const std::string& source() const { return source_.empty() ? name_ : source_; }
-  const std::string& gpu() const { return gpu_; }  // as published tables call it: "H100-SXM5-80GB"
+  const std::string& gpu() const { return gpu_; }  // name in published tables: "H100-SXM5-80GB"
   const std::string& provenance() const { return provenance_; }
-  const std::vector<std::string>& gaps() const { return gaps_; }  // what is missing or derived, for people
+  const std::vector<std::string>& gaps() const { return gaps_; }  // missing or derived parts, for people
 
   const DeviceLimits& device() const { return device_; }
   const LaunchCosts& launch() const { return launch_; }
   const OverlapFactors& overlap() const { return overlap_; }
-  // Factor on the time of attention's core where no constant says what it reaches; 1 unless drawn.
+  // Returns the factor on the time of attention's core where no constant sets its efficiency; 1 unless drawn.
   double attention_factor() const { return attention_factor_; }
   DeviceLimits& device() { return device_; }
   LaunchCosts& launch() { return launch_; }
@@ -137,7 +140,7 @@ class Profile {
   const std::map<std::string, Constant, std::less<>>& constants() const { return constants_; }
   void set_constant(const std::string& name, Constant constant);
 
-  // For calibration, which makes profiles: what stands beside the fitted numbers.
+  // For calibration, which creates profiles: sets what accompanies the fitted numbers.
   void describe(std::string name, std::string gpu, std::string provenance, std::vector<std::string> gaps) {
     name_ = std::move(name);
     source_.clear();
@@ -146,13 +149,13 @@ class Profile {
     gaps_ = std::move(gaps);
   }
 
-  // A profile whose parameters, law factors and constants are drawn from their distributions (log-normal,
-  // with the covariance of each set); everything drawn is independent between sets. So is what was judged,
-  // not measured: shares of memory-bound kernels, attention, host times. The same state of `random` gives the
-  // same profile on any machine.
+  // Returns a profile with parameters, law factors and constants drawn from their distributions (log-normal,
+  // with the covariance of each set; sets are independent). Estimated values are drawn too: shares of
+  // memory-bound kernels, attention, host times. The same state of `random` gives the same profile on any
+  // machine.
   Profile draw(Random& random) const;
 
-  // The file that load() reads back to an equal profile.
+  // Returns the file that load() reads back to an equal profile.
   std::string to_json() const;
 
  private:

@@ -1,6 +1,6 @@
-// Rental prices and power of GPUs that ship with moesim, each with where it was read and when
-// (models/hardware/rental_prices.json). They are public list prices and no offer, all of one provider,
-// because what one machine costs more than another differs less between days than between providers.
+// Built-in rental prices and power of GPUs, each with source and date (models/hardware/rental_prices.json).
+// They are public list prices, not offers, and all from one provider, because price ratios between machines
+// differ less over days than between providers.
 #pragma once
 
 #include <map>
@@ -14,15 +14,15 @@ namespace moesim::models {
 struct RentalList {
   struct Entry {
     double value = 0;
-    std::string source, read;  // "2026-09-20"; of a data sheet: empty
+    std::string source, read;  // "2026-09-20"; empty for a data sheet
   };
   std::map<std::string, Entry, std::less<>> gpu_hour;  // by profile
-  std::map<std::string, Entry, std::less<>> watts;     // of a GPU's board at most, by profile
+  std::map<std::string, Entry, std::less<>> watts;     // maximum power of a GPU's board, by profile
 
-  // The list that is compiled in.
+  // Returns the built-in list.
   static const RentalList& shipped();
   PriceTable prices() const;
-  // 0: nobody says.
+  // Returns 0 where unknown.
   double watts_of(std::string_view profile) const;
 };
 

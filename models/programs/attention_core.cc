@@ -13,13 +13,13 @@ namespace {
 bool is_compressed(LayerKind::Mixer mixer) {
   return mixer == LayerKind::Mixer::kSelected || mixer == LayerKind::Mixer::kCompressed;
 }
-// Whether the core takes an indexer's choice of tokens.
+// Returns whether the core uses an indexer's choice of tokens.
 bool is_sparse(const Architecture& model, LayerKind::Mixer mixer) {
   return (mixer == LayerKind::Mixer::kAttention || mixer == LayerKind::Mixer::kShared) &&
          model.attention.index_topk > 0;
 }
 
-// The window in which a query meets so many keys in the mean (mean_keys()); 0: all.
+// Returns the window in which a query has so many keys on average (mean_keys()); 0: all.
 std::int64_t window_of(std::int64_t seq, double keys) {
   const auto s = static_cast<double>(seq);
   const double open = 1 - 2 * keys / s;

@@ -42,7 +42,7 @@ std::optional<Mismatch> match_positions(std::span<const std::vector<IssuedCollec
       if (same && first != nullptr)
         same = first->kind == other->kind && first->dtype == other->dtype && first->bytes == other->bytes &&
                first->sends.size() == other->sends.size();
-      // What another member sends here, and what it expects from here.
+      // Compares rows sent by another member with rows expected from it.
       if (same && first != nullptr && !first->sends.empty())
         same = first->sends[m] == other->receives[0] && first->receives[m] == other->sends[0];
       if (!same) mismatch.ranks.push_back(static_cast<int>(m));
@@ -95,7 +95,7 @@ std::vector<std::vector<IssuedCollective>> issued(const Program& p, const std::v
 
 std::optional<std::vector<IssuedPosition>> find_order_cycle(
     std::span<const std::vector<IssuedPosition>> order) {
-  // A collective must be over before any of its members goes on to its next one.
+  // A collective must end before any member proceeds to its next one.
   std::map<std::pair<int, int>, std::size_t> index;
   std::vector<IssuedPosition> nodes;
   std::vector<std::vector<std::size_t>> next;

@@ -1,5 +1,5 @@
-// Whether the ranks of a program meet: collectives of a communicator match by position, and no ranks wait for
-// each other on different communicators (docs/spec.md 2.11, rules P and F).
+// Checks that the collectives of a program match: by position on each communicator, and without cycles of
+// waits between communicators (docs/spec.md 2.11, rules P and F).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct IssuedCollective {
   CommKind kind = CommKind::kAllToAllV;
   DType dtype = DType::kBf16;
   std::vector<std::int64_t> sends, receives;  // rows per member; empty for equal collectives
-  std::int64_t bytes = 0;                     // of equal collectives
+  std::int64_t bytes = 0;                     // for equal collectives
   std::string place;                          // file:line of a recording, or empty
 };
 
@@ -32,13 +32,14 @@ struct Mismatch {
 // exchanges every rank must expect what its peer sends. Returns the first position where they do not.
 std::optional<Mismatch> match_positions(std::span<const std::vector<IssuedCollective>> members);
 
-// The sequence of one pass on the members of the `group`-th group of `kind`, names prefixed by `prefix`.
+// Returns the sequence of one pass on the members of the `group`-th group of `kind`, names prefixed by
+// `prefix`.
 std::vector<std::vector<IssuedCollective>> issued(const Program& program, const std::vector<Op>& pass,
                                                   GroupKind kind, int group, const std::string& prefix = "");
 
-// Rule F: all communicators of a GPU share its resources, so that ranks must reach collectives of different
-// communicators in compatible orders. `order[rank]` lists (communicator, index on it) as the rank issues
-// them. Returns the communicators around a cycle of waits, or nothing.
+// Rule F: all communicators of a GPU share its resources, so ranks must reach collectives of different
+// communicators in compatible orders. `order[rank]` lists (communicator, index on it) in issue order. Returns
+// the communicators around a cycle of waits, or nullopt.
 struct IssuedPosition {
   int communicator = 0;
   int position = 0;

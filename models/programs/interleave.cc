@@ -6,8 +6,8 @@ namespace moesim::models {
 
 namespace {
 
-// Where a pass of a dispatcher's program is cut: everything up to the last collective before the experts, the
-// experts, the collectives behind them, and what follows those.
+// Cuts of a pass of a dispatcher's program: everything up to the last collective before the experts, the
+// experts, the collectives after them, and the rest.
 struct Cuts {
   std::int32_t dispatched = 0, computed = 0, combined = 0, end = 0;
 };
@@ -45,7 +45,7 @@ class Order {
   void whole(std::int32_t chain, const std::vector<std::int32_t>& programs) {
     for (const std::int32_t program : programs) whole(chain, program);
   }
-  // A layer by itself, in the order in which the chain runs its programs.
+  // A layer by itself, in the order of its programs in the chain.
   void alone(std::int32_t chain, const LayerPlaces& layer) {
     whole(chain, layer.first);
     std::vector<std::int32_t> programs{layer.before, layer.moe, layer.after};

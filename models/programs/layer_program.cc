@@ -18,14 +18,14 @@ namespace {
 using sim::Category;
 using Pass = ProgramBuilder::Pass;
 
-// Bytes of a logit that a fused cross entropy moves: bf16 read for the row sums, read and written back as
+// Bytes per logit that a fused cross entropy moves: bf16 read for the row sums, read and written back as
 // gradient.
 constexpr std::int64_t kLossForward = 4, kLossBackward = 4;
-// Tables of gradients are fp32: a row is read and written as two bf16 rows.
+// Gradient tables are fp32: a row is read and written as two bf16 rows.
 constexpr std::int64_t kFp32Columns = 2;
 
 using Weight = Projections::Weight;
-constexpr std::int64_t kScoreBytes = 4;  // of an indexer's score
+constexpr std::int64_t kScoreBytes = 4;  // per score of an indexer
 
 // Writes the operations of one program.
 class Writer {
@@ -65,12 +65,12 @@ class Writer {
     product(category, m, w, GemmPass::kWgrad);
   }
 
-  // Rows of this rank over the tensor-parallel ranks; -1 where each has all of them.
+  // Gathers this rank's rows over the tensor-parallel ranks; -1 where each holds all rows.
   int gather(std::string_view name, Category category, std::int64_t columns) {
     if (!c_.sequence_parallel) return -1;
     return builder_.all_gather(GroupKind::kDense, name, category, c_.activation, T_ * columns * b_);
   }
-  // The tensor-parallel ranks' pieces of so many elements.
+  // Gathers the tensor-parallel ranks' pieces of so many elements.
   int gather_piece(std::string_view name, Category category, std::int64_t elements) {
     return builder_.all_gather(GroupKind::kDense, name, category, c_.activation, elements * b_);
   }
@@ -95,14 +95,14 @@ class Writer {
     builder_.join(scattered);
   }
 
-  // The core of attention, one operation of so many launches as its kernels.
+  // Adds the core of attention as one operation with the launches of its kernels.
   void core(LayerKind::Mixer mixer, bool forward) {
     const AttentionCore core = attention_core(a_, mixer, c_.parallel.seq, tp_);
     const bool unmeasured = core.gathered || !compressors_of(a_, mixer).empty();
     core_of(forward ? "attention" : "attention backward", core, forward, unmeasured);
   }
-  // All heads of an indexer score every earlier token, and the best are chosen; its backward passes the
-  // chosen ones alone, once the core's own weights of them, the target, are computed.
+  // All heads of an indexer score every earlier token, and the best are chosen; its backward covers only the
+  // chosen ones, after the core's own weights of them, the target, are computed.
   void index_scores() {
     const AttentionCore scored = index_core(a_, c_.parallel.seq, true);
     core_of("indexer", scored, true);
@@ -118,7 +118,7 @@ class Writer {
     core_of("indexer backward", index_core(a_, c_.parallel.seq, false), false);
   }
 
-  // The scan of a mixer that keeps a state, backward of three times the work.
+  // The scan of a mixer with a state; backward takes three times the work.
   void scan(const StateMixer& m, bool forward) {
     if (m.scan_flops == 0) return;
     const std::int64_t flops = all_ * m.scan_flops / tp_;
@@ -300,7 +300,7 @@ class Layer {
   std::int64_t score_bytes() const { return w_.T() * (a_.experts + a_.zero_experts) * bytes_of(c_.router); }
   std::int64_t biased() const { return w_.up_columns(a_.expert_ffn / c_.parallel.etp) + a_.expert_width(); }
 
-  // The row of a block out of the residual streams, and its output back into them.
+  // Reads a block's row from the residual streams, or writes its output back.
   void read_residual(Category category) {
     if (residual_.mixed > 0) w_.product(category, w_.T(), mixing(), GemmPass::kForward);
     if (residual_.read_before > 0)
@@ -311,7 +311,7 @@ class Layer {
     w_.rows("residual", category, KernelClass::kElementwise, w_.T(), residual_.read_after + shared,
             residual_.written_after);
   }
-  // Gradients of all that was read: they are read, added to and written.
+  // Gradients of all inputs: they are read, added to and written.
   void residual_backward(Category category) {
     if (residual_.read_before == 0) return;
     if (residual_.mixed > 0) w_.backward_of(category, w_.T(), mixing());
@@ -320,7 +320,7 @@ class Layer {
             residual_.read_before + residual_.written_after, 4);
   }
   Weight mixing() const { return {"mixing weights", residual_.mixing, residual_.mixed, true}; }
-  // Keys of several tokens each out of what the compressors' products gave.
+  // Computes keys of several tokens each from the compressors' products.
   void compress(LayerKind::Mixer mixer, bool forward) {
     for (const Compressor& c : compressors_of(a_, mixer))
       w_.rows(forward ? "compression of keys" : "compression of keys backward", Category::attention,
@@ -349,7 +349,7 @@ class Layer {
     w_.rows(name, Category::attention, KernelClass::kElementwise, w_.all(), columns, columns, 2);
     if (norm_reads != 1) norm();
   }
-  // Columns of the indexer's queries and key, which are rotated; the key is normalised.
+  // Returns the columns of the indexer's queries and key, which are rotated; the key is normalised.
   std::int64_t index_columns() const { return (a_.attention.index_heads + 1) * a_.attention.index_dim; }
   void indexer_forward(const Projections& p) {
     if (p.index.empty()) return;
@@ -411,7 +411,7 @@ class Layer {
     return {"state-space output projection", a_.hidden, rank_share(m.inner, w_.tp())};
   }
   Weight narrow(const StateMixer::Product& p) const {
-    // One side is the heads', of which a rank has its share.
+    // One side has the heads' columns, of which a rank has its share.
     return {"state-space gates", p.n > p.k ? rank_share(p.n, w_.tp()) : p.n,
             p.n > p.k ? p.k : rank_share(p.k, w_.tp())};
   }
@@ -451,7 +451,7 @@ class Layer {
     const Weight input = state_in(m);
     w_.backward_of_gathered("state-space input", Category::attention, std::span(&input, 1), w_.H());
   }
-  // Columns that the scan reads.
+  // Returns the columns that the scan reads.
   std::int64_t scanned(const StateMixer& m) const { return rank_share(m.scanned, w_.tp()); }
 
   const LayerContext& c_;
@@ -509,7 +509,7 @@ Program head_program(const LayerContext& context) {
   Writer w(context);
   const std::int64_t V = context.model->vocabulary;
   const Weight head{"output head", std::max<std::int64_t>(1, largest_share(V, w.tp())), w.H(), true};
-  // Without loss parallelism the columns of the logits are gathered, and every rank takes the whole loss.
+  // Without loss parallelism the columns of the logits are gathered, and every rank computes the whole loss.
   const bool gathered = !context.loss_parallel && w.tp() > 1;
   const std::int64_t own = w.all() * head.n, logits = gathered ? w.all() * V : own;
   w.begin(Pass::kForward);

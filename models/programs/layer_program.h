@@ -1,9 +1,10 @@
-// The part of a layer that no dispatcher changes: mixer (attention or a state-space scan), router, shared
-// expert, the FFN of a dense layer, the embedding and the head. The same on every rank of the dispatch group.
+// The part of a layer that is the same for all dispatchers: mixer (attention or a state-space scan), router,
+// shared expert, the FFN of a dense layer, the embedding and the head. It is the same on every rank of the
+// dispatch group.
 //
-// A layer with experts runs `before`, the dispatcher's program, `after`; its backward runs the three in the
-// opposite order. Bytes are those of the kernels that a framework runs, one by one; the recipe that prices
-// them (models/costs/recipe.h) knows the rest.
+// A layer with experts runs `before`, the dispatcher's program and `after`; its backward runs them in
+// reverse. Bytes are those of a framework's single kernels; the recipe that prices them
+// (models/costs/recipe.h) adds the rest.
 #pragma once
 
 #include "models/programs/program.h"
@@ -14,11 +15,11 @@
 
 namespace moesim::models {
 
-// What the programs depend on.
+// Inputs of the programs.
 struct LayerContext {
   const Architecture* model = nullptr;
   Parallel parallel;        // tp, cp, ep, etp, seq, micro_batch
-  std::int64_t tokens = 0;  // T at MoE entry, the most of any rank
+  std::int64_t tokens = 0;  // T at MoE entry, the maximum over ranks
   std::int64_t topk = 0;
   DType activation = DType::kBf16;
   DType router = DType::kFp32;
@@ -31,11 +32,11 @@ struct LayerContext {
   bool train = true;
 };
 
-// Mixer, and the router, shared expert and projection to a latent width where the layer has experts, or its
-// FFN where it has none. A layer of one block has no mixer or no FFN.
+// Mixer, then for a layer with experts the router, shared expert and projection to a latent width, else its
+// FFN. A layer of one block has no mixer or no FFN.
 Program before_experts(const LayerContext& context, const LayerKind& kind);
-// What follows the dispatcher's program of a layer with experts: biases, projection from the latent width,
-// residual sum; its backward holds the shared expert's.
+// The operations after the dispatcher's program in a layer with experts: biases, projection from the latent
+// width, residual sum; the backward includes the shared expert's.
 Program after_experts(const LayerContext& context);
 Program embedding_program(const LayerContext& context);
 // Final norm, output projection and loss.

@@ -1,4 +1,4 @@
-// What a rank holds: by cause, and over the time of one layer.
+// Memory of a rank: by cause, and over the time of one layer.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ struct RankMemory {
   double total() const { return parameters + gradients + optimizer + activations + transient + persistent; }
 };
 
-// What a rank holds after each allocation and release of one MoE layer's program, when all else of its plan
-// is there: the last microbatch in flight, the last MoE layer of the stage.
+// Memory of a rank after each allocation and release of one MoE layer's program, with the rest of its plan
+// allocated: at the last microbatch in flight and the last MoE layer of the stage.
 struct MemoryPoint {
   bool forward = true;
   std::int32_t op = 0;    // index into the pass
-  std::string_view what;  // that was allocated or freed
+  std::string_view what;  // the tensor that was allocated or freed
   double bytes = 0;       // held from then on
 };
 std::vector<MemoryPoint> memory_of_layer(const Program& program, int rank, const RankMemory& whole,
@@ -31,7 +31,7 @@ std::vector<MemoryPoint> memory_of_layer(const Program& program, int rank, const
 // Parameters on one rank of a pipeline stage.
 struct StageParameters {
   double dense = 0, experts = 0;
-  double router = 0;                             // of `dense`
-  double dense_tensors = 0, expert_tensors = 0;  // how many weights these are
+  double router = 0;                             // part of `dense`
+  double dense_tensors = 0, expert_tensors = 0;  // number of weight tensors
 };
 }  // namespace moesim::models

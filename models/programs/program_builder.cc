@@ -20,7 +20,7 @@ ProgramBuilder::ProgramBuilder(int ep, int etp, int dense_tp) : program_(ep, etp
 
 namespace {
 
-// A size that wrapped on its way here, or that nothing holds.
+// Checks for a size that overflowed earlier or is impossible.
 void check_size(std::int64_t value) {
   if (value < 0 || value > kMostSize)
     throw InputError(fmt::format("dispatcher: found an operation of {} bytes or rows, expected at most 2^56",
@@ -138,7 +138,7 @@ void ProgramBuilder::mark_kernel(bool across_nodes, bool fused, ExchangeLibrary 
   op.one_kernel = true;
   op.across_nodes = across_nodes;
   op.fused = fused;
-  // It occupies no stream: what waits for it waits for the collective that it travels in.
+  // It occupies no stream: its dependents wait for the collective that carries it.
   if (fused) op.after[0] = last() - 1;
   op.library = library;
   op.sms = sms;
@@ -292,7 +292,7 @@ int ProgramBuilder::reduce_scatter_v(GroupKind group, std::string_view name, sim
                                      std::int64_t row_bytes) {
   if (program_.group_size(group) == 1) return -1;
   const UnevenBytes u = uneven_bytes(program_, group, rows, row_bytes);
-  // The mirror of the gather: what was received goes out, what was forwarded comes in.
+  // The mirror image of the gather: received bytes go out, forwarded bytes come in.
   return collective(CommKind::kReduceScatterV, group, name, category, dtype, per_rank(u.total),
                     per_rank(u.piece), per_rank(u.received), per_rank(u.forwarded));
 }
@@ -374,7 +374,7 @@ int ProgramBuilder::host_wait(std::string_view name, sim::Category category, int
   op.after[0] = copy;
   op.partial = partial_;
   op.present = present_;
-  ops().push_back(op);  // the device queue goes on: what follows waits for the host, not for this in a stream
+  ops().push_back(op);  // the device queue continues: dependents wait for the host, not for a stream
   return last();
 }
 
@@ -386,7 +386,7 @@ void ProgramBuilder::host_calls(std::string_view name, int calls, int launches) 
   op.stream = Stream::kHost;
   op.launches = calls;
   op.repeat = launches;
-  ops().push_back(op);  // only the host's clock moves
+  ops().push_back(op);  // only the host's clock advances
 }
 
 int ProgramBuilder::host_sync(std::string_view name, sim::Category category, PerRank bytes) {

@@ -1,5 +1,5 @@
-// Writes a Program: operations in issue order, each on its stream, waiting by default for the one issued
-// before.
+// Builds a Program: operations in issue order, each on its stream, waiting by default for the previously
+// issued one.
 #pragma once
 
 #include <algorithm>
@@ -27,21 +27,21 @@ class ProgramBuilder {
   PerRank per_rank(std::span<const std::int64_t> values);
   // value(rank) = factor * rows[rank] + offset, the usual form of a byte count.
   PerRank scaled(std::span<const std::int64_t> rows, std::int64_t factor, std::int64_t offset = 0);
-  // [groups][g][g] rows as SplitMatrix holds them. Throws InputError for 2^32 rows between two ranks.
+  // Adds [groups][g][g] rows (see SplitMatrix). Throws InputError for 2^32 or more rows between two ranks.
   int matrix(GroupKind group, const std::vector<std::int64_t>& rows);
   int table(int experts, std::vector<std::int64_t> rows);
   void smaller_domain(StagedRows rows) { program_.smaller_domains_.push_back(std::move(rows)); }
 
-  // Operations go to the end of this pass; forward first.
+  // Appends following operations to this pass; forward first.
   void begin(Pass pass);
   std::vector<Op>& ops() { return pass_ == Pass::kForward ? program_.forward_ : program_.backward_; }
 
-  // Collectives over groups of one vanish: -1 is returned then, as where nothing was issued. Bytes per rank.
+  // Collectives, in bytes per rank. A collective over a group of one is dropped and returns -1.
   int all_gather(GroupKind group, std::string_view name, sim::Category category, DType dtype,
                  std::int64_t piece);
   int reduce_scatter(GroupKind group, std::string_view name, sim::Category category, DType dtype,
                      std::int64_t piece);
-  // The same with pieces of rows[rank] * row_bytes that are equal within each group.
+  // Likewise with pieces of rows[rank] * row_bytes that are equal within each group.
   int all_gather_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,
                       std::span<const std::int64_t> rows, std::int64_t row_bytes);
   int reduce_scatter_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,
@@ -65,64 +65,64 @@ class ProgramBuilder {
   int attention(std::string_view name, sim::Category category, GemmPass pass, const AttentionCore& core,
                 int launches = 1);
   int scan(std::string_view name, sim::Category category, std::int64_t flops);
-  // The host makes `calls` calls of an eager framework, `launches` of which launch an operation of this
-  // program (their launches are charged there).
+  // Adds `calls` host calls of an eager framework, `launches` of which launch an operation of this program
+  // (whose launch cost is charged there).
   void host_calls(std::string_view name, int calls, int launches);
-  // Copy of `bytes` to the host on the compute stream and a blocking wait for it.
+  // Adds a copy of `bytes` to the host on the compute stream and a blocking wait for it.
   int host_sync(std::string_view name, sim::Category category, PerRank bytes);
-  // The two halves of it: a copy on the side stream that nothing waits for, and the wait of the host for it.
+  // The two halves of host_sync(): an asynchronous copy on the side stream, and the host's wait for it.
   int copy_to_host(std::string_view name, sim::Category category, PerRank bytes, int after);
   int host_wait(std::string_view name, sim::Category category, int copy);
 
-  // The last operation is a collective: it is a dispatch or combine kernel of its own kind; `across_nodes`
-  // for the network stage, `fused` when it travels inside the collective before it.
+  // Marks the last operation, a collective, as a library's dispatch or combine kernel; `across_nodes`: the
+  // network stage; `fused`: it travels inside the previous collective.
   void mark_kernel(bool across_nodes, bool fused, ExchangeLibrary library = ExchangeLibrary::kNone,
                    int sms = 0);
 
-  // The next operation also waits for `op` (no effect for -1).
+  // Makes the next operation also wait for `op` (no effect for -1).
   void join(int op);
-  // The last operation runs beside what follows: the next one waits for what was issued before it instead.
+  // Lets the last operation run beside the following ones: the next one waits for its predecessor instead.
   void detach();
-  // The next operation goes to this stream, waits only for what is on it already and for its joins, and
-  // nothing waits for it but what joins it.
+  // Issues the next operation on this stream: it waits only for the stream and its joins, and only operations
+  // that join it wait for it.
   void beside(Stream stream) {
     on(stream);
     beside_ = true;
   }
-  // The next operation goes to another stream than its kind's own.
+  // Issues the next operation on a stream other than its kind's default.
   void on(Stream stream) {
     stream_ = stream;
     stream_given_ = true;
   }
-  // Until on_all_ranks(), kernels, products, copies and waits for the host are issued only by the ranks whose
-  // entry is not 0.
+  // Until on_all_ranks(), only ranks with a nonzero entry issue kernels, products, copies and host waits.
   void only_on(std::span<const std::int64_t> present) {
     partial_ = std::find(present.begin(), present.end(), 0) != present.end();
     if (partial_) present_ = per_rank(present);
   }
   void on_all_ranks() { partial_ = false; }
-  // Last operation issued, -1 at the start of a pass.
+  // Returns the last operation issued, -1 at the start of a pass.
   int last() const {
     return static_cast<int>(pass_ == Pass::kForward ? program_.forward_.size() : program_.backward_.size()) -
            1;
   }
 
-  // Memory. save(): allocated now, kept until the end of backward. allocate() and free_(): transient.
+  // Memory. save(): allocates now and keeps until the end of backward. allocate() and free(): transient.
   void save(std::string_view name, PerRank bytes);
   void allocate(std::string_view name, PerRank bytes);
   void free(std::string_view name, PerRank bytes);
 
-  // Full recompute: of what forward saved only `kept` stays; backward first runs the whole forward pass
-  // again. Call last.
+  // Full recompute: only `kept` of what forward saved stays; backward first repeats the whole forward pass.
+  // Must be the last call.
   void recompute_all(PerRank kept);
 
-  // Whole-program figures from the operations: saved and peak bytes. The builder is empty afterwards.
+  // Computes saved and peak bytes from the operations and returns the program. The builder is empty
+  // afterwards.
   Program finish();
 
   int push(Op op);
 
  private:
-  // Rows of a matrix by rank; `own` stay where they are.
+  // Rows of a matrix by rank; `own` stay on the rank.
   struct Margins {
     std::vector<std::int64_t> sent, received, own;
   };
@@ -133,7 +133,7 @@ class ProgramBuilder {
 
   Program program_;
   Pass pass_ = Pass::kForward;
-  std::int32_t tail_ = -1;    // what the next operation waits for
+  std::int32_t tail_ = -1;    // operation that the next one waits for
   std::int32_t before_ = -1;  // the tail before the last operation
   std::vector<std::int32_t> joins_;
   Stream stream_ = Stream::kCompute;
@@ -142,7 +142,7 @@ class ProgramBuilder {
   bool partial_ = false;
   PerRank present_;
   std::vector<PerRank> saved_;
-  std::vector<Margins> margins_;  // of every matrix
+  std::vector<Margins> margins_;  // by matrix
 };
 
 }  // namespace moesim::models

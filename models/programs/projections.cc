@@ -36,7 +36,7 @@ Projections projections_of(const Architecture& model, LayerKind::Mixer mixer, st
   }
   if (has_indexer(model, mixer)) {
     p.index.push_back({"indexer queries", t.index_heads * t.index_dim, t.q_rank > 0 ? t.q_rank : hidden});
-    // Compressed keys come from a compressor of their own.
+    // Compressed keys come from a separate compressor.
     const std::int64_t key = mixer == LayerKind::Mixer::kSelected ? 0 : t.index_dim;
     p.index.push_back({"indexer key and weights", key + t.index_heads, hidden, true});
   }

@@ -1,4 +1,4 @@
-// The products with weights of attention on one rank.
+// Products of attention with weights on one rank.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,21 @@ struct Projections {
   struct Weight {
     std::string_view name;
     std::int64_t n = 0, k = 0;
-    bool plain = false;  // stays in bf16 whatever the products of the layer are in
+    bool plain = false;  // stays in bf16 whatever the type of the layer's products
   };
 
   std::vector<Weight> gathered;  // read the layer's input
   std::vector<Weight> latent;    // read latent vectors: MLA's, or queries of low rank
-  // An indexer's, whole on every rank. No gradient goes from them to what they read (arXiv 2512.02556).
+  // Products of an indexer, whole on every rank. No gradient flows from them to their input (arXiv
+  // 2512.02556).
   std::vector<Weight> index;
-  Weight out_down;  // of a low-rank output (n > 0), its groups as one product of as many weights
+  Weight out_down;  // of a low-rank output (n > 0), its groups as one product with as many weights
   Weight out;
   std::int64_t latent_columns = 0;  // normalised latent vectors
   std::int64_t heads = 1, kv_heads = 1;
 };
 
-// `mixer` is an attention.
+// `mixer` is a kind of attention.
 Projections projections_of(const Architecture& model, LayerKind::Mixer mixer, std::int64_t tp);
 
 }  // namespace moesim::models

@@ -21,9 +21,9 @@ namespace moesim::models {
 
 namespace {
 
-// Whether the path, or one that it is a part of, was given.
+// Returns whether the path, or an object that contains it, was given.
 bool said(const Scenario& s, std::string_view path) {
-  // Either of them says the other.
+  // Either of them implies the other.
   if (path == "parallel.global_batch" && s.gave("parallel.microbatches")) return true;
   if (path == "parallel.microbatches" && s.gave("parallel.global_batch")) return true;
   for (std::size_t end = path.size(); end != std::string_view::npos; end = path.rfind('.', end - 1)) {
@@ -34,7 +34,7 @@ bool said(const Scenario& s, std::string_view path) {
   return false;
 }
 
-// A model without experts has no part for these.
+// Returns whether a path concerns experts, which a dense model lacks.
 bool is_of_experts(std::string_view path) {
   return path == "dispatcher" || path == "parallel.ep" || path == "parallel.etp" || path == "router_dtype" ||
          path == "training.recompute" || path == "training.overlap.expert_communication" ||
@@ -48,7 +48,8 @@ std::optional<std::int64_t> number_in(const RecipeFacts& facts, std::string_view
   return number ? std::optional(*number) : std::nullopt;
 }
 
-// "=a" or "=a/b" of the facts' numbers; nullopt where one is not known or the quotient is not whole.
+// Computes "=a" or "=a/b" from the facts' numbers; nullopt where one is unknown or the quotient is not
+// integral.
 std::optional<std::int64_t> computed(std::string_view text, const RecipeFacts& facts) {
   const std::size_t slash = text.find('/');
   const auto number = number_in(facts, text.substr(1, slash == std::string_view::npos ? slash : slash - 1));
@@ -58,7 +59,8 @@ std::optional<std::int64_t> computed(std::string_view text, const RecipeFacts& f
   return *number / *divisor;
 }
 
-// A framework that trains a built-in model without its layers of prediction, where nobody said how many.
+// Drops the multi-token-prediction layers of a built-in model for a framework that trains without them,
+// unless their number was given.
 bool take_prediction(Scenario& s, const RecipeSetting& setting, const Origin& origin) {
   if (s.origins.find(kPrediction) || !to_json(s.model).is_string()) return false;
   const std::int64_t layers = setting.value->get<std::int64_t>();
@@ -68,7 +70,7 @@ bool take_prediction(Scenario& s, const RecipeSetting& setting, const Origin& or
   return true;
 }
 
-// A dispatcher that was named without its options has those with which the framework runs it.
+// A dispatcher named without options gets the framework's options.
 void take_options(Scenario& s, const DispatcherSpec& of_recipe) {
   for (DispatcherSpec& spec : s.dispatchers)
     if (spec.name == of_recipe.name && spec.options.empty()) spec.options = of_recipe.options;
@@ -102,7 +104,7 @@ RecipeFacts facts_of(const Scenario& s, const RecipeFacts& more) {
 
 std::vector<std::string> apply(const FrameworkRecipe& recipe, Scenario& s, const RecipeFacts& more) {
   const Origin origin{Origin::Kind::kRecipe, recipe.id()};
-  // What a recipe says of a path is its first line that holds: what stands there before is not its own.
+  // The first line that holds sets a path; an earlier value is not the recipe's.
   std::vector<std::string> done;
   for (const RecipeLine& line : recipe.lines) {
     const RecipeFacts facts = facts_of(s, more);
@@ -126,7 +128,7 @@ std::vector<std::string> apply(const FrameworkRecipe& recipe, Scenario& s, const
       }
       const Scenario before = s;
       set_field(*field, s, JsonNode::from_json(value, recipe.id()), &origin);
-      // A text that says several fields, as that of the sharding does, leaves those which were said.
+      // A text that sets several fields, like sharding, keeps those that were given.
       for (const Field& other : scenario_fields())
         if (before.gave(other.path)) other.take(s, before);
       done.push_back(setting.path);
@@ -147,7 +149,7 @@ double spread_of_unknown(const Scenario& scenario, const std::function<double(co
       const double time = seconds(as);
       if (time > 0) logs.push_back(std::log(time));
     } catch (const InputError&) {
-      continue;  // a plan that this framework does not run
+      continue;  // the framework cannot run this plan
     }
   }
   if (logs.size() < 2) return 0;

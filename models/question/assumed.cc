@@ -16,7 +16,7 @@ namespace moesim::models {
 
 namespace {
 
-// Fields of which people run one value or the other, the default first.
+// Fields with two usual values, the default first.
 struct Alternative {
   std::string_view path, value;
 };
@@ -30,14 +30,14 @@ constexpr std::array<Alternative, 9> kAlternatives{{{"training.launch", "graphs"
                                                     {"routing", "zipf:0.5"},
                                                     {"parallel.micro_batch", "2"}}};
 
-// The microbatches of the same batch follow from the size of one.
+// Adjusts the microbatches to keep the batch.
 void keep_batch(Scenario& s) {
   if (s.scope != Scenario::Scope::kStep || s.batch.given()) return;
   s.batch.sequences = s.parallel.dp * s.parallel.microbatches * s.parallel.micro_batch;
   s.given.reset(index_of(*find_field("parallel.microbatches")));
 }
 
-// Seconds a token takes; infinite where the alternative is no legal job.
+// Returns seconds per token; infinite where the alternative is illegal.
 double seconds_per_token(Scenario s) {
   s.routing.shared = true;
   AnswerOptions options;
@@ -93,12 +93,12 @@ std::vector<Assumed> assumed_of(const Comparison& c) {
       const double effect = after / before - 1;
       if (std::abs(effect) > kMatters)
         found.push_back({std::string(one.path), text_of(field, base), std::string(one.value), effect});
-    } catch (const InputError&) {  // no legal job
+    } catch (const InputError&) {  // illegal job
     }
   }
   std::ranges::stable_sort(
       found, [](const Assumed& a, const Assumed& b) { return std::abs(a.effect) > std::abs(b.effect); });
-  // One line a setting.
+  // One line per setting.
   std::vector<Assumed> kept;
   for (Assumed& one : found)
     if (std::ranges::find(kept, one.path, &Assumed::path) == kept.end()) kept.push_back(std::move(one));

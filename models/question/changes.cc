@@ -15,9 +15,10 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::size_t kMostRead = 1024;  // objects kept of one group: a profile is about 100 KB
+constexpr std::size_t kMostRead = 1024;  // objects kept per group: a profile is about 100 KB
 
-// Wholes before their parts, the cluster last: a part of one that was not named changes the usual one.
+// Returns the order of paths: wholes before their parts, the cluster last, since a part of a cluster that was
+// not named changes the usual one.
 std::vector<std::size_t> order_of(const std::vector<ScenarioPath>& paths) {
   std::vector<std::size_t> order(paths.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -30,7 +31,7 @@ std::vector<std::size_t> order_of(const std::vector<ScenarioPath>& paths) {
   return order;
 }
 
-// A routing and a price are one value, whichever of their parts says it.
+// A routing and a price are one value, whichever of their parts is set.
 void refuse_exclusive(const std::vector<ScenarioPath>& paths) {
   for (const char* alone : {"routing", "prices"}) {
     const ScenarioPath* first = nullptr;
@@ -43,14 +44,14 @@ void refuse_exclusive(const std::vector<ScenarioPath>& paths) {
   }
 }
 
-// An object costs much to read and is the same in many rows.
+// An object is expensive to read and the same in many rows.
 bool is_object(std::string_view top) {
   return top == "model" || top == "cluster" || top == "routing" || top == "dispatcher" || top == "prices" ||
          top == "placement" || top == "faults" || top == "mesh";
 }
 
 void set_one(Question& q, const ScenarioPath& path, const PathValue& value, const Origin& origin) {
-  // A text may be a path, which is taken from the folder of the question's file.
+  // A text may be a path relative to the folder of the question's file.
   const bool text = value.json.is_string();
   set(q.said, path, JsonNode::from_json(value.json, text ? q.file : path.path), origin);
 }

@@ -28,7 +28,7 @@ void set_nested(nlohmann::json& object, std::string_view path, nlohmann::json va
   *at = std::move(value);
 }
 
-// The path below its field: "nic.bandwidth".
+// Returns the path below its field: "nic.bandwidth".
 std::string_view rest_of(const ScenarioPath& path) {
   return std::string_view(path.path).substr(path.top().size() + 1);
 }
@@ -82,7 +82,7 @@ ScenarioPath price(std::string path) {
   return part;
 }
 
-// A number of the machine, of the usual one where none was named.
+// Changes a number of the machine, or of the usual one where none was named.
 void change_cluster(const ScenarioPath& path, Scenario& s, const JsonNode& value) {
   if (!s.cluster) s.set_cluster("dgx-h100");
   nlohmann::json object = nlohmann::json::object();
@@ -105,7 +105,7 @@ void set_dispatcher_option(const ScenarioPath& path, Scenario& s, const JsonNode
     spec.options[std::string(rest_of(path))] = json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-// Parts of the fields that are objects.
+// Returns the parts of the object fields.
 std::vector<ScenarioPath> make_parts() {
   using A = Architecture;
   std::vector<ScenarioPath> parts{
@@ -207,7 +207,7 @@ ScenarioPath find_path(std::string_view text) {
         fmt::format("path {}: found several, expected one of {}", in_quotes(text), join(ending, ", ")));
   if (text.starts_with("dispatcher.") && text.size() > 11)
     return {std::string(text), FieldType::kText, "", {}, nullptr, set_dispatcher_option};
-  // The end that is nearest, where the whole path is not.
+  // Suggests the nearest suffix where no whole path is near.
   std::optional<std::string> near = closest(text, known);
   if (!near || near->find('.') == std::string::npos) {
     std::vector<std::string> ends;
@@ -238,7 +238,7 @@ void set(Scenario& s, const ScenarioPath& path, const JsonNode& value, const Ori
 }
 
 void set(Scenario& s, const ScenarioPath& path, const nlohmann::json& value, const Origin& origin) {
-  // Texts are read by functions that say themselves what they are about.
+  // Text readers name the value themselves.
   set(s, path, JsonNode::from_json(value, value.is_string() ? "" : path.path), origin);
 }
 

@@ -1,7 +1,7 @@
-// The values of a scenario by their path: what can be changed, in which unit, how a user writes it.
+// The values of a scenario by path: types, units and how users write them.
 //
-// A path is a field of the scenario ("parallel.ep", models/workload/fields.h) or a part of one that is an
-// object ("cluster.nic.bandwidth"). Any unambiguous suffix works ("ep", "nic.bandwidth").
+// A path is a field of the scenario ("parallel.ep", models/workload/fields.h) or a part of an object field
+// ("cluster.nic.bandwidth"). Any unambiguous suffix works ("ep", "nic.bandwidth").
 #pragma once
 
 #include <functional>
@@ -20,57 +20,56 @@ namespace moesim::models {
 struct ScenarioPath {
   std::string path;
   FieldType type = FieldType::kText;
-  std::string about;  // for people; "" where the name says it
-  // Returns the value of a resolved scenario in SI units; empty where it is no number.
+  std::string about;  // description; "" where the name suffices
+  // Returns the value of a resolved scenario in SI units; empty for a path that is not a number.
   std::function<double(const Scenario&)> number = {};
   const Field* field = nullptr;  // null: a part of a field
   // Sets a part in a scenario that is not resolved; empty for a field.
   std::function<void(const ScenarioPath&, Scenario&, const JsonNode&)> set_part = {};
 
-  // The field it is or is a part of: "cluster" for "cluster.nic.bandwidth".
+  // Returns the field that contains the path: "cluster" for "cluster.nic.bandwidth".
   std::string_view top() const { return std::string_view(path).substr(0, path.find('.')); }
 };
 
-// Sets a value at a path of a scenario that is not resolved, and notes where it comes from: the line of
-// `value` where it stands in a file, else `origin`. The rest of an object that a part is changed of stays.
-// Throws InputError that names the path for a value of another kind or out of range, and where there is
-// nothing to set a part of.
+// Sets a value at a path of a scenario that is not resolved and records its origin: the line of `value` where
+// it comes from a file, else `origin`. Other parts of an object stay. Throws InputError naming the path for a
+// value of another kind or out of range, and where the object to set a part of is missing.
 void set(Scenario& scenario, const ScenarioPath& path, const JsonNode& value, const Origin& origin);
-// The same for a value of the program.
+// Likewise for a value from the program.
 void set(Scenario& scenario, const ScenarioPath& path, const nlohmann::json& value, const Origin& origin);
 
 // Returns the value of a resolved scenario at a path, in SI units; null where it has none.
 nlohmann::ordered_json value_at(const Scenario& scenario, const ScenarioPath& path);
 
-// All fields, each with its parts behind it. Beside them "dispatcher.OPTION" sets an option of every
+// Returns all fields, each followed by its parts, and "dispatcher.OPTION", which sets an option of every
 // dispatcher.
 std::span<const ScenarioPath> scenario_paths();
 
-// Takes a path, its end, or an older path of a field. Throws InputError naming the closest path for one that
-// is unknown, and all candidates for an ambiguous end.
+// Finds a path, a suffix of one, or an older path of a field. Throws InputError naming the closest path for
+// an unknown one, and all candidates for an ambiguous suffix.
 ScenarioPath find_path(std::string_view text);
 
-// A value as a user wrote it: what goes into the scenario file, and how results show it (SI units).
+// A value as a user wrote it: JSON for the scenario file, and text for results (SI units).
 struct PathValue {
   nlohmann::json json;
   std::string text;
-  double number = 0;  // of types that are numbers
+  double number = 0;  // for numeric types
 };
 
-// Reads a value of the path's type: "100GBps", "2us", "64", "true", a name. "x2" or "x0.5" is a multiple of
-// what `baseline` (resolved) has. Text that starts with { or [ is JSON. Throws InputError that names the
-// path, what was found and which unit is expected.
+// Reads a value of the path's type: "100GBps", "2us", "64", "true", a name. "x2" or "x0.5" multiplies the
+// value of `baseline` (resolved). Text that starts with { or [ is JSON. Throws InputError naming the path,
+// the text found and the expected unit.
 PathValue parse_value(const ScenarioPath& path, std::string_view text, const Scenario* baseline = nullptr);
-// The same for a number in SI units; counts are rounded.
+// Likewise for a number in SI units; counts are rounded.
 PathValue value_of(const ScenarioPath& path, double number);
 
-// "path=value" cut at the first '='. Throws InputError naming `option` where there is none.
+// Splits "path=value" at the first '='. Throws InputError naming `option` where there is none.
 std::pair<std::string, std::string> split_assignment(const std::string& text, std::string_view option);
 
-// A value in the unit that people use: "50.0 GB/s", "2.0 us", "8".
+// Formats a value in its usual unit: "50.0 GB/s", "2.0 us", "8".
 std::string shown(const ScenarioPath& path, double number);
-// The unit in which pages draw the numbers of a path, and how much one of it is: {"GB/s", 1e9}; {"", 1} of
-// plain numbers.
+// Returns the unit in which pages draw the numbers of a path, and its size: {"GB/s", 1e9}; {"", 1} for plain
+// numbers.
 std::pair<const char*, double> unit_of(const ScenarioPath& path);
 
 }  // namespace moesim::models

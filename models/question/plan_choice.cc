@@ -19,11 +19,11 @@ namespace {
 constexpr std::array<const char*, 10> kSizes{
     "mesh",        "parallel.tp", "parallel.cp",  "parallel.ep",           "parallel.etp",
     "parallel.dp", "parallel.pp", "parallel.vpp", "parallel.microbatches", "parallel.micro_batch"};
-// Forecasts of a search beside a question that is about something else.
+// Budget of a plan search that only prepares another question.
 constexpr std::int64_t kForecasts = 4000;
 constexpr std::int64_t kMostNodes = 4096;
 
-// The dispatcher that plans are tried with: what any framework has, where it is asked about.
+// Returns the dispatcher with which plans are tried: alltoall where the question includes it, else its first.
 std::string tried_with(const Scenario& s) {
   for (const DispatcherSpec& d : s.dispatchers)
     if (d.name == "alltoall") return d.text();
@@ -41,7 +41,7 @@ PlanSearchOptions options_of(int threads) {
   return o;
 }
 
-// Nodes that the weights with their gradients and optimizer state, however they are shared out, surely need.
+// Returns the nodes that weights, gradients and optimizer state need at least, however they are sharded.
 std::int64_t fewest_nodes(const Scenario& s) {
   const double bytes = static_cast<double>(s.model.parameters()) * (2 + s.training.optimizer.bytes());
   const double node = s.cluster->profile.device().memory_bytes * s.cluster->gpus_per_node;
@@ -54,7 +54,7 @@ std::optional<PlanSearchResult> search_on(Scenario s, std::int64_t gpus, int thr
   if (gpus > 0) s.gpus = gpus;
   try {
     return search_plans(s, options_of(threads));
-  } catch (const InputError&) {  // nothing that was tried fits or is legal
+  } catch (const InputError&) {  // no tried plan fits or is legal
     return std::nullopt;
   }
 }
@@ -141,7 +141,7 @@ ChosenPlan choose_expert_parallel(Scenario& s) {
   Scenario tried = s;
   tried.batch = {};
   if (!tried.cluster) tried.set_cluster("dgx-h100");
-  // One node a pipeline stage where the number of GPUs is open.
+  // One node per pipeline stage where the number of GPUs is open.
   if (tried.gpus_open()) tried.gpus = tried.cluster->gpus_per_node * tried.parallel.pp;
   const std::int64_t gpus = tried.job_gpus() / std::max<std::int64_t>(1, tried.parallel.pp);
   for (std::int64_t ep = std::min(s.model.experts, gpus); ep > 1; --ep) {

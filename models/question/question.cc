@@ -31,7 +31,7 @@ bool is_megatron(const DispatcherSpec& d) {
   return d.name == "alltoall" || d.name == "allgather" || d.name.starts_with("flex-");
 }
 
-// What a job says and the scope does not use is forgotten, what the user says is refused.
+// Drops a job's settings that the scope does not use; the user's own are refused instead.
 void settle_scope(const Question& q, Scenario& s) {
   for (const Field& field : scenario_fields()) {
     if (!s.gave(field.path) || field.used_in(scope_of(s))) continue;
@@ -46,7 +46,7 @@ void settle_scope(const Question& q, Scenario& s) {
   }
 }
 
-// The GPUs of a job's launcher, where the machine leaves their number open.
+// Takes the GPUs of a job's launcher, where the machine leaves their number open.
 void take_launched(const Question& q, Scenario& s, std::vector<std::string>& notes) {
   if (!q.job || q.job->gpus == 0 || s.mesh.given || s.gave("parallel.dp")) return;
   if (s.gpus_open()) {
@@ -61,8 +61,8 @@ void take_launched(const Question& q, Scenario& s, std::vector<std::string>& not
   }
 }
 
-// A job runs on all its GPUs. Throws InputError where they do not make whole replicas, and where their number
-// is not said that its batch is dealt out over.
+// A job runs on all its GPUs. Throws InputError where they do not form whole replicas, and where the number
+// of GPUs that share its batch is unknown.
 void check_job_divides(const Question& q, const Scenario& s) {
   if (!q.job || s.mesh.given || s.gave("parallel.dp")) return;
   if (s.gpus_open() && of_step(s) && s.batch.given())
@@ -78,7 +78,7 @@ void check_job_divides(const Question& q, const Scenario& s) {
                      fmt::format("a multiple of {}", model_ranks));
 }
 
-// The usual batch, as near as whole microbatches of the plan come.
+// Takes the usual batch, as near as whole microbatches of the plan allow.
 void take_usual_batch(Scenario& s, std::vector<std::string>& notes) {
   if (!of_step(s) || !s.train || s.model.hidden == 0 || s.batch.given() || s.gave("parallel.microbatches"))
     return;
@@ -86,7 +86,7 @@ void take_usual_batch(Scenario& s, std::vector<std::string>& notes) {
   Scenario sized = s;
   try {
     sized.resolve();
-  } catch (const InputError&) {  // answer() says what is wrong with the plan
+  } catch (const InputError&) {  // answer() reports errors of the plan
     return;
   }
   const Parallel& p = sized.parallel;
@@ -98,7 +98,7 @@ void take_usual_batch(Scenario& s, std::vector<std::string>& notes) {
                               s.batch.sequences, p.seq, usual.source));
 }
 
-// Adds those that people choose between to a job's own dispatcher, or takes them where none was said.
+// Adds the usual dispatchers to a job's own, or takes them where none was given.
 void take_usual_dispatchers(const Question& q, Scenario& s) {
   if (s.model.hidden > 0 && s.model.experts == 0) return;
   const Origin origin = s.origin_of("dispatcher");
@@ -108,12 +108,12 @@ void take_usual_dispatchers(const Question& q, Scenario& s) {
   Scenario sized = s;
   try {
     sized.resolve();
-  } catch (const InputError&) {  // answer() says what is wrong with the plan
+  } catch (const InputError&) {  // answer() reports errors of the plan
     if (!sized.cluster) sized.set_cluster("dgx-h100");
   }
   std::vector<DispatcherSpec> all = usual_dispatchers(*sized.cluster, sized.parallel.dispatch_ranks());
   if (of_job) {
-    // The job's own, with its options, in the place of the plain one.
+    // The job's own, with its options, replaces the plain one.
     const DispatcherSpec own = s.dispatchers.front();
     const auto same = std::ranges::find(all, own.name, &DispatcherSpec::name);
     if (same != all.end())
@@ -124,7 +124,7 @@ void take_usual_dispatchers(const Question& q, Scenario& s) {
   s.dispatchers = std::move(all);
 }
 
-// What the answer of a search hangs on, as text.
+// Returns all inputs of a search, as text.
 std::string search_key(const Scenario& s) {
   ordered_json key{model_object(s.model), s.gpus};
   if (s.cluster) {

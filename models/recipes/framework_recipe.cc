@@ -25,7 +25,7 @@ std::string in_small_letters(std::string_view text) {
   return small;
 }
 
-// Year and month of a release: "26.04.01" is 26.04, for patches count as their release; "2026-04" is, too.
+// Year and month of a release: "26.04.01" is 26.04, since patches count as their release; so is "2026-04".
 using Release = std::pair<long long, long long>;
 
 std::optional<Release> release_of(std::string_view text) {
@@ -43,7 +43,7 @@ std::optional<Release> release_of(std::string_view text) {
   return Release{date ? *first % 100 : *first, second};
 }
 
-// The first word of a free name that is a release or a month.
+// Returns the first word of a free-form name that is a release or a month.
 std::optional<Release> release_in(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const bool digit = std::isdigit(static_cast<unsigned char>(text[i]));
@@ -171,7 +171,7 @@ FrameworkRecipe FrameworkRecipe::parse(const JsonNode& node, std::span<const Fra
 
 std::span<const FrameworkRecipe> FrameworkRecipe::all() {
   static const std::vector<FrameworkRecipe> all = [] {
-    // What another file extends is read first.
+    // Reads base files before the files that extend them.
     std::vector<JsonNode> left;
     for (const EmbeddedProfile& file : embedded_recipes())
       left.push_back(JsonNode::parse(file.json, "models/recipes/" + std::string(file.name) + ".json"));
@@ -211,7 +211,7 @@ FrameworkRecipe FrameworkRecipe::find(std::string_view text) {
                                  found ? "" : did_you_mean(bad, names)));
   }
   FrameworkRecipe result = *found;
-  // Lines hold until a later file says otherwise: the release that was asked for has them.
+  // Lines hold until a later file changes them: the requested release has them.
   if (release && !found->version.empty()) result.version = version;
   return result;
 }

@@ -20,7 +20,7 @@ ExpertPlacement balanced_placement(const std::vector<std::int64_t>& totals, int 
                     "at least a slot per expert and at most {}",
                     slots, ranks, experts, kMostSlots));
   std::vector<int> replicas(totals.size(), 1);
-  // Second copies behind all first ones, so that copies of equal load are not dealt out to one rank together.
+  // Second copies come after all first ones, so that copies of equal load go to different ranks.
   std::vector<std::int32_t> copies(totals.size());
   std::iota(copies.begin(), copies.end(), 0);
   const auto load = [&](std::size_t e) { return static_cast<double>(totals[e]) / replicas[e]; };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kEpsilon = 1e-8;
 
-// By which a balanced count of this entry is divided in the log.
+// Returns the divisor of this entry's balanced count in the log.
 double divisor(const OverloadEntry& entry, const OverloadOptions& options) {
   const double quirk = options.allgather_quirk ? static_cast<double>(entry.actual.size()) : 1;
   return quirk * static_cast<double>(options.etp);

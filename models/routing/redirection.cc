@@ -9,17 +9,17 @@ namespace moesim::models {
 
 namespace {
 
-// Rows of an expert, in the order of their ranks, that one rank computes.
+// Rows of an expert, in rank order, that one rank computes.
 struct Share {
   std::size_t rank = 0;
   std::int64_t rows = 0;
 };
 
-// Who computes which rows of every expert.
+// Returns for every expert the rows that each rank computes.
 std::vector<std::vector<Share>> shares_of(const std::vector<std::int64_t>& totals, std::size_t ranks,
                                           const RedirectionLimits& limits) {
   const std::size_t local = totals.size() / ranks;
-  std::vector<std::int64_t> load(ranks, 0);  // of what was given out, and of its own experts that were not
+  std::vector<std::int64_t> load(ranks, 0);  // of assigned rows, and of its own experts not yet assigned
   for (std::size_t e = 0; e < totals.size(); ++e) load[e / local] += totals[e];
   const std::int64_t all = std::accumulate(load.begin(), load.end(), std::int64_t{0});
   const double mean = static_cast<double>(all) / static_cast<double>(ranks);

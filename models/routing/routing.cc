@@ -170,8 +170,8 @@ std::vector<std::int64_t> Routing::dedup_matrix(int blocks) const {
     for (int d = 0; d < blocks; ++d) {
       const std::int64_t rows = split[std::size_t(r) * blocks + d];
       if (rows == 0) continue;
-      // Hypergeometric chance that none of K different experts lies in the block, with the block's share of
-      // the rows in place of its share of the experts: C(E-E_l,K)/C(E,K) when these are equal. A limit to M
+      // Hypergeometric probability that none of K different experts lies in the block, with the block's share
+      // of the rows instead of its share of the experts: C(E-E_l,K)/C(E,K) when these are equal. A limit to M
       // of G groups leaves E*M/G experts to choose from, for the M/G of the tokens that may use the block's
       // group.
       const double share = static_cast<double>(rows) / slots;

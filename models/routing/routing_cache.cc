@@ -5,7 +5,7 @@ namespace moesim::models {
 namespace {
 
 constexpr std::size_t kMostCounts = std::size_t{8} << 20;
-constexpr int kMostExperts = 1 << 16;  // of a popularity that is kept
+constexpr int kMostExperts = 1 << 16;  // limit for cached popularities
 
 }  // namespace
 
@@ -14,7 +14,7 @@ const Routing& RoutingCache::draw(const RoutingSpec& spec, int ranks, std::int64
   const Key key{spec.kind, spec.parameter, ranks, tokens, experts, topk, seed};
   if (const auto found = drawn_.find(key); found != drawn_.end()) return found->second;
   std::span<const double> by_gini;
-  // What cannot be drawn is refused there.
+  // make_routing() refuses what cannot be drawn.
   if (spec.kind == RoutingSpec::Kind::kGini && topk >= 1 && topk <= experts && experts <= kMostExperts) {
     std::vector<double>* kept = &popularity_[{experts, topk, spec.parameter}];
     if (kept->empty()) {

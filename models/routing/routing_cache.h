@@ -1,5 +1,4 @@
-// Routings of scenarios that differ in other things, drawn once: a sweep asks for the same one again and
-// again.
+// Cache of routings for sweeps, whose scenarios often share one.
 #pragma once
 
 #include <compare>
@@ -14,29 +13,29 @@
 
 namespace moesim::models {
 
-// Popularity of experts by place (a power law, within one row per token and expert; sum topk) whose Gini
+// Returns expert popularities (a power law, at most one row per token and expert, with sum topk) whose Gini
 // coefficient is `target`.
 std::vector<double> popularity_with_gini(int experts, int topk, double target);
-// How likely a token meets each expert of one layer (they sum to the top-k), and the seed of its
+// Probability that a token chooses each expert of one layer (their sum is the top-k), and the seed of the
 // microbatches.
 struct Popularity {
   std::vector<double> inclusion;
   std::uint64_t seed = 0;
 };
-// `by_gini`: popularity_with_gini() of a spec of kind kGini at hand; empty: computed.
+// `by_gini`: precomputed popularity_with_gini() of a spec of kind kGini; empty: computed.
 Popularity draw_popularity(const RoutingSpec& spec, int experts, int topk, std::uint64_t seed, int layer,
                            std::span<const double> by_gini = {});
-// Rows of every rank to every expert, tokens x topk on each.
+// Draws the rows of every rank to every expert, tokens x topk per rank.
 Routing draw_rows(const Popularity& popularity, int ranks, std::int64_t tokens, int topk, int microbatch);
 
-// make_routing() with popularity_with_gini() of a spec of kind kGini at hand; empty: computed.
+// make_routing() with a precomputed popularity_with_gini() for a spec of kind kGini; empty: computed.
 Routing make_routing(std::span<const double> by_gini, const RoutingSpec& spec, int ranks, std::int64_t tokens,
                      int experts, int topk, std::uint64_t seed, int layer, int microbatch);
 
-// Not for several threads at a time. Holds 128 MiB at most.
+// Not thread-safe. Holds at most 128 MiB.
 class RoutingCache {
  public:
-  // As make_routing() of layer 0, microbatch 0. The reference is good until the next call.
+  // make_routing() of layer 0, microbatch 0. The reference is valid until the next call.
   const Routing& draw(const RoutingSpec& spec, int ranks, std::int64_t tokens, int experts, int topk,
                       std::uint64_t seed);
 

@@ -21,7 +21,7 @@ namespace {
 struct Named {
   const char* name;
   RoutingSpec::Kind kind;
-  const char* parameter;  // "" when it takes none
+  const char* parameter;  // "" without a parameter
   double fallback, low, high;
   const char* about;
 };
@@ -174,15 +174,15 @@ RoutingSpec RoutingSpec::parse(const JsonNode& node) {
 
 namespace {
 
-// Popularity ~ 1 / place^exponent.
+// Returns popularity ~ 1 / place^exponent.
 std::vector<double> power_of_place(int experts, double exponent) {
   std::vector<double> p(experts);
   for (int e = 0; e < experts; ++e) p[e] = std::pow(e + 1.0, -exponent);
   return p;
 }
 
-// Scales p to a sum of K with no entry above 1: a token meets an expert at most once. Water-filling: what is
-// cut off goes to the others in proportion.
+// Scales p to a sum of K with no entry above 1: a token chooses an expert at most once. Water-filling: the
+// excess goes to the others in proportion.
 void to_inclusion(std::vector<double>& p, int topk) {
   std::vector<char> full(p.size(), 0);
   double left = topk;
@@ -191,7 +191,7 @@ void to_inclusion(std::vector<double>& p, int topk) {
     for (std::size_t e = 0; e < p.size(); ++e)
       if (!full[e]) sum += p[e];
     if (sum <= 0) {
-      // Nobody else is popular at all: the rest is shared equally.
+      // No other expert has any popularity: the rest is shared equally.
       std::int64_t open = 0;
       for (const char f : full) open += f == 0;
       for (std::size_t e = 0; e < p.size(); ++e)
@@ -263,7 +263,7 @@ std::vector<double> popularity(const RoutingSpec& spec, int experts, int topk,
   return p;
 }
 
-// std::popcount is a call of a library where the processor's own instruction may not be used.
+// std::popcount is a library call where the processor's instruction may not be used.
 int bits_set(std::uint64_t x) {
   x -= (x >> 1) & 0x5555555555555555ULL;
   x = (x & 0x3333333333333333ULL) + ((x >> 2) & 0x3333333333333333ULL);
@@ -271,8 +271,8 @@ int bits_set(std::uint64_t x) {
   return static_cast<int>((x * 0x0101010101010101ULL) >> 56);
 }
 
-// A normal number from one draw of 64 bits: how many of 48 are set, spread evenly between the whole numbers.
-// Rows are rounded anyway.
+// Returns a normal number from one draw of 64 bits: the number of set bits among 48, spread evenly between
+// the integers. Rows are rounded anyway.
 double coarse_normal(Random& random) {
   const std::uint64_t bits = random.next();
   const double set = bits_set(bits >> 16) - 24;
@@ -280,8 +280,8 @@ double coarse_normal(Random& random) {
   return (set + static_cast<double>(bits & 0xffff) * 0x1.0p-16 - 0.5) * kWidth;
 }
 
-// Whole rows with the given sum, 0 <= n[e] <= tokens, in proportion to the wishes: the running sum of the
-// wishes is rounded, so that every count is within one of its wish.
+// Apportions integer rows with the given sum, 0 <= n[e] <= tokens, in proportion to the wishes: rounds the
+// running sum of the wishes, so that every count is within one of its wish.
 void apportion(std::span<double> wish, std::int64_t tokens, std::int64_t total, std::span<std::int64_t> n) {
   double sum = 0;
   for (double& w : wish) sum += w = std::clamp(w, 0.0, static_cast<double>(tokens));
@@ -296,7 +296,7 @@ void apportion(std::span<double> wish, std::int64_t tokens, std::int64_t total, 
     if (n[e] > tokens) over += n[e] - tokens, n[e] = tokens;
     if (n[e] < 0) over += n[e], n[e] = 0;
   }
-  // An expert takes at most every token once: what is over goes round to those that have room.
+  // An expert takes every token at most once: the excess goes round to experts with room.
   while (over != 0) {
     const std::int64_t before = over;
     for (std::size_t e = 0; e < wish.size() && over != 0; ++e) {
@@ -333,8 +333,8 @@ Routing make_routing(std::span<const double> by_gini, const RoutingSpec& spec, i
   };
 
   if (spec.kind == RoutingSpec::Kind::kBalanced || spec.kind == RoutingSpec::Kind::kRoundRobin) {
-    // Round robin gives the first T*K mod E experts one more on every rank; balanced moves that place from
-    // rank to rank, so that the group as a whole is as even as it can be.
+    // Round robin gives the first T*K mod E experts one more on every rank; balanced moves that offset from
+    // rank to rank, so that the group as a whole is as even as possible.
     const std::int64_t each = total / experts, extra = total % experts;
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t first = spec.kind == RoutingSpec::Kind::kBalanced ? r * extra % experts : 0;
@@ -364,7 +364,7 @@ Routing draw_rows(const Popularity& popularity, int ranks, std::int64_t tokens, 
   const std::size_t experts = popularity.inclusion.size();
   std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks) * experts);
   std::vector<double> mean(experts), deviation(experts), wish(experts);
-  // Rows to an expert are a sum of T independent choices with chance `inclusion`: binomial, here by its
+  // Rows to an expert are a sum of T independent choices with probability `inclusion`: binomial, here by its
   // normal approximation; the sum over experts is then made exact.
   for (std::size_t e = 0; e < experts; ++e) {
     const double p = popularity.inclusion[e];

@@ -15,7 +15,7 @@ using sim::Timeline;
 
 sim::RankId rank_of(std::int32_t gpu) { return sim::RankId(static_cast<std::uint32_t>(gpu)); }
 
-// Collectives that all start at once, each on streams of its own.
+// Collectives that all start at once, each on its own streams.
 class AtOnce {
  public:
   explicit AtOnce(std::int64_t gpus) {
@@ -37,7 +37,7 @@ class AtOnce {
     return add(op, ranks, sim::uniform_traffic(static_cast<std::uint64_t>(bytes)));
   }
 
-  // The same as in another graph.
+  // Adds a collective of another graph.
   CollectiveId add(const sim::CollectiveShape& shape) {
     const sim::Traffic& traffic = shape.traffic;
     switch (traffic.kind) {
@@ -60,7 +60,7 @@ class AtOnce {
   sim::LabelId label_;
 };
 
-// From the arrival of the last member to the end of the last one.
+// Returns the time from the arrival of the last member to the end of the last one.
 double seconds_of(const sim::TaskGraph& graph, const Timeline& timeline, CollectiveId id) {
   std::int64_t end = 0;
   for (const sim::TaskId task : graph.members(id)) end = std::max(end, timeline.end(task).ps());
@@ -81,7 +81,7 @@ Contention::Contention(const Scenario& scenario, const LayerPrograms& programs, 
       fabric_(fabric),
       router_(std::make_unique<sim::Router>(fabric)),
       costs_(*scenario.cluster) {
-  // The job's dispatch groups, as many as stay cheap, the group that the programs are of among them.
+  // A limited number of the job's dispatch groups, including the one of the programs.
   groups_ = {programs.where().gpus};
   for (std::int64_t stage = 0; stage < s_.parallel.pp; ++stage)
     for (std::vector<std::int32_t>& gpus : programs.placement().dispatch_groups(stage))
@@ -190,7 +190,7 @@ void Contention::follow_stages(double bytes) const {
   std::vector<Pair> pairs;
   for (std::int64_t from = 0; from + 1 < p.pp; ++from) pairs.emplace_back(from, from + 1);
   if (p.vpp > 1 && p.pp > 1) pairs.emplace_back(p.pp - 1, 0);
-  // Of DualPipe, microbatches go both ways.
+  // In DualPipe, microbatches go both ways.
   const int ways = s_.training.pipeline == PipelineKind::kDualPipe ? 2 : 1;
   // Seconds of the longest send of each pair of stages, activations there and gradients back.
   const auto longest = [&](AtOnce all, const std::optional<sim::RunOptions>& options) {
@@ -226,7 +226,7 @@ void Contention::follow_stages(double bytes) const {
     beside = longest(std::move(all), on_fabric(static_cast<std::int64_t>(groups_.size()) * ranks * ranks));
     share = exchange->share;
   }
-  // A send meets an exchange as often as the network is busy with exchanges.
+  // A send meets an exchange with the probability that the network is busy with exchanges.
   for (const Pair& pair : pairs)
     stages_[pair] = at_least_one((1 - share) * together.at(pair) + share * beside.at(pair), alone.at(pair));
 }

@@ -49,7 +49,7 @@ bool RankFaults::any() const {
 double RankFaults::computing(std::size_t op, std::size_t rank) const {
   if (jitter == 0) return compute[rank];
   Random random = Random::for_item(seed, op * compute.size() + rank);
-  // Log-normal with mean 1: never negative, and no faster on average.
+  // Log-normal with mean 1: never negative, and not faster on average.
   return compute[rank] * std::exp(jitter * random.normal() - jitter * jitter / 2);
 }
 

@@ -1,5 +1,5 @@
-// What faults of the simulated machine (models/workload/faults.h) cost: how much longer things take on which
-// rank, and what failures and restarts leave of the time.
+// Cost of the faults of the simulated machine (models/workload/faults.h): slowdowns per rank, and the time
+// left after failures and restarts.
 #pragma once
 
 #include <cstdint>
@@ -18,36 +18,36 @@ namespace moesim::models {
 struct Cluster;
 class GroupShapes;
 
-// How much longer things take on each of some ranks.
+// Slowdown factors of each of some ranks.
 struct RankFaults {
   std::vector<double> compute, nvlink, network;
   double jitter = 0;
   std::uint64_t seed = 1;
   friend bool operator==(const RankFaults&, const RankFaults&) = default;
 
-  // Of the GPUs on which ranks 0, 1, ... run.
+  // Returns the factors of the GPUs on which ranks 0, 1, ... run.
   static RankFaults of(const Faults& faults, const Cluster& cluster, std::span<const std::int32_t> gpus);
   bool any() const;
   double link(bool across, std::size_t rank) const { return (across ? network : nvlink)[rank]; }
-  // Factor of operation `op` on a rank: the GPU's own and one draw of jitter.
+  // Returns the factor of operation `op` on a rank: the GPU's own and one draw of jitter.
   double computing(std::size_t op, std::size_t rank) const;
 };
 
-// The same pass with faults: computing on each rank by its own factor; collectives in rings as slow as their
-// slowest member, exchanges of pairs by the rank's own link (who waits for it is the rendezvous's business).
-// `salt` keeps the jitter of different programs apart.
+// Applies the faults to a priced pass: computing by each rank's factor; ring collectives by their slowest
+// member; pairwise exchanges by the rank's own link (the executor models the waiting). `salt` separates the
+// jitter of different programs.
 void apply_faults(const RankFaults& faults, const Program& program, const std::vector<Op>& pass,
                   const GroupShapes& shapes, std::size_t salt, sim::LockstepProgram& priced);
 
 struct Goodput {
   double failures_per_day = 0;  // of the whole job
   double interval_s = 0;        // of work between checkpoints
-  double share = 1;             // of the time that is work which is not lost again
+  double share = 1;             // share of the time that is work and is not lost
 };
 
-// Failures come at random with the GPUs' joint rate; work since the last checkpoint is lost (Daly, A higher
-// order estimate of the optimum checkpoint interval for restart dumps, FGCS 22, 2006: equation 20 for the
-// time, 37 for the interval). A step is never cut, so the interval is at least one.
+// Failures come at random with the joint rate of all GPUs; work since the last checkpoint is lost (Daly, A
+// higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22, 2006: equation 20 for
+// the time, 37 for the interval). A step is never cut, so the interval is at least one step.
 Goodput goodput(const Faults& faults, std::int64_t gpus, double step_s);
 
 }  // namespace moesim::models

@@ -1,4 +1,4 @@
-// A forecast: how long a layer or a training step takes, on what, and what that time is made of.
+// A forecast of a layer or a training step: its time, the hardware, and the breakdown of the time.
 #pragma once
 
 #include <array>
@@ -19,60 +19,62 @@
 
 namespace moesim::models {
 
-// When the operations of one pass of a program ran, by rank of the dispatch group.
+// Spans of the operations of one pass of a program, by rank of the dispatch group.
 struct PassTrace {
   std::shared_ptr<const void> held;  // keeps `program` alive
   const Program* program = nullptr;
   bool forward = true;
-  bool dispatcher = false;  // not the part that no dispatcher changes
+  bool dispatcher = false;  // false: the part that is the same for all dispatchers
   sim::LockstepTrace trace;
 
   const std::vector<Op>& pass() const { return forward ? program->forward() : program->backward(); }
 };
 
-// A slot of a stage's schedule and when the stage's last rank ran it, picoseconds.
+// A slot of a stage's schedule with its span on the stage's last rank, picoseconds.
 struct SlotTrace {
   int stage = 0;
   PipelineSlot slot;
   std::int64_t from = 0, to = 0;
 };
 
-// Of the rows that tokens were to be computed in, those that no expert computes.
+// Returns the share of rows that no expert computes.
 double dropped_share(const Program& program);
 
-// What an answer under timing `flow` says of the network.
+// Results of timing `flow`.
 struct FlowReport {
   double calibrated_us = 0;  // the time without contention
   int groups = 0;            // dispatch groups that ran side by side; 0: timing was calibrated
-  LinkLoad busiest;          // of the links, under the layers' collectives
+  LinkLoad busiest;          // busiest link under the layers' collectives
 };
 
 struct Forecast {
   Estimate time_us;
-  std::vector<double> draws_us;  // under each drawn profile, the same draws for whatever is compared
-  std::array<double, sim::kCategories> breakdown_us{};  // of the critical rank, adds up to time_us.value
+  // one entry per drawn profile; draws are the same for everything that is compared
+  std::vector<double> draws_us;
+  std::array<double, sim::kCategories> breakdown_us{};  // of the critical rank; its sum is time_us.value
   double healthy_us = 0;                                // without the scenario's faults
-  int critical_rank = 0;                                // of the dispatch group
-  int critical_stage = 0;                               // of the pipeline; 0 of a layer
-  double exposed_comm_us = 0;  // transferring while not computing, gradients and parameters included
-  double outside_domain = 0;   // share of the operations' time that the profile did not measure
-  std::vector<DomainReport::Unmeasured> unmeasured;  // what no profile measured on this machine
+  int critical_rank = 0;                                // rank in the dispatch group
+  int critical_stage = 0;                               // pipeline stage; 0 for a layer
+  double exposed_comm_us = 0;  // transfers while nothing computes, gradients and parameters included
+  double outside_domain = 0;   // share of the operations' time outside of the profile's measurements
+  std::vector<DomainReport::Unmeasured> unmeasured;  // prices that were not measured on this machine
 
-  double tokens = 0;         // that the time is for, all GPUs together
-  std::int64_t gpus = 0;     // that work on them
-  double flops = 0;          // of the rows that were computed, all GPUs together (kFlopConvention)
-  double dropped_share = 0;  // of the rows of its tokens
+  double tokens = 0;         // tokens processed in the time, on all GPUs together
+  std::int64_t gpus = 0;     // GPUs that process them
+  double flops = 0;          // of the computed rows, on all GPUs together (kFlopConvention)
+  double dropped_share = 0;  // share of the rows that is dropped
 
   StepMemory memory;
-  OverloadReport overload_report;  // of a step: what logging it costs, part of the time
-  Goodput goodput;                 // of a step, where the scenario says how often a GPU fails
-  FlowReport network;              // of timing `flow`
+  OverloadReport overload_report;  // for a step: cost of logging it, contained in the time
+  Goodput goodput;                 // for a step, where the scenario gives the failure rate of a GPU
+  FlowReport network;              // with timing `flow`
   std::vector<std::string> warnings;
 
-  // On request. Of one MoE layer: of a step one layer of the critical stage, run from idle clocks.
+  // On request: traces of one MoE layer; for a step, of one layer of the critical stage, run from idle
+  // clocks.
   std::vector<PassTrace> layer;
-  std::vector<SlotTrace> slots;         // of a step, stage by stage
-  std::vector<std::int64_t> stage_end;  // in ps, with gradients and optimizer
+  std::vector<SlotTrace> slots;         // for a step, stage by stage
+  std::vector<std::int64_t> stage_end;  // ps, with gradients and optimizer
 
   double seconds() const { return time_us.value * 1e-6; }
   double tokens_per_s_per_gpu() const { return tokens / seconds() / static_cast<double>(gpus); }

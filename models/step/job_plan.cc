@@ -35,7 +35,7 @@ PipelineShape shape_of(const Scenario& s) {
   return shape;
 }
 
-// The forward passes of a schedule, in its order.
+// Returns the forward passes of a schedule, in its order.
 std::vector<std::vector<PipelineSlot>> forward_only(std::vector<std::vector<PipelineSlot>> schedule) {
   for (std::vector<PipelineSlot>& stage : schedule)
     std::erase_if(stage, [](const PipelineSlot& slot) { return slot.kind != PipelineSlot::Kind::kForward; });
@@ -66,7 +66,7 @@ std::vector<Chunk> cut_by_time(const Scenario& s, const LayerPrograms& programs,
   return cut_into_chunks(s.model, s.parallel, layers, both(passes.embedding_times()), head);
 }
 
-// The plan with the ranks that shard under HSDP: those of one node where nobody says.
+// Sets HSDP's shard group where it is not given: the ranks of one node.
 TrainingPlan with_shard_group(const Scenario& s) {
   TrainingPlan plan = s.training;
   if (plan.sharding == ShardingScheme::kHsdp && plan.shard_group == 0)

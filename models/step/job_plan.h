@@ -1,4 +1,4 @@
-// How a job's layers are cut into pipeline chunks and in which order its stages run them.
+// The cut of a job's layers into pipeline chunks, and the order in which its stages run them.
 #pragma once
 
 #include <vector>
@@ -16,10 +16,10 @@ struct JobPlan {
   std::vector<std::vector<PipelineSlot>> schedule;  // by stage
   std::vector<Chunk> chunks;
 
-  // Cut by the time of the dispatcher's layers on the scenario's machine without its faults. Throws
-  // InputError for plans that do not fit together.
+  // Cuts by the time of the dispatcher's layers on the scenario's machine without faults. Throws InputError
+  // for inconsistent plans.
   JobPlan(const Scenario& scenario, const LayerPrograms& programs, const JobRouting& routing);
-  // Cut by the FLOPs of the layers, where there is no dispatcher to time. `overlaps_batches`: the dispatcher
+  // Cuts by the FLOPs of the layers, where there is no dispatcher to time. `overlaps_batches`: the dispatcher
   // runs forward and backward of two microbatches together, whatever the plan says.
   JobPlan(const Scenario& scenario, bool overlaps_batches);
 
@@ -27,12 +27,12 @@ struct JobPlan {
   JobPlan(bool overlaps_batches, const Scenario& scenario);  // without chunks
 };
 
-// What every stage of the job holds under a dispatcher, and whether it fits.
+// Returns the memory of every stage under a dispatcher, and whether it fits.
 StepMemory memory_of(const Scenario& scenario, const JobPlan& plan, const LayerPrograms& programs,
                      const JobRouting& routing);
-// The same of a model without experts.
+// Likewise for a dense model.
 StepMemory memory_of(const Scenario& scenario, const JobPlan& plan);
-// Bytes that one forward pass of each chunk keeps on the busiest rank.
+// Returns the bytes that one forward pass of each chunk keeps on the busiest rank.
 std::vector<double> kept_by_pass(const Scenario& scenario, const JobPlan& plan,
                                  const LayerPrograms& programs);
 

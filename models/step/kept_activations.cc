@@ -15,10 +15,10 @@ namespace moesim::models {
 
 namespace {
 
-constexpr double kIndexBytes = 4;        // of a chosen token's place
-constexpr double kScoredQueries = 4096;  // whose scores a framework holds at once; a guess
+constexpr double kIndexBytes = 4;        // per index of a chosen token
+constexpr double kScoredQueries = 4096;  // queries whose scores a framework holds at once; an estimate
 
-// The sizes of one layer on one rank, in bytes of bf16 where nothing else is said.
+// The sizes of one layer on one rank, in bytes of bf16 unless noted.
 struct Sizes {
   Sizes(const Architecture& a, const Parallel& p, const TrainingPlan& plan, LayerKind::Mixer mixer)
       : tp(static_cast<double>(p.tp)),
@@ -33,8 +33,8 @@ struct Sizes {
       score = columns(core.heads, core.score_dim);
       value = columns(core.heads, core.value_dim);
       gathered = core.gathered;
-      // Gathered keys and values are the latent vectors, which are kept anyway.
-      // Unfused products keep the keys and values of every head.
+      // Gathered keys and values are the latent vectors, which are kept anyway. Unfused products keep the
+      // keys and values of every head.
       const bool unfused = plan.attention != AttentionKernel::kFlash;
       const std::int64_t kv_heads = unfused && !plan.recompute.attention ? core.heads : core.kv_heads;
       keys = gathered ? 0 : columns(kv_heads, core.score_dim);
@@ -47,7 +47,7 @@ struct Sizes {
     }
   }
   double tp, all, tokens, hidden;
-  double rows;  // the hidden states of a rank
+  double rows;  // hidden states of a rank
   // Columns of the core's heads; of the output projection's input and its gate.
   double heads = 0, score = 0, value = 0, keys = 0, values = 0, projected = 0, gate = 0;
   double low_rank = 0;    // columns of a low-rank output
@@ -55,7 +55,7 @@ struct Sizes {
   bool gathered = false;  // a sparse core over the latent vectors
 };
 
-// Bytes of an element of a product's input as it is kept.
+// Returns the bytes per element of a product's input as kept.
 double product_bytes(const TrainingPlan& plan) {
   return plan.gemm == DType::kBf16 ? kBf16Bytes : static_cast<double>(bytes_of(plan.gemm));
 }
@@ -84,7 +84,7 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
   }
   if (t.qk_norm)
     kept.add("attention/queries and keys before their norm", s.all * (s.score + s.keys) * kBf16Bytes);
-  // What comes out of latent vectors may be computed again: all of MLA's, the queries of others.
+  // Projections of latent vectors may be recomputed: all of MLA's, the queries of others.
   const bool up_again = again.latent && (latent || t.q_rank > 0);
   kept.add("attention/queries, keys, values",
            up_again && latent ? 0 : s.all * ((up_again ? 0 : s.score) + s.keys + s.values) * core);
@@ -96,7 +96,7 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
     kept.add("attention/chosen tokens", s.all * static_cast<double>(t.index_topk) * kIndexBytes);
   }
   // The projection's input is the core's output: in bf16 one tensor, which recomputing the core does not
-  // free. A gate, or a core on latent vectors, stands between.
+  // free. A gate, or a core on latent vectors, separates them.
   const bool one = plan.gemm == DType::kBf16 && core == kBf16Bytes && s.gate == 0 && !s.gathered;
   kept.add("attention/gate", s.all * s.gate * kBf16Bytes);
   kept.add("attention/input of the projection", s.all * s.projected * product);
@@ -111,7 +111,7 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
 }
 
 // Mamba-2's fused kernel keeps its input and the scan's output and convolves again in backward
-// (mamba_split_conv1d_scan_combined of state-spaces/mamba); others keep more. The state is never kept: every
+// (mamba_split_conv1d_scan_combined of state-spaces/mamba); others keep more. The state is not kept: every
 // sequence begins without one.
 void state_space(Kept& kept, const StateMixer& m, const Sizes& s, const TrainingPlan& plan) {
   const auto bytes = [&](std::int64_t columns, double each) {
@@ -183,7 +183,8 @@ namespace {
 
 constexpr std::string_view kRouterInput = "router input";
 
-// Bytes by which fp8 narrows what a program keeps on a rank: the rows of an expert's two products.
+// Returns the bytes that fp8 saves in a program's kept tensors on a rank: the rows of an expert's two
+// products.
 double narrowed_by(const Program& program, std::size_t rank, const Architecture& a,
                    const TrainingPlan& plan) {
   if (plan.gemm == DType::kBf16) return 0;
@@ -194,7 +195,7 @@ double narrowed_by(const Program& program, std::size_t rank, const Architecture&
   return static_cast<double>(program.computed_rows[rank]) * columns * (kBf16Bytes - product_bytes(plan));
 }
 
-// Whether the program computes the whole layer again and keeps its input only.
+// Returns whether the program recomputes the whole layer and keeps only its input.
 bool keeps_input_only(const Program& program) {
   return std::any_of(program.forward().begin(), program.forward().end(),
                      [](const Op& op) { return op.kind == OpKind::kFree && op.name == "saved"; });
@@ -224,7 +225,7 @@ std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const 
     kept.add("experts/layer input", static_cast<double>(program.saved_bytes[r]));
     return kept.take();
   }
-  // What forward allocates and does not free, by name, in order.
+  // Tensors that forward allocates and does not free, by name, in order.
   std::vector<std::pair<std::string_view, double>> open;
   for (const Op& op : program.forward()) {
     if (op.kind != OpKind::kAllocate && op.kind != OpKind::kFree) continue;
@@ -250,13 +251,13 @@ std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const 
 double backward_transient(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
                           const LayerKind& kind) {
   const Sizes s(a, p, plan, kind.mixer);
-  // The gradient of the residual stream; with tensor parallelism also the gathered rows of two products, or
-  // a gradient before its all-reduce.
+  // The gradient of the residual stream; with tensor parallelism also the gathered rows of two products, or a
+  // gradient before its all-reduce.
   const double stream = s.rows * static_cast<double>(residual_streams(a)) +
                         (s.tp > 1 ? (plan.sequence_parallel ? 2 * s.tp : 1) * s.rows : 0);
   double most = 0;
   const auto of_ffn = [&](std::int64_t inner, bool again) {
-    // The gradient of the up projection's output; what was kept is freed as backward passes it.
+    // The gradient of the up projection's output; kept tensors are freed as backward passes them.
     const double width = static_cast<double>(inner) / s.tp * kBf16Bytes * s.all;
     most = std::max(most, (a.gated ? 2 : 1) * width + (again ? (a.gated ? 3 : 2) * width : 0));
   };
@@ -265,10 +266,10 @@ double backward_transient(const Architecture& a, const Parallel& p, const Traini
     of_ffn(a.shared_ffn, plan.recompute.shared || plan.recompute.moe);
   if (is_attention(kind.mixer)) {
     const bool again = plan.recompute.latent && a.attention.kind == Attention::Kind::kLatent;
-    // Scores of the indexer wait for the choice of the best: fp32, a stretch of queries at a time.
+    // Scores of the indexer are stored until the best are chosen: fp32, a range of queries at a time.
     const double scores =
         has_indexer(a, kind.mixer) ? std::min(s.all, kScoredQueries) * static_cast<double>(p.seq) * 4 : 0;
-    // Unfused: the gradient of the probabilities, and what was not kept of them.
+    // Unfused: the gradient of the probabilities, and the probabilities that were not kept.
     const double unfused = s.scores * (plan.recompute.attention ? 2 : 1);
     most = std::max(
         {most, s.all * (s.score + s.keys + s.values) * kBf16Bytes * (again ? 2 : 1) + unfused, scores});

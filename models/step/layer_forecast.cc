@@ -16,7 +16,7 @@ LayerForecaster::LayerForecaster(const Scenario& scenario, const LayerPrograms& 
   const auto kinds = programs.kind_of_layer();
   for (std::size_t layer = 0; layer < kinds.size(); ++layer) {
     const LayerKind& kind = programs.kinds()[kinds[layer]];
-    // Of a dense model, its first layer.
+    // For a dense model, its first layer.
     if (kind.ffn != LayerKind::Ffn::kMoe && scenario.model.experts > 0) continue;
     chunks_.push_back({layer, {kind}, false, false});
     return;
@@ -120,7 +120,8 @@ void LayerForecaster::count_work(Forecast& f) const {
   f.gpus = s_.parallel.dispatch_ranks();
   for (const std::int64_t tokens : program.tokens) f.tokens += static_cast<double>(tokens);
   if (program.tokens_replicated) f.tokens /= static_cast<double>(s_.parallel.ep);
-  // Rows that make the shares of a sequence-parallel group equal are no tokens; a file's are as it says.
+  // Padding rows that equalise the shares of a sequence-parallel group are not tokens; a file's tokens are
+  // exact.
   const Parallel& p = s_.parallel;
   if (s_.routing.kind != RoutingSpec::Kind::kFile)
     f.tokens *=

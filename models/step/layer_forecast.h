@@ -11,21 +11,21 @@
 
 namespace moesim::models {
 
-// A layer's programs, and its runs on different prices.
+// A layer's programs, priced and run under different prices.
 class LayerForecaster {
  public:
-  // All references are kept. The layer is the first one with experts. `contention`: of timing `flow`; null:
+  // Keeps all references. The layer is the first one with experts. `contention`: with timing `flow`; null:
   // none.
   LayerForecaster(const Scenario& scenario, const LayerPrograms& programs, const JobRouting& routing,
                   const std::optional<RankFaults>& faults, const Contention* contention);
 
-  // On `nominal` prices; memory and doubt are not its own. `drawn`: prices of drawn profiles. `book`: what
-  // the time is made of. `trace`: when every operation ran.
+  // Forecasts the time on `nominal` prices; the caller adds memory and doubt. `drawn`: prices of drawn
+  // profiles. `book`: with the breakdown. `trace`: with the span of every operation.
   Forecast forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn, bool book,
                     bool trace) const;
-  // Picoseconds of the layer alone. `faults`: off for the healthy machine.
+  // Returns picoseconds of the layer alone. `faults`: false for the healthy machine.
   std::int64_t total_ps(const ProgramPricer& pricer, bool faults = true) const;
-  // When every operation ran.
+  // Returns the spans of every operation.
   std::vector<PassTrace> trace(const ProgramPricer& pricer) const;
 
  private:

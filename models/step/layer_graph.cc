@@ -58,7 +58,7 @@ class Builder {
       const Op& op = ops[i];
       const sim::LockstepOp& priced = pass.priced->ops[i];
       if (priced.kind == Kind::nothing) {
-        // A fused operation ends with the collective that it travels in, others with what they depend on.
+        // A fused operation ends with its carrying collective, others with their dependencies.
         const std::int32_t other = op.fused ? static_cast<std::int32_t>(i) - 1 : op.after[0];
         if (other >= 0)
           std::copy_n(tasks.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(other) * all), all,
@@ -66,7 +66,7 @@ class Builder {
         continue;
       }
       const sim::LabelId label = b_.add_label(op.name, op.category);
-      // Of a group that the dispatch group does not hold whole, the others are not in the graph.
+      // Members outside of the dispatch group are not in the graph.
       const bool whole =
           op.kind == OpKind::kCollective && program.ranks() % program.group_size(op.group) == 0;
       if (whole) add_collectives(program, ops, i, label);
@@ -120,7 +120,7 @@ class Builder {
   sim::TaskGraph finish() { return b_.finalize(); }
 
  private:
-  // The instances of operation `i` in all groups, into collectives_.
+  // Adds the instances of operation `i` in all groups to collectives_.
   void add_collectives(const Program& program, const std::vector<Op>& ops, std::size_t i,
                        sim::LabelId label) {
     const Op& op = ops[i];
@@ -167,12 +167,12 @@ class Builder {
   int R_;
   int groups_;
   std::int64_t launch_ps_;
-  std::vector<std::int32_t> gpus_;  // by group and rank of it
+  std::vector<std::int32_t> gpus_;  // by group and its rank
   sim::TaskGraphBuilder b_;
   sim::LabelId launch_label_;
   std::vector<std::array<sim::StreamId, kStreams>> streams_;  // by rank
-  std::vector<std::vector<TaskId>> barrier_;                  // by rank: the last tasks of the segment before
-  std::vector<sim::CollectiveId> collectives_;                // of the operation at hand: [copy][group]
+  std::vector<std::vector<TaskId>> barrier_;    // by rank: the last tasks of the previous segment
+  std::vector<sim::CollectiveId> collectives_;  // of the current operation: [copy][group]
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Programs as a task graph, for the simulator: where the network is shared, collectives of several dispatch
-// groups contend, and their times are not known before (timing `flow`).
+// Programs as a task graph for the simulator, for shared networks: collectives of several dispatch groups
+// contend, so their times are not known in advance (timing `flow`).
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,12 @@ struct PricedPass {
   const sim::LockstepProgram* priced = nullptr;
 };
 
-// The passes one after the other on dispatch groups that all do the same at the same time: rank r of group c
-// is rank groups[c][r] of the graph, GPU of the cluster; ranks that no group names have nothing to do. Every
-// operation is launched by its rank's host, which takes launch_ps per kernel; a blocking wait is a host task
-// behind its copy. Durations of what computes are the prices; collectives carry their bytes, those that
-// travel inside another one (Op::fused) added to it. A collective whose group the dispatch group does not
-// hold whole takes its price. What comes first in a pass waits for everything that its rank did in the one
-// before.
+// Returns a graph of the passes, one after the other, on dispatch groups that all do the same at the same
+// time: rank r of group c is rank groups[c][r] of the graph, a GPU of the cluster; ranks in no group are
+// idle. A rank's host launches every operation and takes launch_ps per kernel; a blocking wait is a host task
+// behind its copy. Computing takes its price; collectives carry their bytes and those that travel inside them
+// (Op::fused). A collective whose group lies partly outside of the dispatch group takes its price. The first
+// operations of a pass wait for everything that their rank did in the previous one.
 sim::TaskGraph layer_graph(std::span<const PricedPass> passes, std::int64_t launch_ps,
                            std::span<const std::vector<std::int32_t>> groups);
 

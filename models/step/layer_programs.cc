@@ -27,7 +27,7 @@ bool JobRouting::shared() const {
 }
 
 Routing JobRouting::of(int ordinal, int microbatch, std::vector<std::string>* warnings) const {
-  if (s_.model.experts == 0)  // of a dense model: nobody's rows
+  if (s_.model.experts == 0)  // a dense model: no expert rows
     return Routing::from_counts(1, 1, 1, {s_.parallel.tokens_per_rank()}, {0});
   if (shared()) ordinal = microbatch = 0;
   Routing routing = drawn(ordinal, microbatch, warnings);
@@ -186,7 +186,8 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
     experts_before += kind.ffn == LayerKind::Ffn::kMoe ? 1 : 0;
   }
   if (scenario.model.experts == 0) {
-    // No layer asks for a dispatcher: an empty program of the tensor-parallel group's shape stands for it.
+    // Without MoE layers an empty program with the shape of the tensor-parallel group replaces the
+    // dispatcher's.
     Program program = without_experts(scenario);
     shapes_ = std::make_shared<const GroupShapes>(placement, program, where.gpus);
     if (!dense_)

@@ -1,4 +1,5 @@
-// The programs of a job's layers under one dispatcher, and how their groups lie: all that no price changes.
+// The programs of a job's layers under one dispatcher, and the shapes of their groups: everything independent
+// of prices.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +28,15 @@ struct MoeProgram {
 // The routing of every MoE layer and microbatch of a job.
 class JobRouting {
  public:
-  // `scenario` is resolved and must outlive this. `cache`: of routings drawn before; null: none.
+  // `scenario` is resolved and must outlive this. `cache`: of drawn routings; null: none.
   explicit JobRouting(const Scenario& scenario, RoutingCache* cache = nullptr);
 
-  // Of the `ordinal`-th MoE layer (from 0), with experts placed as the scenario asks.
+  // Returns the routing of the `ordinal`-th MoE layer (from 0), with experts placed as the scenario asks.
   Routing of(int ordinal, int microbatch) const { return of(ordinal, microbatch, nullptr); }
-  // Rows per expert of the `ordinal`-th MoE layer when experts were last dealt out: those of the step's first
-  // microbatch.
+  // Returns the rows per expert of the `ordinal`-th MoE layer at the last assignment of experts: those of the
+  // step's first microbatch.
   std::vector<std::int64_t> load(int ordinal) const;
-  // Whether every layer and microbatch has the same one.
+  // Whether all layers and microbatches share one routing.
   bool shared() const;
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -47,22 +48,22 @@ class JobRouting {
   const Scenario& s_;
   RoutingCache* cache_;
   std::vector<std::string> warnings_;
-  // By ordinal, made when they are asked for.
+  // By ordinal, created on first use.
   mutable std::map<int, Popularity> popularities_;
   mutable std::map<int, ExpertPlacement> placements_;
   mutable std::vector<double> by_gini_;
 };
 
-// The programs of what no dispatcher changes, made when they are asked for. One for all dispatchers of a
-// comparison. Not for several threads at a time.
+// The programs that are the same for all dispatchers, created on first use and shared by a comparison's
+// dispatchers. Not thread-safe.
 class DensePrograms {
  public:
-  // `tokens`: of a rank, the most; `experts`: slots, with every copy of an expert.
+  // `tokens`: the maximum over ranks; `experts`: slots, with every copy of an expert.
   DensePrograms(const Scenario& scenario, std::int64_t tokens, std::int64_t experts);
   DensePrograms(const DensePrograms&) = delete;
   DensePrograms& operator=(const DensePrograms&) = delete;
 
-  // `shared_expert`: whether the shared expert is here, and not part of the dispatcher's program.
+  // `shared_expert`: the shared expert runs here and not in the dispatcher's program.
   const Program& before(const LayerKind& kind, bool shared_expert) const;
   const Program& after(bool shared_expert) const;
   const Program& embedding() const;
@@ -84,9 +85,9 @@ class DensePrograms {
 
 class LayerPrograms {
  public:
-  // On the dispatch groups of one class of the placement. Throws InputError where the dispatcher is illegal
-  // for the plan, naming the rule. `scenario`, `routing` and `placement` must outlive this. `dense`: null:
-  // made here.
+  // Builds the programs on the dispatch groups of one class of the placement. Throws InputError naming the
+  // rule where the dispatcher is illegal for the plan. `scenario`, `routing` and `placement` must outlive
+  // this. `dense`: null: created here.
   LayerPrograms(const Scenario& scenario, const DispatcherSpec& dispatcher, const JobRouting& routing,
                 const Placement& placement, const Placement::DispatchClass& where,
                 std::shared_ptr<const DensePrograms> dense = nullptr);
@@ -94,7 +95,7 @@ class LayerPrograms {
   // The distinct kinds of layer of the model, in order of appearance, and the kind of each layer.
   const std::vector<LayerKind>& kinds() const { return kinds_; }
   std::span<const std::size_t> kind_of_layer() const { return kind_of_layer_; }
-  // Of the layers of the stack, how many before this one have experts.
+  // Returns the number of layers with experts before this one.
   int ordinal(std::size_t layer) const { return ordinals_[layer]; }
 
   const Program& before(std::size_t kind) const { return dense_->before(kinds_[kind], shared_expert_); }
@@ -102,7 +103,8 @@ class LayerPrograms {
   const Program& embedding() const { return dense_->embedding(); }
   const Program& head() const { return dense_->head(); }
   const std::shared_ptr<const DensePrograms>& dense() const { return dense_; }
-  // The program of the first MoE layer's first microbatch, which stands for all where the routing is shared.
+  // The program of the first microbatch of the first MoE layer, which stands for all where the routing is
+  // shared.
   const std::shared_ptr<const MoeProgram>& first() const { return first_; }
   MoeProgram moe(int ordinal, int microbatch) const;
 
@@ -125,19 +127,19 @@ class LayerPrograms {
   std::vector<int> ordinals_;
   std::shared_ptr<const DensePrograms> dense_;
   bool shared_expert_ = true;
-  bool balances_ = false;  // experts are dealt out by their load
+  bool balances_ = false;  // experts are assigned by their load
   int experts_ = 0;
   std::shared_ptr<const GroupShapes> shapes_;
   std::shared_ptr<const MoeProgram> first_;
 };
 
-// The programs of every class of dispatch groups that a dispatcher may meet; of all that lie alike, one.
+// Returns the programs of every class of dispatch groups that a dispatcher may meet: one for equal groups.
 std::vector<std::unique_ptr<LayerPrograms>> programs_of_classes(
     const Scenario& scenario, const DispatcherSpec& dispatcher, const JobRouting& routing,
     const Placement& placement, std::shared_ptr<const DensePrograms> dense = nullptr);
 
-// The rule that forbids a dispatcher (with its options) on the first MoE layer of a scenario, on any of its
-// dispatch groups; nullopt where it is legal.
+// Returns the rule that forbids a dispatcher (with its options) on the first MoE layer of a scenario, on any
+// of its dispatch groups; nullopt where it is legal.
 std::optional<std::string> rule_against(const Scenario& scenario, const DispatcherSpec& dispatcher,
                                         const JobRouting& routing, const Placement& placement);
 

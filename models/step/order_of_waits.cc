@@ -25,10 +25,9 @@ std::string hang_of_unit(const Scenario& s, const Program& program) {
     if (op.kind == OpKind::kCollective && op.group == GroupKind::kEp && !op.fused)
       exchanges.emplace_back(op.name);
   if (exchanges.empty()) return "";
-  // A unit of attention or FFN is reduced when the gradient of its input is there, behind all exchanges of
-  // its layer. A unit of the whole block is reduced by hooks of its own while the layer below goes on:
-  // nothing orders it with the exchanges of that layer, and ranks may take it before the last of them or
-  // after it.
+  // A unit of attention or FFN is reduced when the gradient of its input is ready, after all exchanges of its
+  // layer. A unit of the whole block is reduced by its own hooks while the layer below continues: nothing
+  // orders it with the exchanges of that layer, and ranks may run it before or after the last of them.
   std::vector<std::vector<IssuedPosition>> order(2);
   for (std::size_t rank = 0; rank < order.size(); ++rank)
     for (std::size_t e = 0; e < exchanges.size(); ++e) {

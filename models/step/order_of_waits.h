@@ -1,5 +1,5 @@
-// Rule F of docs/spec.md 2.11: whether the collectives of sharded weights and the exchanges of experts can
-// come in another order on another rank.
+// Rule F of docs/spec.md 2.11: whether the collectives of sharded weights and the exchanges of experts can be
+// ordered differently on different ranks.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace moesim::models {
 
-// How ranks come to wait for each other for ever, in one sentence; empty where their orders agree. `program`
-// is a dispatcher's of a MoE layer.
+// Returns how ranks deadlock, in one sentence; empty where their orders agree. `program`: a dispatcher's of a
+// MoE layer.
 std::string hang_of_unit(const Scenario& scenario, const Program& program);
 
 }  // namespace moesim::models

@@ -73,7 +73,7 @@ class Run {
     Stage(std::size_t ranks, const sim::LockstepOptions& options) : clocks(ranks, options) {}
     sim::Lockstep clocks;
     std::vector<Backward> last_backward;
-    std::vector<std::pair<std::int32_t, Arrival>> arrival;  // chunk, when its parameters come
+    std::vector<std::pair<std::int32_t, Arrival>> arrival;  // chunk, arrival of its parameters
   };
 
   std::size_t at(std::int32_t chunk, std::int32_t microbatch) const {
@@ -81,7 +81,7 @@ class Run {
            static_cast<std::size_t>(microbatch);
   }
 
-  // What a slot waits for, by rank: when it was finished elsewhere, and when it has come.
+  // Dependencies of a slot, by rank: when they finished elsewhere, and when they arrived.
   struct Wait {
     Ends sent, until;
     bool known = true;
@@ -96,7 +96,7 @@ class Run {
       if (ends[r] + travel > wait.until[r]) wait.until[r] = ends[r] + travel, wait.sent[r] = ends[r];
   }
 
-  // From one chunk to the next, either way.
+  // Returns the transfer time between two chunks, in either direction.
   std::int64_t travel(std::int32_t lower, std::int32_t microbatch) const {
     const bool remote = shape_.stage_of(lower, microbatch) != shape_.stage_of(lower + 1, microbatch);
     return remote && !t_.send.empty() ? t_.send[static_cast<std::size_t>(lower)] : 0;
@@ -135,7 +135,7 @@ class Run {
     return slot.kind == Kind::kForward || slot.kind == Kind::kOverlapped;
   }
 
-  // Spans of the watched rank that are no pass's: idle for what, or transferring.
+  // Records spans of the watched rank outside of passes: idle with its cause, or transferring.
   void note(sim::LockstepWatch* watch, std::int64_t from, std::int64_t to, Activity activity,
             Category category) const {
     if (watch && to > from)
@@ -143,8 +143,8 @@ class Run {
                               static_cast<std::uint32_t>(watch->spans.size())});
   }
 
-  // Lets the stage's ranks wait for what the slot needs. Idle time by cause: what was not finished elsewhere,
-  // then its way here, then parameters.
+  // Makes the stage's ranks wait for the slot's dependencies. Books idle time by cause: not finished
+  // elsewhere, then the transfer, then parameters.
   void enter(Stage& stage, const Wait& wait, const Arrival& parameters, sim::LockstepWatch* watch) const {
     if (watch) {
       const auto r = static_cast<std::size_t>(watch->rank);
@@ -159,13 +159,13 @@ class Run {
     if (parameters.first > 0) stage.clocks.wait(Ends(ranks_, parameters.first));
   }
 
-  // The pass is over at its own pace; what it gathers, reduces and still waits for makes it longer.
+  // Extends the pass by its gathers, reductions and remaining waits.
   void stretch(Stage& stage, const PipelineSlot& slot, std::int64_t begin, const Arrival& parameters,
                sim::LockstepWatch* watch) const {
     const std::int64_t end = stage.clocks.end(), duration = end - begin;
     std::int64_t more = 0;
     if (runs_forward(slot)) {
-      // The last piece of parameters computes when it has come, and the chunk's own collectives share its
+      // The last piece of parameters computes after its arrival, and the chunk's own collectives share its
       // link.
       const std::int64_t left = std::max(duration / pieces(slot.chunk), on_link(t_.forward_link, slot.chunk));
       more = std::max<std::int64_t>(0, parameters.last + left - end);
@@ -197,8 +197,8 @@ class Run {
     stage.clocks.wait(later);
   }
 
-  // Equal passes from equal clocks end on equal clocks: run once. Clocks are taken relative to the rank that
-  // is ready last; a host that is ahead by more than the pass launches is ahead enough.
+  // Equal passes from equal clocks end on equal clocks: run once. Clocks are relative to the rank that is
+  // ready last; a host that is ahead by more than the pass launches is ahead enough.
   void run_slot(std::size_t s, const PipelineSlot& slot, Stage& stage) {
     const auto id = passes_.same(static_cast<int>(s), slot);
     if (!id) {
@@ -218,7 +218,7 @@ class Run {
       sim::Lockstep clocks(ranks_, options_);
       std::vector<std::int64_t> ready(key.begin() + 1, key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_));
       std::vector<std::int64_t> ahead(key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_), key.end());
-      // Clocks do not run below zero.
+      // Clocks stay non-negative.
       const std::int64_t lowest = std::min(*std::min_element(ready.begin(), ready.end()),
                                            *std::min_element(ahead.begin(), ahead.end()));
       for (auto* all : {&ready, &ahead})
@@ -289,7 +289,7 @@ class Run {
     stage.last_backward.push_back(last);
   }
 
-  // Parameters come in the order in which the stage's chunks first run.
+  // Parameters arrive in the order in which the stage's chunks first run.
   void plan_parameters(std::size_t s) {
     if (t_.parameters.empty()) return;
     auto& arrivals = stages_[s].arrival;
@@ -312,7 +312,7 @@ class Run {
     return {};
   }
 
-  // When the stage's gradients have come.
+  // Returns when the stage's gradients have arrived.
   std::int64_t gradients_end(Stage& stage) const {
     const std::int64_t free = stage.clocks.end();
     if (t_.gradients.empty()) return free;
@@ -333,7 +333,7 @@ class Run {
   std::int64_t optimizer(std::size_t s) const { return t_.optimizer.empty() ? 0 : t_.optimizer[s]; }
   std::int64_t finish(std::size_t s) { return gradients_end(stages_[s]) + optimizer(s); }
 
-  // Runs one stage again, on known arrivals, and books what its critical rank does.
+  // Runs one stage again with known arrivals and books its critical rank.
   void book_stage(std::size_t s) {
     const std::int64_t gradients = gradients_end(stages_[s]);
     Stage again(ranks_, options_);

@@ -17,8 +17,8 @@ struct Unit {
   std::int32_t microbatch, chunk;
 };
 
-// Chunks of a stage in the order in which its forward passes run: groups of `stages` microbatches go through
-// one chunk after the other.
+// Returns a stage's chunks in the order of its forward passes: groups of `stages` microbatches go through one
+// chunk after the other.
 std::vector<Unit> units(const PipelineShape& s, int stage, bool forward) {
   std::vector<Unit> all;
   for (int start = 0; start < s.microbatches; start += s.stages) {
@@ -36,10 +36,10 @@ std::vector<PipelineSlot> one_f_one_b(const PipelineShape& s, int stage) {
   const int total = static_cast<int>(forward.size());
   int warm_up = s.virtual_stages > 1 ? (s.stages - stage - 1) * 2 + (s.virtual_stages - 1) * s.stages
                                      : s.stages - stage - 1;
-  // Paired, a microbatch needs a slot for every stage on its way down and on its way back.
+  // With overlap, a microbatch needs a slot for every stage on its way down and on its way back.
   if (s.overlapped) warm_up = s.virtual_stages > 1 ? warm_up + 1 : 2 * (s.stages - stage - 1) + 1;
   warm_up = std::min(warm_up, total);
-  // With fewer microbatches than stages a backward may need forwards of the chunks that come last.
+  // With fewer microbatches than stages a backward may need forwards of the last chunks.
   if (s.virtual_stages > 1 && s.microbatches < s.stages) warm_up = total;
   std::vector<PipelineSlot> slots;
   slots.reserve(static_cast<std::size_t>(2 * total));

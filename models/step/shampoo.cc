@@ -6,12 +6,12 @@ namespace moesim::models {
 
 namespace {
 
-// Products of three blocks' sides per block: two that update the factors, two that precondition the gradient.
+// Products of block side cubed per block: two that update the factors, two that precondition the gradient.
 constexpr double kFactorProducts = 2, kGradientProducts = 2;
 // FLOPs of the root of a factor per side cubed: eigenvalues and vectors of a symmetric matrix (LAPACK's count
-// of 9) and the product of vectors, roots and vectors again.
+// of 9), and the product of vectors, roots and vectors.
 constexpr double kRootFlops = 9 + 2;
-constexpr double kFactors = 2;  // of a block
+constexpr double kFactors = 2;  // per block
 
 std::int64_t start_of(const Shampoo& plan) { return plan.start > 0 ? plan.start : plan.frequency; }
 

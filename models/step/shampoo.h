@@ -1,5 +1,5 @@
-// What Distributed Shampoo (arXiv 2309.06497) adds to a step: its preconditioners' products and roots, and
-// what it holds.
+// Cost of Distributed Shampoo (arXiv 2309.06497) in a step: products and roots of its preconditioners, and
+// its state.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace moesim::models {
 
-// Bytes per element of a weight: two factors and two roots of fp32, square blocks as large as the weight's.
+// Bytes per weight element: two factors and two roots in fp32, square blocks as large as the weight's.
 inline constexpr double kShampooStateBytes = 16;
 
-// Which work a step does; shares of 1 where it does it.
+// Shares of the work in a step; 1 where the step does all of it.
 struct ShampooWork {
-  double products = 0;  // factors are updated in every step, gradients preconditioned from the start on
+  double products = 0;  // factors are updated in every step; gradients are preconditioned from `start` on
   double roots = 0;
 };
-// Of the asked step, or the mean of a period after the start.
+// For the requested step, or the mean over a period after the start.
 ShampooWork shampoo_work(const Shampoo& plan);
 
-// Seconds on a rank that has so many elements in blocks of `side`. The roots' eigenvalue decompositions were
-// not measured: their FLOPs are taken at the fp32 rate of `device`, which bounds them from below.
+// Returns seconds on a rank with so many elements in blocks of `side`. The roots' eigenvalue decompositions
+// were not measured: their FLOPs are priced at the fp32 rate of `device`, a lower bound.
 double shampoo_seconds(double elements, std::int64_t side, const ShampooWork& work, const GemmModel& gemms,
                        double fp32_flops);
 

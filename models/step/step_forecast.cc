@@ -23,7 +23,7 @@ namespace {
 using sim::Category;
 
 constexpr std::uint64_t kDrawStream =
-    0x73746570;  // keeps these draws apart from those of routings and profiles
+    0x73746570;  // separates these draws from those of routings and profiles
 }  // namespace
 
 struct StepForecaster::Timed {
@@ -113,7 +113,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
   StepPasses::Options o = passes_options(faults, contention);
   LinkFaults links;
   if (!o.faults.empty()) {
-    // Of several dispatch groups of a stage with faults, the one that is slowest on the first routing.
+    // Among several dispatch groups of a stage with faults, takes the slowest on the first routing.
     for (std::size_t s = 0; s < stage_faults_.size(); ++s) {
       std::int64_t slowest = -1;
       for (const RankFaults& group : stage_faults_[s]) {
@@ -161,7 +161,7 @@ double StepForecaster::seconds(const ProgramPricer& pricer) const {
 }
 
 // Steps under drawn profiles: a sample of the passes is priced again, and the pipeline is run with passes
-// that take as much longer. Where every layer and microbatch has its own routing, a draw takes each pass from
+// scaled by the ratio. Where every layer and microbatch has its own routing, a draw takes each pass from
 // another microbatch and another chunk of the same layers, which is what another seed of the routing would
 // change.
 class StepForecaster::Draws {
@@ -186,7 +186,7 @@ class StepForecaster::Draws {
     nominal_blocks_ = run_blocks(nominal.transfers, blocks_);
   }
 
-  // Seconds of the step under draw `d`.
+  // Returns seconds of the step under draw `d`.
   double seconds(std::size_t d, const ProgramPricer& pricer) {
     Random random = Random::for_item(f_.scenario_.seed ^ kDrawStream, d);
     StepPasses drawn(*f_.programs_, f_.routing_, pricer, f_.passes_options(false, contention_));
@@ -217,8 +217,8 @@ class StepForecaster::Draws {
   using Blocks = std::vector<std::vector<std::int64_t>>;  // [stage][slot]: picoseconds
   static constexpr std::int64_t kMostSamples = 64;
 
-  // How much longer passes of a layer kind take than under the profile itself; the last is of embedding and
-  // head. Weighted by the nominal times.
+  // Ratio of a layer kind's passes under a draw to the nominal profile, weighted by the nominal times; the
+  // last is for embedding and head.
   struct Ratio {
     double nominal_forward = 0, nominal_backward = 0, forward = 1, backward = 1;
   };
@@ -325,7 +325,7 @@ class StepForecaster::Draws {
       for (std::size_t i = 0; i < c.layers.size(); ++i) {
         const Ratio& r = ratios[f_.programs_->kind_of_layer()[c.first + i]];
         Ratio each = r;
-        // Of one layer, however many were sampled.
+        // For one layer, however many were sampled.
         const bool moe = c.layers[i].ffn == LayerKind::Ffn::kMoe;
         each.nominal_forward /= static_cast<double>(moe ? samples_ : 1);
         each.nominal_backward /= static_cast<double>(moe ? samples_ : 1);
@@ -414,7 +414,7 @@ StepOverload StepForecaster::overload() const {
 StepMemory StepForecaster::memory() const { return memory_of(scenario_, *plan_, *programs_, routing_); }
 
 std::string StepForecaster::recompute_that_fits() const {
-  // In the order of what they cost to compute again.
+  // In ascending order of recomputation cost.
   for (const char* name : {"layernorm", "moe_act", "layernorm+moe_act", "layernorm+moe_act+mla_up_proj",
                            "core_attn+layernorm+moe_act", "core_attn+layernorm+moe", "full"}) {
     Scenario other = scenario_;
@@ -456,9 +456,9 @@ Forecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<const 
   f.critical_rank = timed.run.critical_rank;
   f.gpus = p.world();
   f.tokens = static_cast<double>(p.dp * p.microbatches * p.micro_batch) * static_cast<double>(p.seq);
-  // Ranks that process the same tokens train on them once.
+  // Ranks that process the same tokens count them once.
   if (moe_program().tokens_replicated) f.tokens /= static_cast<double>(p.ep);
-  // Rows that were dropped are not work that was done.
+  // Dropped rows are not work.
   f.dropped_share = dropped_share(moe_program());
   const double lost = f.dropped_share * static_cast<double>(scenario_.model.moe_layers()) *
                       expert_flops_per_token(scenario_.model, scenario_.topk);

@@ -1,8 +1,8 @@
-// A whole training step forecast from a model, a parallel plan and a cluster, without any recording.
+// Forecast of a whole training step from a model, a parallel plan and a cluster, without a recording.
 //
 // The step is simulated: every layer and microbatch of one pipeline has its own pass, with its own routing,
 // on the clocks of its stage's ranks (models/step/step_passes.h, pipeline_run.h); gradients, parameters and
-// the optimizer around them. Data-parallel replicas are alike, so one pipeline stands for all.
+// the optimizer run around them. Data-parallel replicas are alike, so one pipeline stands for all.
 #pragma once
 
 #include <cstdint>
@@ -24,43 +24,43 @@
 
 namespace moesim::models {
 
-// Seconds of one layer's device work, forward and backward, every operation on its own: nothing overlapped,
-// nothing waited for.
+// Seconds of one layer's GPU work, forward and backward, as the sum of its operations without overlap or
+// waiting.
 struct LayerWork {
   double products = 0, conversions = 0,
          attention = 0;              // GEMMs, conversions of their operands, attention's core
   double dispatch = 0, combine = 0;  // transfers
-  double kernels = 0;                // everything else on the device
+  double kernels = 0;                // everything else on the GPU
 };
 
-// Holds what no price changes (programs, schedule, groups), so that drawn profiles are cheap.
+// Holds everything independent of prices (programs, schedule, groups), so that drawn profiles are cheap.
 class StepForecaster {
  public:
-  // `scenario` must be resolved. Throws InputError for plans that do not fit together, naming the rule; a
-  // dispatcher that is illegal for the plan is one.
+  // `scenario` must be resolved. Throws InputError naming the rule for inconsistent plans, including a
+  // dispatcher that is illegal for the plan.
   StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher);
   ~StepForecaster();
 
-  // On `nominal` prices, without doubt. `drawn`: prices of drawn profiles. `slots`: notes when every slot
-  // ran. `contention`: of timing `flow`; null: none.
+  // Forecasts on `nominal` prices, without doubt. `drawn`: prices of drawn profiles. `slots`: records the
+  // span of every slot. `contention`: with timing `flow`; null: none.
   Forecast forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn = {},
                     bool slots = false, const Contention* contention = nullptr) const;
-  // How unevenly the ranks compute, over all layers and microbatches, without pricing anything.
+  // Returns the imbalance of the ranks over all layers and microbatches, without prices.
   StepOverload overload() const;
-  // What every stage holds, and whether it fits, without pricing anything.
+  // Returns the memory of every stage, and whether it fits, without prices.
   StepMemory memory() const;
-  // The recomputation that costs least among those with which it fits; empty where none helps.
+  // Returns the cheapest recomputation with which it fits; empty where none helps.
   std::string recompute_that_fits() const;
-  // What one layer of the kind makes the device do, on the rank with the longest operations; `beside`: as
-  // slow as computing and expert communication are while the other runs.
+  // Returns the GPU work of one layer of the kind, on the rank with the longest operations; `beside`: with
+  // the slowdown of computing and expert communication that run together.
   LayerWork layer_work(const LayerKind& kind, bool beside = false) const;
-  // The time of one step in seconds on another profile of the same kind of cluster.
+  // Returns the seconds of one step on another profile of the same kind of cluster.
   double seconds(const Cluster& cluster) const;
-  // The same on prices that were made for its recipe.
+  // Likewise with prices made for the plan's recipe.
   double seconds(const ProgramPricer& pricer) const;
 
   const Program& moe_program() const { return programs_->first()->program; }
-  // Where the host waits in a layer's forward pass, it waits for the sizes of what goes to the experts.
+  // Whether the host waits in a layer's forward pass: it waits for the sizes of the experts' input.
   bool waits_before_experts() const { return moe_program().host_syncs(moe_program().forward()) > 0; }
   const LayerPrograms& programs() const { return *programs_; }
   const JobRouting& routing() const { return routing_; }
@@ -70,11 +70,11 @@ class StepForecaster {
   struct Timed;
   class Draws;
 
-  // Of several classes of dispatch groups, the one whose layers take longest.
+  // Chooses the class of dispatch groups whose layers take longest.
   void choose_programs();
   StepPasses::Options passes_options(bool faults, const Contention* contention) const;
-  // `faults`: off for the healthy machine. `contention`: null: none. `report`: of what lies outside the
-  // measured domain; may be null.
+  // `faults`: false for the healthy machine. `contention`: null: none. `report`: collects prices outside of
+  // the measured domain; may be null.
   Timed time(const ProgramPricer& pricer, bool book, bool faults, const Contention* contention,
              DomainReport* report) const;
 

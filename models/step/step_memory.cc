@@ -20,21 +20,21 @@ namespace moesim::models {
 
 namespace {
 
-// Transformer Engine's workspace of cuBLAS on Hopper and later; grouped products have one for each of four
-// streams besides (transformer_engine/pytorch/module/base.py).
+// Transformer Engine's workspace of cuBLAS on Hopper and later; grouped products have one more for each of
+// four streams (transformer_engine/pytorch/module/base.py).
 constexpr double kGemmWorkspace = 32.0 * (1 << 20);
 constexpr int kGroupedStreams = 4;
 constexpr int kMostDraws = 64;
-constexpr std::int64_t kMostDrawnLoads = std::int64_t{1} << 16;  // so that a question stays cheap
+constexpr std::int64_t kMostDrawnLoads = std::int64_t{1} << 16;  // keeps a question cheap
 constexpr const char* kFactors = "preconditioners and their roots fp32";
-constexpr double kOutsideLow = 0.5, kOutsideHigh = 1.5;  // of kFramework
+constexpr double kOutsideLow = 0.5, kOutsideHigh = 1.5;  // factors on kFramework
 
 using Kind = PipelineSlot::Kind;
 
-// What one pass of a chunk keeps, and what it needs while it runs.
+// Memory that one pass of a chunk keeps, and its transients.
 struct Passing {
-  double kept = 0;        // of the part that no dispatcher changes
-  double moe_layers = 0;  // that each keep a dispatcher's rows
+  double kept = 0;        // of the part that is the same for all dispatchers
+  double moe_layers = 0;  // layers that each keep a dispatcher's rows
   double layer = 0;       // the heaviest layer, the dispatcher's mean part included
   double forward = 0;     // transients
   double backward = 0;
@@ -42,17 +42,17 @@ struct Passing {
   double embedding = 0;  // the dense gradient of the table
 };
 
-// When a stage holds most.
+// The moment of a stage's peak.
 struct Peak {
   double bytes = -1;
   std::string_view moment;
   double transient = 0;
-  double extra = 0;         // of activations: a layer of a pass that runs beside another
-  std::vector<int> passes;  // held, by chunk
+  double extra = 0;         // activations of a layer of a pass that runs beside another
+  std::vector<int> passes;  // passes held, by chunk
 };
 
-// Draws of what the dispatcher's program keeps over several layers on the fullest rank: every layer overloads
-// ranks as the program does, but other ones.
+// Draws of the dispatcher's kept memory over several layers on the fullest rank: every layer has the
+// program's overload distribution, on other ranks.
 class KeptRows {
  public:
   KeptRows(const MemoryQuestion& q) : q_(q) {
@@ -66,7 +66,7 @@ class KeptRows {
   double mean() const { return mean_; }
   double most() const { return most_; }
 
-  // Of layers that are each held so many times. Sorted; one where nothing is drawn.
+  // For layers that are each held so many times. Sorted; one value where nothing is drawn.
   std::vector<double> draws(const std::vector<double>& layers) const {
     const double all = std::accumulate(layers.begin(), layers.end(), 0.0);
     if (loads_.empty() || all <= 0) return {0};
@@ -92,7 +92,7 @@ class KeptRows {
   }
 
  private:
-  static constexpr std::uint64_t kStream = 0x6d656d6f7279;  // keeps these draws apart from others
+  static constexpr std::uint64_t kStream = 0x6d656d6f7279;  // separates these draws from others
   const MemoryQuestion& q_;
   std::vector<double> loads_;
   double mean_ = 0, most_ = 0;
@@ -107,7 +107,7 @@ double transient_of(const Program* program, bool forward) {
   return most;
 }
 
-// Layers of one kind: what each keeps of the part that no dispatcher changes.
+// Layers of one kind: memory each keeps in the part that is the same for all dispatchers.
 struct AlikeLayers {
   LayerKind kind;
   double count = 0;
@@ -115,7 +115,7 @@ struct AlikeLayers {
   double kept = 0;  // their sum
 };
 
-// How the ranks of a group share the state of a parameter.
+// Sharding of a parameter's state over the ranks of a group.
 struct Shards {
   double dense = 1, experts = 1;
 };
@@ -129,7 +129,7 @@ class Stages {
     }
   }
 
-  // Of one pass of a chunk, on the rank whose experts keep most.
+  // Kept by one pass of a chunk, on the rank whose experts keep most.
   std::vector<double> kept() const {
     std::vector<double> all;
     for (const Passing& c : passing_) all.push_back(c.kept + c.moe_layers * rows_.most());
@@ -197,7 +197,7 @@ class Stages {
 
   Passing passing_of(const Chunk& chunk, const std::vector<AlikeLayers>& layers) const {
     Passing c;
-    double whole = 0;  // a layer that is computed again as a whole
+    double whole = 0;  // a layer that is recomputed as a whole
     double mtp = 0;
     TrainingPlan everything = plan_;
     everything.recompute.full = false;
@@ -222,27 +222,27 @@ class Stages {
     const double table = static_cast<double>(largest_share(a_.vocabulary, p_.tp) * a_.hidden) * kBf16Bytes;
     if (chunk.head) {
       // Fused cross entropy: logits in bf16, turned into their gradient in place, beside the product's own
-      // output; those of MTP layers wait for backward too. A placeholder of the weight's gradient.
+      // output; those of MTP layers wait for backward too. Also a placeholder of the weight's gradient.
       const double tokens = static_cast<double>(p_.tokens_per_rank() * p_.tp) * kBf16Bytes;
       const double logits = tokens * static_cast<double>(largest_share(a_.vocabulary, p_.tp));
       c.loss = (2 + mtp) * logits + (q_.train ? table : 0);
-      // Without loss parallelism every rank holds all columns beside its own.
+      // Without loss parallelism every rank holds all columns besides its own.
       if (p_.tp > 1 && !plan_.loss_parallel)
         c.loss += (1 + mtp) * tokens * static_cast<double>(a_.vocabulary);
-      // The gathered input of the head and the gradient of it before its reduce-scatter.
+      // The gathered input of the head, and its gradient before the reduce-scatter.
       if (p_.tp > 1) c.loss += 2 * static_cast<double>(p_.tokens_per_rank() * p_.tp * a_.hidden) * kBf16Bytes;
     }
     if (chunk.embedding && q_.train) c.embedding = table;
     return c;
   }
 
-  // Parameters, gradients and optimizer; bytes that only the optimizer's step holds.
+  // Adds parameters, gradients and optimizer; returns bytes held only during the optimizer's step.
   double state(const StageParameters& all, double unit) {
     const TrainingPlan& plan = plan_;
     const ShardingScheme router = plan.router_sharding.value_or(plan.sharding),
                          experts = plan.expert_sharding.value_or(plan.sharding);
     if (router == plan.sharding && experts == plan.sharding) return state_under(plan.sharding, all, unit);
-    // Modules that are wrapped apart.
+    // Modules that are wrapped separately.
     const double share = unit / std::max(1.0, all.dense + all.experts);
     double held = 0;
     const auto part = [&](ShardingScheme scheme, const StageParameters& n) {
@@ -265,8 +265,8 @@ class Stages {
         static_cast<std::int64_t>(dp), static_cast<std::int64_t>(group), static_cast<std::int64_t>(edp)));
     const Shards whole, fully{group, experts}, zero1{dp, edp};
     const Shards& of_optimizer = fsdp ? fully : sharding == ShardingScheme::kDdp ? whole : zero1;
-    // Shampoo deals the blocks of a weight out to all ranks that hold it, and the moments of its grafted Adam
-    // with them.
+    // Shampoo distributes the blocks of a weight over all ranks that hold it, and the moments of its grafted
+    // Adam with them.
     const Shards& of_moments = plan_.shampoo ? zero1 : of_optimizer;
     const auto both = [&](MemoryKind kind, const std::string& what, double bytes, const Shards& over) {
       const auto text = [&](const char* part, double shards) {
@@ -277,11 +277,11 @@ class Stages {
       add(kind, text("experts", over.experts), n.experts / over.experts * bytes);
     };
     if (fsdp) {
-      // FSDP2 with mixed precision shards the master weights themselves, gathers bf16 copies of the unit at
-      // work and of the next, and reduces gradients in fp32.
+      // FSDP2 with mixed precision shards the master weights themselves, gathers bf16 copies of the current
+      // unit and the next, and reduces gradients in fp32.
       both(MemoryKind::kParameters, std::string(name_of(plan_.optimizer.master)),
            bytes_of(plan_.optimizer.master), fully);
-      // A stage that stays gathered for all microbatches, and whose gradients leave after the last.
+      // A stage that stays gathered for all microbatches, and reduces gradients after the last.
       const bool whole_stage = !sharded_in_every_pass(p_);
       const bool root = plan_.fsdp_unit == FsdpUnit::kRoot;
       if (whole_stage || root || !plan_.reshard_after_forward)
@@ -309,7 +309,7 @@ class Stages {
     const OptimizerTypes& o = plan_.optimizer;
     const double shard = n.dense / of_optimizer.dense + n.experts / of_optimizer.experts;
     if (offloads_optimizer(plan_.offload)) {
-      // The host holds a copy of the gradients beside the state; it converts them itself.
+      // The host holds a copy of the gradients besides the state and converts them itself.
       host_ += shard * (o.bytes() + plan_.gradient_bytes);
       return 0;
     }
@@ -338,11 +338,11 @@ class Stages {
     }
   }
 
-  // What a pass leaves on the GPU.
+  // Mean memory that a pass leaves on the GPU.
   double mean_of(std::size_t c) const {
     return offloads_activations(plan_.offload) ? 0 : passing_[c].kept + passing_[c].moe_layers * rows_.mean();
   }
-  // Two layers whose activations are on their way to the host or back.
+  // Two layers whose activations are being moved to or from the host.
   double on_the_way(std::size_t c) const {
     return offloads_activations(plan_.offload) ? 2 * (passing_[c].layer + rows_.most() - rows_.mean()) : 0;
   }
@@ -371,7 +371,7 @@ class Stages {
         consider("forward", passing_[f].forward, on_the_way(f));
         if (passing_[f].loss > 0) consider("loss", passing_[f].loss, on_the_way(f));
       } else if (slot.kind == Kind::kOverlapped) {
-        // Layer by layer the forward pass keeps what the backward pass has just freed.
+        // Layer by layer the forward pass reuses what the backward pass has just freed.
         consider("forward and backward", std::max(passing_[f].forward, passing_[b].backward),
                  passing_[f].layer + on_the_way(f) + on_the_way(b));
         keep(slot.back_chunk, -1);
@@ -392,7 +392,7 @@ class Stages {
   }
 
   void activations(const Peak& peak, StageMemory& m) {
-    std::vector<double> layers;  // each layer with experts, how many times it is held
+    std::vector<double> layers;  // how many times each layer with experts is held
     std::vector<std::pair<std::string, double>> kept;
     const auto sum = [&](const std::vector<KeptTensor>& tensors, double times, double scale) {
       for (const KeptTensor& t : tensors) {
@@ -436,7 +436,7 @@ class Stages {
     m.high_bytes =
         others +
         draws[std::min(draws.size() - 1, static_cast<std::size_t>(0.95 * static_cast<double>(draws.size())))];
-    // Draws of routing with stratified draws of what the allocator and the libraries add.
+    // Draws of routing with stratified draws of allocator and library overhead.
     int fitting = 0;
     for (int d = 0; d < kMostDraws; ++d) {
       Random random = Random::for_item(q_.seed ^ 0x66697473, static_cast<std::uint64_t>(d));
@@ -459,7 +459,7 @@ class Stages {
   std::vector<std::vector<AlikeLayers>> layers_;  // of every chunk
   std::vector<Passing> passing_;
   std::vector<MemoryCause>* causes_ = nullptr;
-  double host_ = 0;  // of the stage that is looked at
+  double host_ = 0;  // of the current stage
 };
 
 }  // namespace
@@ -481,7 +481,7 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
                        (kind.ffn == LayerKind::Ffn::kDense ? matrices : 0);
     if (kind.mtp) n.dense += 2 * H * H;
     n.dense += static_cast<double>(mixer_parameters(a, kind.mixer)) / tp;
-    // What mixes residual streams is whole on every rank.
+    // Weights that mix residual streams are whole on every rank.
     n.dense += blocks_of(kind) * static_cast<double>(residual_parameters(a));
     n.dense_tensors += a.residual.kind == Residual::Kind::kPlain ? 0 : 3 * blocks_of(kind);
     if (kind.ffn == LayerKind::Ffn::kDense)
@@ -497,7 +497,7 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
       n.experts += static_cast<double>(a.parameters_per_expert()) * local / static_cast<double>(p.etp);
     }
   }
-  // The first ranks hold a row more of a vocabulary that does not divide.
+  // The first ranks hold one more row of a vocabulary that does not divide.
   const double table = static_cast<double>(largest_share(a.vocabulary, p.tp)) * H;
   n.dense_tensors += (chunk.embedding ? 1 : 0) + (chunk.head ? 2 : 0);
   if (chunk.embedding) n.dense += table;
@@ -521,7 +521,7 @@ StepMemory step_memory(const MemoryQuestion& q) {
     const double bytes = m.bytes.total();
     if (bytes > result.limit_bytes && result.fits)
       result.fits = false, result.first_stage = static_cast<int>(s);
-    // All stages run under the same allocator and libraries, so that the fullest decides.
+    // All stages run under the same allocator and libraries, so the fullest decides.
     result.fits_probability = std::min(result.fits_probability, m.fits_probability);
     if (bytes > result.max_bytes) {
       result.max_bytes = bytes;

@@ -1,5 +1,5 @@
-// What every pipeline stage must hold for a training step under a plan: where it fits, where not, how sure
-// that is, and which recomputation would make it fit.
+// Memory of every pipeline stage for a training step under a plan: whether it fits, with what probability,
+// and the recomputation with which it would.
 #pragma once
 
 #include <cstdint>
@@ -26,37 +26,37 @@ enum class MemoryKind : std::uint8_t {
 };
 std::string_view name_of(MemoryKind kind);  // "parameters", ..., "persistent"
 
-// One branch of the tree of causes; those of a kind add up to that kind's bytes.
+// One leaf of the tree of causes; causes of a kind add up to that kind's bytes.
 struct MemoryCause {
   MemoryKind kind = MemoryKind::kParameters;
   std::string what;  // "experts (bf16)", "attention/queries, keys, values"
   double bytes = 0;
 };
 
-// A stage when its fullest rank holds most.
+// A stage at the peak of its fullest rank.
 struct StageMemory {
   RankMemory bytes;
   std::string_view moment;  // "forward", "backward", "loss", "embedding gradient", "optimizer step"
-  int in_flight = 0;        // passes whose activations the stage holds at most
-  double low_bytes = 0, high_bytes = 0;  // 90 % of the routing draws
+  int in_flight = 0;        // most passes whose activations the stage holds at once
+  double low_bytes = 0, high_bytes = 0;  // 90 % interval over the routing draws
   double fits_probability = 1;
-  double host_bytes = 0;  // what one rank keeps in the host's memory
+  double host_bytes = 0;  // in the host's memory, per rank
   std::vector<MemoryCause> causes;
 };
 
 struct StepMemory {
-  RankMemory worst;  // of the stage that holds most
+  RankMemory worst;  // of the stage with the highest peak
   int stage = 0;
-  int rank = 0;         // of the dispatch group, the one whose experts keep most
-  int first_stage = 0;  // the first that does not fit, where one does not
+  int rank = 0;         // rank in the dispatch group whose experts keep most
+  int first_stage = 0;  // the first stage that does not fit, if any
   double max_bytes = 0;
-  double limit_bytes = 0;  // of the GPU, less what the framework and libraries hold
+  double limit_bytes = 0;  // of the GPU, less the memory of framework and libraries
   bool fits = true;
-  // Share of the draws of routing (layers independent of each other) and of what the allocator adds under
-  // which every stage fits.
+  // Share of the draws of routing (independent between layers) and of allocator overhead in which every stage
+  // fits.
   double fits_probability = 1;
   double missing_bytes = 0;
-  double host_bytes = 0;  // in the host's memory, of the rank that keeps most there
+  double host_bytes = 0;  // in the host's memory, for the rank with the most
   std::vector<StageMemory> stages;
   // The cheapest recomputation, in the order core_attn .. full, with which it would fit; empty where it fits
   // or where none helps.
@@ -68,7 +68,7 @@ struct MemoryQuestion {
   Parallel parallel;
   const TrainingPlan* plan = nullptr;
   const Program* program = nullptr;  // of a MoE layer under the plan's recomputation; null for a dense model
-  bool independent_layers = true;    // every layer has a routing of its own, or that of `program`
+  bool independent_layers = true;    // each layer has its own routing; false: that of `program`
   const std::vector<Chunk>* chunks = nullptr;
   const std::vector<std::vector<PipelineSlot>>* schedule = nullptr;  // by stage
   double gpu_bytes = 0;
@@ -81,14 +81,14 @@ StepMemory step_memory(const MemoryQuestion& question);
 // most.
 std::vector<double> kept_by_pass(const MemoryQuestion& question);
 
-// What PyTorch's caching allocator reserves for a byte that is allocated: measured on 8 x B200 over 17 jobs
-// of Llama 3 and DeepSeek-V2 without imbalance 1.028 to 1.093, median 1.052 (SimuMax docs/b200, 4dcaae51).
+// Bytes that PyTorch's caching allocator reserves per allocated byte: measured on 8 x B200 over 17 jobs of
+// Llama 3 and DeepSeek-V2 without imbalance, 1.028 to 1.093, median 1.052 (SimuMax docs/b200, 4dcaae51).
 inline constexpr double kReservedLow = 1.028, kReserved = 1.052, kReservedHigh = 1.093;
-// Held beside the allocator by the CUDA context, loaded kernels and NCCL's buffers. Not measured here: 4 GB,
-// and between a half and one and a half of it.
+// Memory outside of the allocator for the CUDA context, loaded kernels and NCCL's buffers. An assumption: 4
+// GB, drawn between 0.5 and 1.5 times that.
 inline constexpr double kFramework = 4e9;
 
-// Parameters of one rank in a chunk: dense part and experts.
+// Returns the parameters of one rank in a chunk: dense part and experts.
 StageParameters chunk_parameters(const Architecture& model, const Parallel& parallel, const Chunk& chunk);
 
 }  // namespace moesim::models

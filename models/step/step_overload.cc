@@ -13,13 +13,12 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::int64_t kMostDrawn = std::int64_t{1}
-                                    << 23;  // counts of routings, so that a question stays cheap
+constexpr std::int64_t kMostDrawn = std::int64_t{1} << 23;  // counts of routings; keeps a question cheap
 constexpr int kMostReplicas = 16;
-constexpr std::size_t kJournalEvents = 65536;  // of the tracker's journal on the device
+constexpr std::size_t kJournalEvents = 65536;  // in the tracker's journal on the device
 
-// Rows that every rank of the dispatch group computes under a routing: of ranks with the same experts the
-// same.
+// Returns the rows that every rank of the dispatch group computes under a routing; equal for ranks with the
+// same experts.
 std::vector<std::int64_t> received_rows(const Routing& routing, int ep, int etp) {
   const std::vector<std::int64_t> totals = routing.expert_totals();
   const std::size_t local = totals.size() / static_cast<std::size_t>(ep);
@@ -31,7 +30,7 @@ std::vector<std::int64_t> received_rows(const Routing& routing, int ep, int etp)
   return rows;
 }
 
-// T_r * K of every rank.
+// Returns T_r * K of every rank.
 std::vector<std::int64_t> own_rows(const Routing& routing) {
   std::vector<std::int64_t> rows;
   rows.reserve(static_cast<std::size_t>(routing.ranks()));
@@ -66,7 +65,7 @@ class Entries {
                                                          dropless_ ? all : s.parallel.microbatches);
   }
 
-  // Replicas with routings of their own.
+  // Returns the number of replicas with their own routing.
   int replicas() const {
     const std::int64_t known = std::max<std::int64_t>(1, drawn_ / s_.parallel.microbatches);
     return static_cast<int>(
@@ -95,11 +94,11 @@ class Entries {
   const LayerPrograms& programs_;
   const JobRouting& routing_;
   bool dropless_ = false;   // rows follow from the routing alone
-  std::int64_t drawn_ = 1;  // routings of a layer
+  std::int64_t drawn_ = 1;  // routings per layer
   std::map<std::pair<int, std::int64_t>, OverloadEntry> made_;
 };
 
-// The MoE layers of a chunk, by their place among all.
+// Returns the MoE layers of a chunk, by their index among all.
 std::vector<int> ordinals_of(const JobPlan& plan, const LayerPrograms& programs, std::int32_t chunk) {
   const Chunk& c = plan.chunks[static_cast<std::size_t>(chunk)];
   std::vector<int> ordinals;
@@ -142,7 +141,7 @@ OverloadStage stage_of(const JobPlan& plan, const LayerPrograms& programs,
   return stage;
 }
 
-// What a tracker knows of a stage whose steps are replayed by graphs.
+// Returns the part of a stage that a tracker sees when graphs replay its steps.
 OverloadStage recorded(const OverloadStage& stage, const TrainingPlan& plan) {
   if (plan.launch != LaunchMode::kGraphs || plan.overload.recorder == OverloadLog::Recorder::kDeferredClear)
     return stage;
@@ -150,14 +149,14 @@ OverloadStage recorded(const OverloadStage& stage, const TrainingPlan& plan) {
   OverloadStage kept = stage;
   if (kept.order.size() <= kJournalEvents) return kept;
   kept.order.resize(kJournalEvents);
-  std::size_t entries = 0;  // they are numbered in the order of their forwards
+  std::size_t entries = 0;  // numbered in the order of their forwards
   for (const OverloadEvent& event : kept.order)
     entries = std::max(entries, static_cast<std::size_t>(event.entry) + 1);
   for (auto& replica : kept.replicas) replica.resize(entries);
   return kept;
 }
 
-// Bytes that a program keeps until backward for a row that its experts got.
+// Returns the bytes that a program keeps until backward per row received by its experts.
 double kept_per_row(const Program& program) {
   const auto& rows = program.dispatched_rows;
   const auto most = std::max_element(rows.begin(), rows.end()),
@@ -165,7 +164,7 @@ double kept_per_row(const Program& program) {
   if (rows.empty() || *most == 0 || program.saved_bytes.size() != rows.size()) return 0;
   const auto high = program.saved_bytes[static_cast<std::size_t>(most - rows.begin())],
              low = program.saved_bytes[static_cast<std::size_t>(least - rows.begin())];
-  // What every rank keeps, whatever it got, drops out of the difference.
+  // Memory independent of the received rows cancels in the difference.
   if (*most > *least) return static_cast<double>(high - low) / static_cast<double>(*most - *least);
   return static_cast<double>(high) / static_cast<double>(*most);
 }
@@ -230,7 +229,7 @@ OverloadReport overload_report(const Scenario& s, const JobPlan& plan, const Lay
   using Report = OverloadLog::Report;
   OverloadReport out;
   if (s.training.overload.report == Report::kNone || !s.train) return out;
-  std::size_t entries = 0;  // of the stage with most
+  std::size_t entries = 0;  // of the stage with the most
   for (const std::vector<PipelineSlot>& slots : plan.schedule) {
     std::size_t own = 0;
     for (const PipelineSlot& slot : slots)

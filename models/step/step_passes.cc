@@ -12,7 +12,7 @@ namespace {
 using sim::LockstepOp;
 using sim::LockstepProgram;
 
-// Keep draws of jitter for different programs apart.
+// Separate the jitter draws of different programs.
 constexpr std::size_t kSaltOfKind = std::size_t{1} << 20, kSaltOfEnds = std::size_t{1} << 30,
                       kSaltOfMoe = std::size_t{1} << 40;
 
@@ -40,7 +40,7 @@ LockstepProgram only_weight_gradients(const LockstepProgram& priced, const std::
 
 LockstepProgram without_weight_gradients(const LockstepProgram& priced, const std::vector<Op>& pass) {
   LockstepProgram result = priced;
-  // What waited for a weight gradient waits for what that waited for.
+  // Operations that waited for a weight gradient wait for its dependencies instead.
   for (std::size_t i = 0; i < pass.size(); ++i)
     if (weight_gradient(pass[i])) result.ops[i].kind = LockstepOp::Kind::nothing;
   return result;
@@ -67,7 +67,7 @@ StepPasses::StepPasses(const LayerPrograms& programs, const JobRouting& routing,
       pricer_(pricer),
       o_(std::move(options)),
       dense_loads_(programs.after(), programs.shapes()) {
-  // What no dispatcher changes is the same on all ranks.
+  // The part that is the same for all dispatchers is also the same on all ranks.
   const auto even = [](const PricedProgram& p) { return p.forward.uniform() && p.backward.uniform(); };
   const bool uniform = o_.faults.empty() && routing.shared() && !o_.all_ranks && even(*moe(0, 0, 0));
   ranks_ = uniform ? 1 : static_cast<std::size_t>(programs.ranks());
@@ -219,7 +219,7 @@ StepPasses::Built StepPasses::pass_of(int stage, std::int32_t chunk, std::int32_
       own_moe = moe(stage, programs_.ordinal(layer), microbatch);
       built.held.push_back(own_moe);
     }
-    // A multi-token-prediction layer has a pass of the head of its own.
+    // A multi-token-prediction layer has its own pass of the head.
     std::vector<std::int32_t> own_head;
     if (kind.mtp && !forward) whole(own_head, head(d));
     LayerPlaces own = add_layer(built, d, own_moe, programs_.kind_of_layer()[layer], pass);

@@ -1,4 +1,4 @@
-// What the stages of a training step run: the priced programs of every layer and microbatch, forward,
+// Passes of the stages of a training step: the priced programs of every layer and microbatch, forward,
 // backward, split, or two passes together.
 #pragma once
 
@@ -20,23 +20,25 @@ namespace moesim::models {
 
 class Contention;
 
-// A program with its prices, forward and backward, and the backward split where weight gradients run apart.
+// A program with its prices, forward and backward, and the split backward where weight gradients run
+// separately.
 struct PricedProgram {
-  std::shared_ptr<const MoeProgram> moe;  // what `program` belongs to where it is a dispatcher's
+  std::shared_ptr<const MoeProgram> moe;  // owner of `program` where it is a dispatcher's
   const Program* program = nullptr;
   sim::LockstepProgram forward, backward;
   sim::LockstepProgram without_weight_gradients, weight_gradients;
 };
 
-// Only the operations that a split backward keeps: weight gradients, or everything else.
+// Return the operations of one half of a split backward: weight gradients, or everything else.
 sim::LockstepProgram only_weight_gradients(const sim::LockstepProgram& priced, const std::vector<Op>& pass);
 sim::LockstepProgram without_weight_gradients(const sim::LockstepProgram& priced,
                                               const std::vector<Op>& pass);
 
-// Whether a collective of its own crosses the network between NVLink domains.
+// Whether a collective (not fused) crosses the network between NVLink domains.
 bool leaves_domain(const Op& op, const GroupShapes& shapes);
 
-// Time that a pass's collectives occupy the network between NVLink domains, of the rank that it is most for.
+// Returns the time for which a pass's collectives occupy the network between NVLink domains, the maximum over
+// ranks.
 std::int64_t network_ps(const sim::LockstepProgram& priced, const std::vector<Op>& pass,
                         const GroupShapes& shapes);
 
@@ -45,14 +47,14 @@ class StepPasses : public PipelinePasses {
   struct Options {
     const std::vector<Chunk>* chunks = nullptr;
     bool full_recompute = false;
-    bool split = false;                      // weight gradients run apart, in slots of their own
-    bool delayed_weight_gradients = false;   // of overlapped slots: set aside until computing would idle
-    bool all_ranks = false;                  // run every rank, also where all do the same
-    const Contention* contention = nullptr;  // of timing `flow`; kept
+    bool split = false;                      // weight gradients run in their own slots
+    bool delayed_weight_gradients = false;   // in overlapped slots: delayed until computing would idle
+    bool all_ranks = false;                  // runs every rank, even where all ranks do the same
+    const Contention* contention = nullptr;  // with timing `flow`; kept
     // By stage: the faults of its ranks; empty: healthy everywhere.
     std::vector<std::optional<RankFaults>> faults;
   };
-  // All references are kept. `routing` is that of the programs.
+  // Keeps all references. `routing` is that of the programs.
   StepPasses(const LayerPrograms& programs, const JobRouting& routing, const ProgramPricer& pricer,
              Options options);
 
@@ -60,43 +62,45 @@ class StepPasses : public PipelinePasses {
   std::optional<std::uint64_t> same(int stage, const PipelineSlot& slot) const override;
   Host host(int stage, const PipelineSlot& slot) override;
 
-  // How many ranks the clocks need: those of the dispatch group, or one where all always do the same.
+  // Returns the ranks that the clocks need: those of the dispatch group, or one where all ranks always do the
+  // same.
   std::size_t ranks() const { return ranks_; }
 
   struct Times {
     std::int64_t forward = 0, backward = 0;
   };
-  // What a layer of the kind takes, run twice in a row from idle clocks.
+  // Returns the time of a layer of the kind, run twice in a row from idle clocks.
   Times layer_times(std::size_t kind, int ordinal, int microbatch);
   Times embedding_times();
   Times head_times();
-  // How long the collectives of a chunk's first microbatch hold the network between NVLink domains.
+  // Returns the time for which the collectives of a chunk's first microbatch occupy the network between
+  // NVLink domains.
   Times network_of(std::size_t chunk);
 
-  // The programs that a slot runs, beside the traces of its run: [chain][program].
+  // The programs that a slot runs, parallel to the traces of its run: [chain][program].
   struct Ran {
     const Program* program = nullptr;
     bool forward = true;
-    bool dispatcher = false;  // not the part that no dispatcher changes
+    bool dispatcher = false;  // false: the part that is the same for all dispatchers
   };
   std::vector<std::vector<Ran>> programs_of(int stage, const PipelineSlot& slot);
 
-  // Adds the operations of one microbatch through all layers to what is known of the measured domain.
+  // Adds the operations of one microbatch through all layers to the report of the measured domain.
   void report(DomainReport& into);
 
  private:
   enum class Pass : std::uint8_t { kForward, kBackward, kInputGradient, kWeightGradient };
-  // The programs of what no dispatcher changes, on ranks with the same faults.
+  // The programs that are the same for all dispatchers, on ranks with the same faults.
   struct Dense {
     const RankFaults* faults = nullptr;
     std::vector<std::optional<PricedProgram>> before;  // by kind
     std::optional<PricedProgram> after, embedding, head;
   };
   using Moe = std::shared_ptr<const PricedProgram>;
-  // Programs in the order in which they run, and what keeps them alive.
+  // Programs in the order in which they run, and the objects that keep them alive.
   struct Built {
     sim::LockstepChain chain;
-    std::vector<Ran> ran;  // beside the chain
+    std::vector<Ran> ran;  // parallel to the chain
     std::vector<Moe> held;
   };
 
@@ -111,7 +115,7 @@ class StepPasses : public PipelinePasses {
   Moe moe(int stage, int ordinal, int microbatch);
   void release(int stage, std::int32_t chunk, std::int32_t microbatch);
 
-  // The place of the program in the chain; -1 where it has no operation.
+  // Adds a program to the chain and returns its place; -1 where it has no operation.
   static std::int32_t add(Built& built, const PricedProgram& priced, Pass pass);
   LayerPlaces add_layer(Built& built, Dense& dense, const Moe& moe, std::size_t kind, Pass pass) const;
   Built pass_of(int stage, std::int32_t chunk, std::int32_t microbatch, Pass pass, PassPlaces* places);
@@ -131,7 +135,7 @@ class StepPasses : public PipelinePasses {
   Options o_;
   std::size_t ranks_ = 1;
   UnevenLoads dense_loads_;
-  std::vector<std::unique_ptr<Dense>> dense_;    // by different faults
+  std::vector<std::unique_ptr<Dense>> dense_;    // one entry for each distinct set of faults
   std::map<std::array<int, 3>, Moe> in_flight_;  // stage, ordinal, microbatch
 };
 

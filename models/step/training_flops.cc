@@ -10,7 +10,7 @@ namespace moesim::models {
 
 namespace {
 
-// Of one layer, without the head that a multi-token-prediction layer has.
+// Returns the FLOPs of one layer, without the head of a multi-token-prediction layer.
 double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, std::int64_t topk) {
   const double h = static_cast<double>(a.hidden);
   const double matrices = a.gated ? 3 : 2;

@@ -19,18 +19,18 @@ namespace {
 // corrections, root, division, update).
 constexpr std::int64_t kKernelsOfAdam = 12;
 
-// Bytes that Adam moves per element of its shard: fp32 gradient, master weight and two moments in, the last
-// three out, the bf16 weight out.
+// Returns the bytes that Adam moves per element of its shard: fp32 gradient, master weight and two moments
+// in, the last three out, the bf16 weight out.
 double optimizer_traffic(const OptimizerTypes& types) {
   return 4 + 2 * static_cast<double>(types.bytes()) + kBf16Bytes;
 }
 
-// Seconds that the weights of a chunk take to be gathered and its gradients to be reduced, once.
+// Seconds to gather a chunk's weights and to reduce its gradients, once.
 struct Seconds {
   double gather = 0, reduce = 0;
 };
 
-// What a data sheet alone says.
+// Reports that only the data sheet is known.
 OutsideDomain host_link_unmeasured(const Profile& profile) {
   return {profile.name() + ": link to the host and the host's memory",
           "were not measured, priced at their data sheets' rates",
@@ -59,7 +59,7 @@ class Transfers {
     return sharded_in_every_pass(s_.parallel) && sharded(scheme);
   }
 
-  // Of the modules of a chunk that are sharded in every pass, or of the others.
+  // For the modules of a chunk that are sharded in every pass, or the others.
   Seconds of(const StageParameters& n, const Chunk& chunk, bool in_passes) const {
     Seconds all;
     const auto one = [&](const Placement::Replicas& replicas, double parameters, double units,
@@ -82,8 +82,8 @@ class Transfers {
     return all;
   }
 
-  // Seconds of the gathers of experts in a forward pass, where they are units that are gathered at the
-  // experts themselves; 0 where they come with their layer.
+  // Returns seconds of the gathers of experts in a forward pass, where they are units gathered at the experts
+  // themselves; 0 where they are gathered with their layer.
   double gather_at_experts(const StageParameters& n, const Chunk& chunk) const {
     const ShardingScheme scheme = plan_.expert_sharding.value_or(plan_.sharding);
     if (plan_.fsdp_unit != FsdpUnit::kExperts || !sharded_passes(scheme)) return 0;
@@ -92,7 +92,7 @@ class Transfers {
     return experts.gather * factor_;
   }
 
-  // Distributed Shampoo: the gather of updates, and the preconditioners of the blocks that are this rank's.
+  // Distributed Shampoo: the gather of updates, and the preconditioners of this rank's blocks.
   double shampoo(const StageParameters& n) const {
     const auto side = std::min<std::int64_t>(Shampoo::kBlock, s_.model.hidden);
     const GemmModel gemms(s_.cluster->profile);
@@ -115,8 +115,8 @@ class Transfers {
     return seconds;
   }
 
-  // Adam on the host: gradients of the rank's shard go there, bf16 weights come back, and its memory moves
-  // what Adam reads and writes, one after the other (Megatron without --overlap-cpu-optimizer-d2h-h2d).
+  // Adam on the host: gradients of the rank's shard go there, bf16 weights come back, and the host's memory
+  // moves what Adam reads and writes, in sequence (Megatron without --overlap-cpu-optimizer-d2h-h2d).
   double on_the_host(double shard) const {
     const DeviceLimits& device = s_.cluster->profile.device();
     const double link = shard * (plan_.gradient_bytes + kBf16Bytes) / device.host_link;
@@ -131,13 +131,13 @@ class Transfers {
     return {&replicas, block, true};
   }
 
-  // Of the slowest class of such groups, all of which send at once.
+  // Returns the time of the slowest class of such groups, all of which send at once.
   double among(sim::CollectiveOp op, const Members& members, double bytes, double times) const {
     return transfer(op, placement_.shapes_of(members), bytes, times) *
            (contention_ ? contention_->of_replicas(op, members, bytes) : 1);
   }
 
-  // Of the slowest class of groups.
+  // Returns the time of the slowest class of groups.
   double transfer(sim::CollectiveOp op, const Placement::Shapes& shapes, double bytes, double times) const {
     double slowest = -1;
     const GroupShape* shape = &shapes.front();
@@ -149,7 +149,7 @@ class Transfers {
   }
 
  private:
-  // Units of a chunk's layers: the embedding and the head are units of their own.
+  // Units of a chunk's layers; the embedding and the head are separate units.
   double layer_units(const Chunk& chunk) const {
     if (plan_.fsdp_unit == FsdpUnit::kRoot) return 1;
     const auto layers = static_cast<double>(chunk.layers.size());
@@ -161,7 +161,7 @@ class Transfers {
     const auto layers = std::ranges::count(chunk.layers, LayerKind::Ffn::kMoe, &LayerKind::ffn);
     return std::max(1.0, static_cast<double>(layers));
   }
-  // A unit takes one gather for each mesh that its weights lie on. Experts on the mesh of the rest go with
+  // A unit takes one gather for each mesh of its weights. Experts on the mesh of the rest are gathered with
   // it.
   bool experts_within_layers() const {
     return s_.parallel.ep * s_.parallel.etp == 1 && s_.parallel.tp == 1 && dense_.ranks == experts_.ranks &&
@@ -171,7 +171,7 @@ class Transfers {
     return scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp;
   }
 
-  // Ranks that share a weight under a scheme; of experts as many as the sparse mesh leaves.
+  // Returns the ranks that share a weight under a scheme; for experts as many as the sparse mesh leaves.
   std::int64_t shard_of(const Placement::Replicas& replicas, ShardingScheme scheme) const {
     if (scheme != ShardingScheme::kHsdp) return replicas.ranks;
     const std::int64_t dense =
@@ -179,7 +179,7 @@ class Transfers {
     return &replicas == &dense_ ? dense : expert_shard_group(dense_.ranks, dense, replicas.ranks);
   }
 
-  // Weights that are gathered and reduced in as many calls as they are `units`, under FSDP and HSDP.
+  // Adds weights that are gathered and reduced in `units` calls, under FSDP and HSDP.
   void add(const Placement::Replicas& replicas, double parameters, double units, ShardingScheme scheme,
            Seconds& all) const {
     if (replicas.ranks == 1 || parameters == 0) return;
@@ -216,7 +216,7 @@ class Transfers {
 }  // namespace
 
 std::int64_t optimizer_meshes(const Scenario& s, const StageParameters& n) {
-  // Experts that other ranks hold than the dense part lie on a mesh of their own.
+  // Experts that are spread over other ranks than the dense part lie on their own mesh.
   return n.experts > 0 && n.dense > 0 && s.parallel.ep > 1 ? 2 : 1;
 }
 
@@ -250,17 +250,17 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
   t.parameters_overlap = plan.overlap.parameters;
   t.optimizer.assign(static_cast<std::size_t>(p.pp), 0);
   const double memory = pricer.memory_seconds_per_byte();
-  // A copy of an expert has gradients and state of its own.
+  // A copy of an expert has its own gradients and state.
   Architecture held = s.model;
   held.experts = slots;
-  // Inference has neither gradients nor an optimizer, and its weights stay where they are.
+  // Inference has neither gradients nor an optimizer, and its weights stay in place.
   for (std::size_t c = 0; c < chunks.size() && s.train; ++c) {
     const StageParameters n = chunk_parameters(held, p, chunks[c]);
     if (sharded) {
       const Seconds seconds = transfers.of(n, chunks[c], true);
-      // Gathered for every pass while the layer before computes; gradients leave while the next one does.
-      // What does not hide is exposed: transfers over the network do not hide behind the pass's own.
-      // A root unit is there as a whole before the pass and leaves after it, so that nothing hides; it is not
+      // Gathered for every pass while the previous layer computes; gradients are reduced while the next one
+      // does. The rest is exposed: transfers over the network do not hide behind the pass's own. A root unit
+      // is gathered as a whole before the pass and reduced after it, so that nothing hides; it is not
       // gathered again in backward, as FSDP leaves its root.
       constexpr std::int64_t kNoRoom = std::numeric_limits<std::int64_t>::max() / 4;
       const bool root = plan.fsdp_unit == FsdpUnit::kRoot;
@@ -274,7 +274,7 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
                            !hides_backward ? kNoRoom
                            : across        ? network_of(c, false)
                                            : 0});
-      // A host that waits for the counts of an exchange calls for the experts' weights only then, when
+      // A host that waits for the counts of an exchange requests the experts' weights only afterwards, when
       // nothing is left to hide their gather.
       if (waits_before_experts) t.sharded.back().exposed = to_ps(transfers.gather_at_experts(n, chunks[c]));
     }
@@ -297,7 +297,7 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
                          shard_of(of_router, router, p.data_ranks()) +
                          shard_of(of_experts, n.experts, p.expert_data_ranks());
     // Adam, the norm of the gradients before it, and the zeroing of the gradient buffer; never faster than
-    // its kernels are launched.
+    // the launches of its kernels.
     const double moved =
         (shard * ((offloads_optimizer(plan.offload) ? 0 : optimizer_traffic(plan.optimizer)) + 4) +
          (n.dense + n.experts) * (sharded ? 0 : 4)) *
@@ -325,7 +325,7 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
       const Placement::Shapes& pairs = placement.pipeline_pairs(from, to);
       const bool network = std::any_of(pairs.begin(), pairs.end(),
                                        [](const GroupShape& pair) { return pair.across_domains(); });
-      // Of a microbatch: activations, gradients.
+      // For a microbatch: activations, gradients.
       return transfers.transfer(sim::CollectiveOp::send_recv, pairs, bytes, 2) *
              (network ? faults.network : faults.nvlink) *
              (contention ? contention->of_stages(from, to, bytes) : 1);

@@ -17,21 +17,21 @@ namespace moesim::models {
 
 class Contention;
 
-// How much longer links take that have a fault somewhere in the machine.
+// Slowdown of links with a fault anywhere in the machine.
 struct LinkFaults {
   double network = 1, nvlink = 1;
 };
 
-// Lists of tensors that one optimizer kernel can update: those of a mesh, as torch's foreach kernels take no
-// tensors of two meshes. And kernels that an optimizer step launches for a chunk's weights.
+// Return the lists of tensors that one optimizer kernel can update (one per mesh, as torch's foreach kernels
+// take no tensors of two meshes), and the kernels that an optimizer step launches for a chunk's weights.
 std::int64_t optimizer_meshes(const Scenario& scenario, const StageParameters& parameters);
 std::int64_t optimizer_launches(const Scenario& scenario, const StageParameters& parameters);
 
-// `slots`: experts with every copy that the placement keeps. `network_of(chunk, forward)`: how long the
-// collectives of a chunk's pass hold the network between NVLink domains. `waits_before_experts`: the host
-// waits in a layer's forward pass, before its experts. `kept_of_pass()`: kept_by_pass() of the job, asked
-// where activations are offloaded. `contention`: of timing `flow`; null: none. What is priced outside the
-// measured domain is added to `report`, where given, for one microbatch.
+// `slots`: experts with every copy that the placement keeps. `network_of(chunk, forward)`: time for which the
+// collectives of a chunk's pass occupy the network between NVLink domains. `waits_before_experts`: the host
+// waits in a layer's forward pass, before its experts. `kept_of_pass()`: kept_by_pass() of the job, called
+// where activations are offloaded. `contention`: with timing `flow`; null: none. `report`: collects prices
+// outside of the measured domain for one microbatch; may be null.
 PipelineTransfers step_transfers(const Scenario& scenario, const std::vector<Chunk>& chunks,
                                  std::int64_t slots, const Placement& placement, const ProgramPricer& pricer,
                                  const LinkFaults& faults, const Contention* contention,

@@ -32,8 +32,8 @@ std::int64_t Attention::parameters(std::int64_t hidden) const {
          (qk_norm ? 2 * head_dim : 0) + (sinks ? heads : 0) + gate;
 }
 
-// Queries from the latent queries where there are any, one key for all heads with a LayerNorm, a weight per
-// head (class Indexer of DeepSeek-V3.2-Exp's inference/model.py).
+// Queries from the latent queries where they exist, one key for all heads with a LayerNorm, a weight per head
+// (class Indexer of DeepSeek-V3.2-Exp's inference/model.py).
 std::int64_t Attention::indexer_parameters(std::int64_t hidden) const {
   return (q_rank > 0 ? q_rank : hidden) * index_heads * index_dim + hidden * (index_dim + index_heads) +
          2 * index_dim;

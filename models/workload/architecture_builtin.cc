@@ -25,7 +25,7 @@ Attention latent(std::int64_t heads, std::int64_t q_rank, std::int64_t kv_rank) 
   return a;
 }
 
-// The sizes that every model has.
+// Returns a model with the sizes that every model has.
 Architecture sized(std::string name, std::int64_t hidden, std::int64_t layers, std::int64_t vocabulary,
                    Attention attention, std::int64_t experts, std::int64_t topk, std::int64_t expert_ffn) {
   Architecture a;
@@ -128,7 +128,7 @@ void add_gpt_oss(std::vector<Architecture>& all) {
     a.attention.window = 128;
     a.attention.window_every = 2;
     a.expert_bias = a.router_bias = true;
-    a.embedding_active = false;  // of its card: 5.13 B active
+    a.embedding_active = false;  // by its card: 5.13 B active
     all.push_back(a);
   }
 }

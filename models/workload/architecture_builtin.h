@@ -1,4 +1,4 @@
-// The models that are built in.
+// The built-in models.
 #pragma once
 
 #include <vector>

@@ -10,10 +10,10 @@ namespace moesim::models {
 
 namespace {
 
-constexpr double kMostState = 0x1p48;  // elements; no sum of FLOPs of a scan overflows
+constexpr double kMostState = 0x1p48;  // elements; the FLOPs of a scan cannot overflow
 
-// At least as many parameters as the model has, layer kinds that do not occur counted too: where this is
-// below 2^62, no count overflows.
+// Returns an upper bound on the parameters, including layer kinds that do not occur: below 2^62 no count
+// overflows.
 double most_parameters(const Architecture& a) {
   const auto d = [](std::int64_t size) { return static_cast<double>(size); };
   const Mamba& m = a.mamba;
@@ -46,7 +46,7 @@ double most_parameters(const Architecture& a) {
   return d(a.layers) * 4 * (attention + mamba + linear + ffn) + 2 * d(a.vocabulary) * width;
 }
 
-// The letters of layers are as many as these, and what they stand for has sizes.
+// Checks that the letters match the number of layers, and that their kinds have sizes.
 void check_letters(const Architecture& a, const JsonNode& node) {
   const auto letters = [&](const char* key, const std::string& text, const char* known) {
     if (text.empty()) return;

@@ -1,4 +1,4 @@
-// What every description of a model must keep, whoever wrote it.
+// Consistency checks for every description of a model, whatever its format.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace moesim::models {
 // 64 bits.
 void check_consistent(const Architecture& model, const JsonNode& node);
 
-// Takes the letters of a hybrid model's layers; the number of layers is theirs. Throws InputError at `node`
-// for letters that no layer has.
+// Sets the letters of a hybrid model's layers, and with them the number of layers. Throws InputError at
+// `node` for an unknown letter.
 void set_pattern(Architecture& model, const std::string& pattern, const JsonNode& node);
 
-// Changes one size of a model. Throws InputError at `value` for a number that no model has there, and for
-// what contradicts the rest of the model.
+// Changes one size of a model. Throws InputError at `value` for an impossible number and for a contradiction
+// with the rest of the model.
 void change_size(Architecture& model, std::int64_t Architecture::*size, const JsonNode& value);
 
 }  // namespace moesim::models

@@ -21,7 +21,7 @@ namespace {
 constexpr ModelConfig::Keys kExperts{"num_local_experts", "n_routed_experts", "num_experts",
                                      "moe_num_experts", "moe_num_primary_experts"};
 
-// Width of a head where the file says none, by what a family's class of transformers takes instead of the
+// Width of a head that the file omits, by the default of the family's class in transformers instead of the
 // quotient.
 constexpr std::array<std::pair<std::string_view, std::int64_t>, 8> kHeadWidths{{{"glm4", 128},
                                                                                 {"glm4_moe", 128},
@@ -35,13 +35,13 @@ constexpr std::array<std::pair<std::string_view, std::int64_t>, 8> kHeadWidths{{
 constexpr std::array<std::string_view, 9> kUngated{
     "apertus", "arcee", "nemotron", "nemotron_h", "gpt_neox", "phi", "starcoder2", "falcon", "persimmon"};
 constexpr std::array<std::string_view, 1> kGatedSquare{"bitnet"};
-// Beginnings of families whose output head is the input's table where the file says nothing.
+// Prefixes of families whose output head is the input's table by default.
 constexpr std::array<std::string_view, 4> kTied{"gemma", "minicpm", "cohere", "lfm2"};
 // Activations that most families use without a gate.
 constexpr std::array<std::string_view, 4> kUngatedActivations{"xielu", "relu2", "squared_relu",
                                                               "relu_squared"};
 
-// Width of a head that no key says.
+// Returns the default width of a head.
 std::int64_t usual_head_width(const ModelConfig& c, std::int64_t hidden, std::int64_t heads) {
   const auto known = std::ranges::find(kHeadWidths, c.family(), &decltype(kHeadWidths)::value_type::first);
   if (known != kHeadWidths.end()) return known->second;
@@ -52,7 +52,8 @@ std::int64_t usual_head_width(const ModelConfig& c, std::int64_t hidden, std::in
   return hidden / heads;
 }
 
-// Whether the FFN has two up projections. Throws where its activation alone leaves that open.
+// Returns whether the FFN has two up projections. Throws where only the activation is known, which leaves
+// that open.
 bool is_gated(const ModelConfig& c) {
   if (std::ranges::find(kUngated, c.family()) != kUngated.end()) return false;
   if (const auto says = c.find({"use_gated_activation", "gated_mlp"}); says && says->is_boolean())
@@ -74,7 +75,7 @@ bool is_gated(const ModelConfig& c) {
 
 bool qwen3_next(const ModelConfig& c) { return c.family().starts_with("qwen3_next"); }
 
-// Biases of the projections, norms of queries and keys, learned logits.
+// Sets biases of the projections, norms of queries and keys, learned logits.
 void set_extras(const ModelConfig& c, Attention& a) {
   const std::string& family = c.family();
   a.qkv_bias = a.output_bias = c.flag("attention_bias", false);
@@ -112,12 +113,12 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
     a.rope_dim = c.size({"qk_rope_head_dim"}, 0, 1);
     // MiniCPM3's class takes the quotient.
     a.value_dim = c.size({"v_head_dim"}, c.family() == "minicpm3" ? hidden / a.heads : 0, 1);
-    // Of nothing beside latent vectors, or sums of these.
+    // Redundant beside latent vectors: these keys have no effect, or are sums of others.
     for (const char* key : {"num_key_value_heads", "head_dim", "qk_head_dim"}) c.has({key});
   } else {
     a.kv_heads = c.size(
         {"num_key_value_heads", "kv_n_heads", "num_attention_groups", "multi_query_group_num"}, a.heads, 1);
-    c.flag("multi_query_attention", false);  // says the number of groups
+    c.flag("multi_query_attention", false);  // the number of groups decides
     static constexpr ModelConfig::Keys kWidth{"head_dim", "attention_head_dim", "kv_channels"};
     a.head_dim = c.size(kWidth, c.has(kWidth) ? 0 : usual_head_width(c, hidden, a.heads), 1);
     if (const std::int64_t values = c.size({"v_head_dim"}, 0); values != a.head_dim) a.value_dim = values;
@@ -138,7 +139,7 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
   return a;
 }
 
-// The window, and heads that windowed layers have for themselves.
+// Sets the window, and separate heads of windowed layers.
 void set_windows(const ModelConfig& c, Architecture& a) {
   Attention& full = a.attention;
   const bool llama4 = c.family().starts_with("llama4");
@@ -146,13 +147,13 @@ void set_windows(const ModelConfig& c, Architecture& a) {
       llama4 ? c.size({"attention_chunk_size"}, 8192) : c.size({"sliding_window", "sliding_window_size"}, 0);
   full.chunked = llama4;
   if (const auto chunk = c.said({"attention_chunk_size"}); chunk && !llama4) {
-    // Beside a sliding window of the same size (MiMo-V2) it says nothing more.
+    // Beside a sliding window of the same size (MiMo-V2) it is redundant.
     if (chunk->integer(1, kMaxModelSize) != full.window)
       chunk->fail(fmt::format("chunks of {} tokens", chunk->integer()),
                   "a sliding window of that size: other chunks are not modelled here");
   }
   Attention own = full;
-  // MiMo-V2 says the windowed layers' heads, Step's a part of its own, Gemma 4 those of the full layers.
+  // MiMo-V2 gives the windowed layers' heads, Step's a separate part, Gemma 4 those of the full layers.
   const auto other = c.said({"attention_other_setting"});
   const ModelConfig part(other && other->is_object() ? *other : c.node());
   if (other && other->is_object()) {
@@ -195,7 +196,7 @@ void set_linear(const ModelConfig& c, Architecture& a) {
     l.value_dim = c.size({"linear_value_head_dim"}, 0, 1);
     l.conv = c.size({"linear_conv_kernel_dim"}, 4, 1);
   } else if (c.has({"attn_type_list", "layer_group_size"}) || c.family().starts_with("minimax")) {
-    // MiniMax and Ling linear: heads as attention's, all with keys and values of their own.
+    // MiniMax and Ling linear: heads as attention's, all with their own keys and values.
     l.kind = LinearAttention::Kind::kLightning;
     l.key_heads = l.value_heads = c.size({"num_attention_heads"}, 0, 1);
     l.key_dim = l.value_dim = a.attention.head_dim;
@@ -207,7 +208,7 @@ void set_mamba(const ModelConfig& c, Architecture& a) {
   m.state = c.size({"ssm_state_size", "mamba_state_dim", "mamba_d_state"}, m.state, 1);
   m.conv = c.size({"conv_kernel", "mamba_d_conv"}, m.conv, 1);
   if (const auto rank = c.said({"mamba_dt_rank"}); rank && !c.has({"mamba_n_heads", "mamba_num_heads"})) {
-    // Of the first kind: as many heads as channels.
+    // Mamba-1: as many heads as channels.
     m.head_dim = 1;
     m.heads = c.size({"mamba_expand"}, 2, 1) * a.hidden;
     m.rank = rank->is_string() ? (a.hidden + 15) / 16 : rank->integer(1, kMaxModelSize);  // "auto"
@@ -223,7 +224,7 @@ void set_mamba(const ModelConfig& c, Architecture& a) {
 }
 
 // LongCat-Flash (arXiv 2509.01322): each layer is two of attention and a dense FFN, with experts that start
-// beside the first FFN and whose output joins after the second. In time they stand one after the other here.
+// beside the first FFN and whose output joins after the second. They are modelled in sequence.
 bool has_shortcut(const ModelConfig& c) { return c.said({"zero_expert_num"}).has_value(); }
 
 void set_shortcut(const ModelConfig& c, Architecture& a) {
@@ -235,7 +236,7 @@ void set_shortcut(const ModelConfig& c, Architecture& a) {
                                   c.node().place().file));
 }
 
-// How residuals flow.
+// Sets the residual streams.
 void set_residual(const ModelConfig& c, Architecture& a) {
   if (const std::int64_t streams = c.size({"hc_mult"}, 1); streams > 1) {
     if (streams > 64) c.node().fail(fmt::format("{} residual streams", streams), "at most 64");
@@ -259,7 +260,7 @@ void set_convolution(const ModelConfig& c, Architecture& a) {
   a.convolution.bias = c.flag("conv_bias", false);
 }
 
-// Layers of different sizes.
+// Sets layers of different sizes.
 void set_blocks(const ModelConfig& c, Architecture& a) {
   const auto blocks = config_blocks(c, a.hidden, a.layers);
   if (!blocks) return;
@@ -274,7 +275,8 @@ void set_blocks(const ModelConfig& c, Architecture& a) {
   a.attention.kv_heads = a.attention.heads / blocks->heads_in_group;
 }
 
-// Inner size of LFM2's dense FFN: two thirds of what is said, up to a multiple, where the file asks for it.
+// Returns the inner size of LFM2's dense FFN: two thirds of the given one, rounded up to a multiple, where
+// the file asks for it.
 std::int64_t adjusted_ffn(const ModelConfig& c) {
   const std::int64_t said = c.size({"block_ff_dim"}, 0);
   const std::int64_t of = std::max<std::int64_t>(1, c.size({"block_multiple_of"}, 256));
@@ -284,11 +286,12 @@ std::int64_t adjusted_ffn(const ModelConfig& c) {
   return (static_cast<std::int64_t>(inner) + of - 1) / of * of;
 }
 
-// Mixers of all layers and their sizes. Sizes of a kind that no layer has would be a model of another order.
+// Sets the mixers of all layers and their sizes. Refuses sizes of a kind that no layer has, since the order
+// of layers would be different.
 void set_layers(const ModelConfig& c, Architecture& a) {
   const std::string pattern = config_pattern(c);
   if (pattern.empty()) {
-    // LongCat-Flash counts its layers, and as num_hidden_layers their halves.
+    // LongCat-Flash counts its layers, and their halves as num_hidden_layers.
     a.layers = has_shortcut(c) && c.has({"num_layers"})
                    ? c.size({"num_layers"}, 0, 1)
                    : c.size({"num_hidden_layers", "n_layers", "num_layers"}, 0, 1);
@@ -303,7 +306,7 @@ void set_layers(const ModelConfig& c, Architecture& a) {
   const std::string letters = pattern + a.mixers;
   if (letters.find('M') != std::string::npos)
     set_mamba(c, a);
-  else if (c.has({"layer_types"}))  // sizes of a kind that none of them is
+  else if (c.has({"layer_types"}))  // sizes of a kind that no layer has
     for (const char* key :
          {"mamba_d_state", "mamba_n_heads", "mamba_d_head", "mamba_d_conv", "mamba_n_groups"})
       c.has({key});
@@ -322,7 +325,7 @@ void set_experts(const ModelConfig& c, Architecture& a) {
   const bool hybrid = !a.pattern.empty();
   const std::int64_t adjusted = adjusted_ffn(c);
   const std::int64_t inner = c.size({"intermediate_size", "ffn_hidden_size", "inter_dim"}, adjusted);
-  // A dense inner size beside the experts': DeepSeek and Qwen call it intermediate_size, Llama 4 _mlp.
+  // A dense inner size besides the experts': DeepSeek and Qwen call it intermediate_size, Llama 4 _mlp.
   a.dense_ffn = c.size({"intermediate_size_mlp", "dense_intermediate_size", "dense_ffn_hidden_size"}, inner);
   // A config without a number of experts is a dense model's (Llama).
   if (!c.said(kExperts)) return;
@@ -365,7 +368,7 @@ void set_experts(const ModelConfig& c, Architecture& a) {
   }
 }
 
-// Multi-token prediction: so many modules of so many layers, each of attention and the model's usual FFN.
+// Multi-token prediction: so many modules of so many layers, each with attention and the model's usual FFN.
 std::int64_t mtp_layers(const ModelConfig& c) {
   if (!c.flag("use_mtp", true)) return 0;
   for (const char* key : {"mtp_layers_block_type", "mtp_hybrid_override_pattern"})
@@ -383,8 +386,8 @@ std::int64_t mtp_layers(const ModelConfig& c) {
          std::max<std::int64_t>(1, c.size({"mtp_transformer_layers"}, 1));
 }
 
-// What publishers leave out of their active parameters: OpenAI the input's table (model card of gpt-oss),
-// Zhipu both tables (arXiv 2508.06471, table 1); MiniMax and IBM give numbers that only fit without both.
+// Weights that publishers exclude from active parameters: OpenAI the input's table (model card of gpt-oss),
+// Zhipu both tables (arXiv 2508.06471, table 1); MiniMax and IBM give numbers that match only without both.
 void set_counted(std::string_view family, Architecture& a) {
   const auto of = [&](const char* start) { return family.starts_with(start); };
   a.head_active = !of("minimax") && !of("glm") && family != "granitemoe";
@@ -415,7 +418,7 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
   set_convolution(c, a);
   set_shortcut(c, a);
   set_windows(c, a);
-  // Without windowed layers a window says nothing, and without a window these are none.
+  // Without windowed layers a window has no effect, and without a window these layers have none.
   const std::string letters = a.pattern + a.mixers;
   const bool windows =
       letters.empty() ? a.attention.window_every != 1 : letters.find_first_of("WSH") != std::string::npos;
@@ -429,7 +432,7 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
   set_experts(c, a);
   set_blocks(c, a);
   a.gated = is_gated(c) && (a.pattern.empty() ||
-                            has_shortcut(c));  // hybrids of one block a layer: squared ReLU (Nemotron-H)
+                            has_shortcut(c));  // hybrids with one block per layer: squared ReLU (Nemotron-H)
   a.mtp_layers = mtp_layers(c);
   if (a.mtp_layers > 1 << 20) node.fail(fmt::format("{} layers of prediction", a.mtp_layers), "at most 2^20");
   set_counted(c.family(), a);

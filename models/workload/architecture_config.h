@@ -1,4 +1,4 @@
-// Reading the config.json of somebody else's model.
+// Reads the config.json of a third-party model.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace moesim::models {
 
-// The object of a Hugging Face config.json, or one with DeepSeek's own names. Throws InputError for keys that
-// make another model than Architecture describes, at their place, and for missing or impossible values.
-// `name` as for Architecture::parse().
+// Reads a Hugging Face config.json, or one with DeepSeek's own key names. Throws InputError at the place of
+// keys that describe a model beyond Architecture, and for missing or impossible values. `name` as in
+// Architecture::parse().
 Architecture parse_config(const JsonNode& node, const std::string& name);
 
 }  // namespace moesim::models

@@ -1,4 +1,4 @@
-// Reading architectures: built-in names, our own objects, Hugging Face config.json.
+// Reads architectures: built-in names, our own objects, Hugging Face config.json.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -116,7 +116,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
   const std::int64_t whole = a.layers;
   a.name = o.string("name", !name.empty() ? name : based ? a.name : "custom");
   a.source = node.place().file;
-  // What a layer needs has no default; what only a whole model needs has a small one.
+  // Sizes of a layer have no default; those of a whole model only have small ones.
   const auto size = [&](const char* key, std::int64_t present, std::int64_t low) {
     return based ? o.integer(key, present, low, kMaxSize) : o.at(key).integer(low, kMaxSize);
   };
@@ -126,7 +126,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
     a.topk = size("topk", a.topk, 1);
     a.expert_ffn = size("expert_ffn", a.expert_ffn, 1);
   } else {
-    // A dense model says no more of experts; what it repeats after itself (to_json) is nothing.
+    // A dense model gives no more about experts; redundant values (to_json) are ignored.
     for (const char* key : {"topk", "expert_ffn"})
       if (const auto value = o.find(key); value && value->integer(0, kMaxSize) > 0)
         value->fail(value->describe(), "0 in a model without experts");
@@ -157,7 +157,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
   a.zero_experts = o.integer("zero_experts", a.zero_experts, 0, kMaxSize);
   a.routing_groups = o.integer("routing_groups", a.routing_groups, 1, kMaxSize);
   a.routing_topk_groups = o.integer("routing_topk_groups", a.routing_topk_groups, 1, kMaxSize);
-  // A cut of a model is trained without its layers of prediction, unless they are said.
+  // A shortened model is trained without its multi-token-prediction layers, unless they are given.
   a.mtp_layers = o.integer("mtp_layers", a.layers < whole ? 0 : a.mtp_layers, 0, 1 << 20);
   a.latent = o.integer("latent", a.latent, 0, kMaxSize);
   if (const auto windowed = o.find("windowed_attention")) a.windowed = parse_attention(*windowed, a.hidden);
@@ -187,7 +187,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
   return a;
 }
 
-// Hugging Face writes numbers that JSON does not have; as long as JSON's own, so that places stay.
+// Replaces numbers of Hugging Face that JSON lacks by equally long JSON numbers, so that places stay.
 std::string with_json_numbers(std::string text) {
   constexpr std::string_view kInfinity = "Infinity", kLarge = "1.0e+308";
   bool inside = false;
@@ -203,7 +203,7 @@ std::string with_json_numbers(std::string text) {
   return text;
 }
 
-// What a model without a name of its own is called: as its file, or as the folder of a config.json.
+// Returns the default name of a model: its file's, or that of the folder of a config.json.
 std::string name_of_file(const std::filesystem::path& file) {
   if (file.filename() != "config.json") return file.stem().string();
   const std::string folder =
@@ -229,7 +229,7 @@ Architecture Architecture::parse(const JsonNode& node, const std::string& name) 
   for (const char* part : {"text_config", "language_config", "llm_config", "thinker_config"})
     if (const auto text = node.find(part); text && text->is_object()) {
       Architecture a = parse(*text, name);
-      // The wrapper says it for the part that does not.
+      // The outer config supplies the key where the part lacks it.
       if (const auto tied = node.find("tie_word_embeddings");
           tied && tied->is_boolean() && !text->find("tie_word_embeddings"))
         a.tied_embeddings = tied->boolean();

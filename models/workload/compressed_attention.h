@@ -1,4 +1,4 @@
-// Attention over a window and keys that each stand for several tokens (DeepSeek-V4, its inference/model.py
+// Attention over a window and compressed keys, each of several tokens (DeepSeek-V4, its inference/model.py
 // and technical report, section 2.3).
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace moesim::models {
 
-// Makes one key of `ratio` tokens: a softmax over them, with a learned bias for each place, weighs what one
-// product gives by what another gives. Where an indexer chooses, the tokens of two neighbours overlap: twice
-// the columns.
+// Makes one key of `ratio` tokens: the output of one product, weighted by a softmax over the tokens of
+// another product's output plus a learned bias per position. Where an indexer chooses, the tokens of two
+// neighbours overlap: twice the columns.
 struct Compressor {
   std::int64_t ratio = 1;
   std::int64_t columns = 0;  // of each of the two products
@@ -24,10 +24,10 @@ struct Compressor {
   }
 };
 
-// Those of a layer: of the keys, which are the values, and of the indexer's keys.
+// Returns the compressors of a layer: for its keys, which are also its values, and for the indexer's keys.
 std::vector<Compressor> compressors_of(const Architecture& model, LayerKind::Mixer mixer);
 
-// Compressed keys that a query meets in the mean: of those before it all, or the indexer's choice.
+// Returns the mean number of compressed keys per query: all before it, or the indexer's choice.
 double compressed_keys(const Architecture& model, LayerKind::Mixer mixer, std::int64_t seq);
 
 }  // namespace moesim::models

@@ -16,7 +16,7 @@ namespace moesim::models {
 
 namespace {
 
-// What people call a dispatcher, and the name that answers carry.
+// Common names of dispatchers, with the names in answers.
 constexpr std::array<std::array<std::string_view, 2>, 12> kOtherNames{{{"a2a", "alltoall"},
                                                                        {"all-to-all", "alltoall"},
                                                                        {"all2all", "alltoall"},

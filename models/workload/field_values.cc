@@ -45,7 +45,8 @@ const char* expected_of(FieldType type) {
   throw InputError(fmt::format("{}: found {}, expected {}", path, in_quotes(found), expected_of(type)));
 }
 
-// Without a unit a number is SI, as tables of results have it; one that no machine has was meant with a unit.
+// A number without a unit is SI, as in tables of results; returns whether it is one that no machine has, so
+// that a unit was forgotten.
 bool forgot_unit(FieldType type, std::string_view text) {
   const auto plain = parse_number(text);
   if (!plain || *plain == 0) return false;
@@ -110,7 +111,7 @@ nlohmann::json json_of_text(std::string_view path, FieldType type, std::string_v
   if (!is_number(type)) return std::string(text);
   if (type == FieldType::kInteger) {
     if (const auto whole = parse_int(text)) return static_cast<std::int64_t>(*whole);
-    // Lengths of sequences are said in 1,024 tokens, other counts in thousands: "8k", "1M".
+    // Lengths of sequences use multiples of 1,024 tokens, other counts of a thousand: "8k", "1M".
     const bool length = path.ends_with("seq");
     for (const auto& [letter, times] : {std::pair{'k', length ? 1024 : 1000},
                                         {'K', length ? 1024 : 1000},

@@ -66,7 +66,7 @@ Field integer(Field f) {
   return f;
 }
 
-// A whole number that nobody needs to say: 0 is none and is not written.
+// An optional integer: 0 is none and is not written.
 template <auto... Path>
 Field optional_integer(Field f) {
   f = integer<Path...>(f);
@@ -84,7 +84,7 @@ Field size(Field f) {
   return integer<&Scenario::parallel, Size>(f);
 }
 
-// Fills the cluster where nobody says it, and says nothing until it has.
+// Fills the cluster by default, and is not written until it has.
 Field data_parallel(Field f) {
   f = size<&Parallel::dp>(f);
   f.write = [](const Scenario& s) -> ordered_json {
@@ -93,7 +93,7 @@ Field data_parallel(Field f) {
   return f;
 }
 
-// Follow from a batch, and say nothing until they have.
+// Follows from a batch, and is not written until it has.
 Field microbatches(Field f) {
   f = size<&Parallel::microbatches>(f);
   f.write = [](const Scenario& s) -> ordered_json {
@@ -114,7 +114,7 @@ Field number(Field f) {
   return f;
 }
 
-// A number that nobody needs to say: 0 is none and is not written.
+// An optional number: 0 is none and is not written.
 template <auto... Path>
 Field optional_number(Field f) {
   f = number<Path...>(f);
@@ -135,7 +135,7 @@ Field boolean(Field f) {
 
 constexpr std::array<std::string_view, 4> kSchemes{"ddp", "zero1", "fsdp", "hsdp"};
 
-// How a module that is wrapped apart is sharded; where nobody says, as the rest.
+// Sharding of a module that is wrapped separately; by default as the rest.
 template <std::optional<ShardingScheme> TrainingPlan::*Module>
 Field module_sharding(Field f) {
   f.type = FieldType::kChoice;
@@ -164,7 +164,7 @@ constexpr const char* key_of() {
   return std::is_same_v<Item, Faults::SlowGpu> ? "factor" : "bandwidth";
 }
 
-// A list of GPUs with a number each, {"gpu": 3, "factor": 1.5}; low and high are that number's bounds.
+// A list of GPUs with a number each, {"gpu": 3, "factor": 1.5}; low and high are bounds of that number.
 template <class Item, std::vector<Item> Faults::*List, double Item::*Value>
 Field per_gpu(Field f) {
   f.type = FieldType::kObject;
@@ -252,7 +252,7 @@ void read_routing(const Field&, Scenario& s, const JsonNode& value) {
 
 ordered_json write_routing(const Scenario& s) {
   if (s.routing.kind != RoutingSpec::Kind::kFile) return s.routing.text;
-  // A text with a slash is a path and no distribution.
+  // A text with a slash is a path, not a distribution.
   return s.routing.path.find('/') == std::string::npos ? "./" + s.routing.path : s.routing.path;
 }
 
@@ -269,7 +269,7 @@ void read_scope(const Field&, Scenario& s, const JsonNode& value) {
   s.scope = scope == "step" ? Scenario::Scope::kStep : Scenario::Scope::kLayer;
 }
 
-// JSON numbers end at 2^63 in JsonNode; a seed may be any 64 bits, and the larger ones are texts.
+// JSON numbers end at 2^63 in JsonNode; a seed may be any 64 bits, and larger ones are texts.
 void read_seed(const Field&, Scenario& s, const JsonNode& value) {
   if (!value.is_string()) {
     s.seed = static_cast<std::uint64_t>(value.integer(0));
@@ -290,7 +290,7 @@ void read_faults(const Field& field, Scenario& s, const JsonNode& value) {
   set_field(field, s, JsonNode::read(beside(value, value.string())));
 }
 
-// What the text says of the other fields of sharding is given with it.
+// The text also gives the other fields of sharding that it contains.
 void read_sharding(const Field&, Scenario& s, const JsonNode& value) {
   s.training.set_sharding(value.string());
   if (s.training.shard_group > 0) s.give("training.shard_group");
@@ -298,7 +298,7 @@ void read_sharding(const Field&, Scenario& s, const JsonNode& value) {
   if (s.training.shampoo) s.give("training.shampoo");
 }
 
-// Where nobody asked, scope layer lists no collectives of a step.
+// Without a given sharding, scope layer lists no collectives of a step.
 ordered_json write_sharding(const Scenario& s) {
   const bool said = s.sharding_asked() || s.scope == Scenario::Scope::kStep;
   return said ? ordered_json(name_of(s.training.sharding)) : ordered_json();
@@ -312,7 +312,7 @@ void take_precision(Scenario& to, const Scenario& from) {
 
 ordered_json nothing(const Scenario&) { return {}; }
 
-// What is compared, on which machine.
+// The compared model, dispatchers and machine.
 std::vector<Field> subject_fields() {
   return {
       {.path = "model",
@@ -387,7 +387,7 @@ std::vector<Field> subject_fields() {
   };
 }
 
-// What is computed again, and how the passes of a step are run.
+// Recomputation, and execution of the passes of a step.
 std::vector<Field> step_fields() {
   using T = TrainingPlan;
   return {
@@ -504,7 +504,7 @@ std::vector<Field> step_fields() {
   };
 }
 
-// What of a step runs beside something else, and how it counts.
+// Overlap within a step, and its accounting.
 std::vector<Field> overlap_fields() {
   using T = TrainingPlan;
   return {
@@ -628,7 +628,7 @@ std::vector<Field> overlap_fields() {
   };
 }
 
-// Where experts and parameters lie.
+// Placement of experts and parameters.
 std::vector<Field> layout_fields() {
   using T = TrainingPlan;
   return {
@@ -678,7 +678,7 @@ std::vector<Field> layout_fields() {
                   const JsonNode& v) { s.training.reshard_after_forward = v.boolean(); },
        .write =
            [](const Scenario& s) {
-             // A recipe may say false, beside which what was said stands.
+             // A recipe may set false, beside which the given value stays.
              const bool usual = s.training.reshard_after_forward && !s.gave("training.reshard_after_forward");
              return usual ? ordered_json() : ordered_json(s.training.reshard_after_forward);
            },
@@ -704,7 +704,7 @@ std::vector<Field> layout_fields() {
   };
 }
 
-// The optimizer's own way, and the loss.
+// The optimizer, and the loss.
 std::vector<Field> optimizer_fields() {
   using T = TrainingPlan;
   return {
@@ -757,7 +757,7 @@ std::vector<Field> optimizer_fields() {
   };
 }
 
-// What is wrong with the machine.
+// Faults of the machine.
 std::vector<Field> fault_fields() {
   using F = Faults;
   return {
@@ -907,7 +907,7 @@ std::vector<Field> parallel_fields() {
   };
 }
 
-// What is asked, and what it costs.
+// The question, and prices.
 std::vector<Field> question_fields() {
   return {
       optional_integer<&Scenario::topk>({.path = "topk",

@@ -1,5 +1,5 @@
-// The fields of a scenario: one table that its JSON, its command line, `--set`, the axes of a sweep, the JSON
-// schema and the help come out of. A new field is one line of the table (fields.cc) and a member of Scenario.
+// The table of a scenario's fields, from which its JSON, command line, `--set`, sweep axes, JSON schema and
+// help are generated. A new field is one line of the table (fields.cc) and a member of Scenario.
 #pragma once
 
 #include <cstddef>
@@ -31,25 +31,25 @@ enum class FieldType : std::uint8_t {
   kObject,  // a JSON object or list; a text where the field has a short form
 };
 
-// Whether a value of the type is a number in SI units.
+// Returns whether values of the type are numbers in SI units.
 bool is_number(FieldType type);
 
-// The scopes in which a field says something.
+// The scopes in which a field has an effect.
 enum class Scopes : std::uint8_t { kLayer = 1, kStep = 2, kBoth = 3 };
 
 struct Field {
-  std::string_view path = {};  // in a scenario file, "parallel.ep"
-  std::string_view also = {};  // an older path that files may still use; empty: none
-  // Of the command line, "--ep"; empty: none. That of a boolean takes no value: it says what is not the
+  std::string_view path = {};  // path in a scenario file, "parallel.ep"
+  std::string_view also = {};  // older path that files may still use; empty: none
+  // Option of the command line, "--ep"; empty: none. A boolean's option takes no value and negates the
   // default.
   std::string_view flag = {};
   FieldType type = FieldType::kText;
   double low = 0, high = 0;  // bounds of integers and numbers
   std::span<const std::string_view> choices = {};
-  std::string_view unit = {};      // what a number counts, for people: "tokens"
-  std::string_view fallback = {};  // the value where nobody says one, as text
+  std::string_view unit = {};      // counted unit, for people: "tokens"
+  std::string_view fallback = {};  // default value as text
   Scopes scopes = Scopes::kBoth;
-  std::string_view group = {};  // of --help: "Plan"
+  std::string_view group = {};  // section of --help: "Plan"
   std::string_view help = {};   // one line
 
   // Reads a JSON value into the scenario. Throws InputError for a value of another kind or out of range.
@@ -72,24 +72,26 @@ std::span<const Field> scenario_fields();
 const Field* find_field(std::string_view path);
 std::size_t index_of(const Field& field);
 
-// Reads one field and notes that it was given: by `origin`, or by the line of `value` where it stands in a
+// Reads one field and records it as given, with `origin`, or with the line of `value` where it comes from a
 // file. Messages name the place of `value` where it has one.
 void set_field(const Field& field, Scenario& scenario, const JsonNode& value, const Origin* origin = nullptr);
-// The same from a text of the command line: "8", "true", "zipf:1.2", or JSON where it begins with { or [.
+// Likewise from command-line text: "8", "true", "zipf:1.2", or JSON that begins with { or [.
 void set_field(const Field& field, Scenario& scenario, std::string_view text, const Origin* origin = nullptr);
 
-// Return a text and a number in SI units as the JSON of a type, "100GBps" as 1e11. Throw InputError that
-// names the path, what was found and which unit is expected.
+// Convert a text or a number in SI units to the JSON of a type, "100GBps" to 1e11. Throw InputError naming
+// the path, the value found and the expected unit.
 nlohmann::json json_of_text(std::string_view path, FieldType type, std::string_view text);
 nlohmann::json json_of_number(std::string_view path, FieldType type, double number);
 
-// Returns the first field that was given and that the scenario's scope does not use, or nullptr.
+// Returns the first given field that the scenario's scope does not use, or nullptr.
 const Field* unused_field(const Scenario& scenario);
-// Returns what is wrong with it: "training.precision: found with scope layer, ...". `named`: as it was given.
+// Returns the message for such a field: "training.precision: found with scope layer, ...". `named`: the name
+// that the user gave.
 std::string unused_message(const Field& field, std::string_view named, const Scenario& scenario);
 
-// Returns the complete scenario, whatever its scope uses: Scenario::parse() reads it back to one that gives
-// the same answers. What was filled in by Scenario::resolve() stands there as if it had been given.
+// Returns the complete scenario, including fields that its scope does not use: Scenario::parse() reads it
+// back to one that gives the same answers. Values filled in by Scenario::resolve() appear as if they had been
+// given.
 nlohmann::ordered_json to_json(const Scenario& scenario);
 
 }  // namespace moesim::models

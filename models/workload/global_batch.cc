@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kMost = 1e18;
 
-// A power of 1000 by its letter; 0: none.
+// Returns a power of 1000 by its letter; 0: none.
 double multiple_of(char letter) {
   switch (letter) {
     case 'k':
@@ -40,7 +40,7 @@ struct Published {
   const char* source;
 };
 
-// Batches that reports of a model's training state, the one that most of it ran with.
+// Batches in reports of a model's training, the one used for most of it.
 constexpr std::array kPublished{
     Published{"deepseek-v3", 15360 * 4096.0, "15,360 sequences of 4,096: arXiv 2412.19437, 4.2"},
     Published{"deepseek-v2", 9216 * 4096.0, "9,216 sequences of 4,096: arXiv 2405.04434, 3.1.2"},

@@ -68,7 +68,7 @@ std::vector<LayerKind> layer_stack(const Architecture& model) {
     if (!model.ffns.empty()) kind.ffn = ffn_of(model.ffns[static_cast<std::size_t>(layer)]);
     add(kind);
   }
-  // Prediction beside compressed keys sees a window alone (DeepSeek-V4).
+  // Prediction layers beside compressed keys see only a window (DeepSeek-V4).
   const bool compressed = a.compress > 0 || a.compress_all > 0;
   for (std::int64_t layer = 0; layer < model.mtp_layers; ++layer)
     stack.push_back({compressed ? LayerKind::Mixer::kWindowed : LayerKind::Mixer::kAttention,

@@ -113,7 +113,7 @@ std::string letters_of(std::string_view text) {
   return letters;
 }
 
-// Whether the name is these letters, and nothing follows them that makes another name.
+// Returns whether the name is these letters without a suffix that makes another name.
 bool means(std::string_view name, std::string_view letters, NameMatch match) {
   std::size_t at = 0;
   for (const char c : letters) {
@@ -129,7 +129,7 @@ bool means(std::string_view name, std::string_view letters, NameMatch match) {
 }  // namespace
 
 std::optional<std::string> model_called(std::string_view name, NameMatch match) {
-  // Control characters and the like are of no name.
+  // Control characters and similar never occur in a name.
   const auto usual = [](char c) {
     return is_letter(c) || std::string_view(" -_.,:()+/").find(c) != std::string_view::npos;
   };

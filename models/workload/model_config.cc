@@ -18,7 +18,7 @@ bool says_nothing(const JsonNode& value) {
 
 namespace {
 
-// The number that a key says for all layers at once or one by one.
+// Returns the number that a key gives once for all layers or for each one.
 std::optional<std::int64_t> one_size(const JsonNode& value) {
   if (value.is_integer()) return value.integer();
   if (!value.is_array() || value.size() == 0) return std::nullopt;
@@ -41,7 +41,7 @@ std::optional<JsonNode> ModelConfig::find(Keys keys) const {
   for (const char* key : keys)
     if (auto value = node_.find(key); value && !value->is_null()) {
       asked_.insert(key);
-      // Another spelling that says the same says nothing more.
+      // Another spelling with the same value is redundant.
       for (const char* other : keys)
         if (const auto twin = node_.find(other);
             twin && one_size(*value) && one_size(*twin) == one_size(*value))

@@ -1,5 +1,4 @@
-// Somebody else's model file as it is read: sizes under the names that publishers use, and which keys were
-// asked for.
+// A third-party model file while it is read: sizes under publishers' key names, and the keys that were read.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +22,13 @@ class ModelConfig {
   const JsonNode& node() const { return node_; }
   const std::string& family() const { return family_; }  // "model_type", or "hugging-face"
 
-  // The first of several spellings that is there and not null.
+  // Returns the first of several spellings that is present and not null.
   std::optional<JsonNode> find(Keys keys) const;
-  // The same where it says something: not null, false, 0 or empty.
+  // The same, but only values other than null, false, 0 or empty.
   std::optional<JsonNode> said(Keys keys) const;
   bool has(Keys keys) const { return find(keys).has_value(); }
-  // A size, or a list of the same size for every layer. Without it `fallback`; throws InputError where that
-  // is below `low`.
+  // Returns a size, or the common value of a list with one size per layer. Returns `fallback` where it is
+  // missing; throws InputError where that is below `low`.
   std::int64_t size(Keys keys, std::int64_t fallback, std::int64_t low = 0) const;
   bool flag(const char* key, bool fallback) const;
   std::string text(const char* key) const;  // "" for another type
@@ -42,7 +41,7 @@ class ModelConfig {
   mutable std::set<std::string, std::less<>> asked_;
 };
 
-// Whether a value is null, false, 0 or empty.
+// Returns whether a value is null, false, 0 or empty.
 bool says_nothing(const JsonNode& value);
 
 }  // namespace moesim::models

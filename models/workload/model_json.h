@@ -7,9 +7,9 @@ namespace moesim::models {
 
 struct Architecture;
 
-// Returns the object that Architecture::parse() reads back to an equal model.
+// Returns an object that Architecture::parse() reads back to an equal model.
 nlohmann::ordered_json model_object(const Architecture& model);
-// The same, or the name of a built-in model that it equals.
+// The same, or the name of the built-in model that it equals.
 nlohmann::ordered_json to_json(const Architecture& model);
 
 }  // namespace moesim::models

@@ -20,7 +20,7 @@ struct Refused {
   std::string_view key, because;
 };
 
-// Keys of files on Hugging Face as of 2026-11, by what they bring into a model.
+// Keys of files on Hugging Face as of 2026-11, by the feature that they add to a model.
 constexpr std::array kRefused{
     Refused{"lightning_attn", "linear attention of a kind of its own"},
     Refused{"altup_num_inputs", "several residual streams"},
@@ -32,23 +32,22 @@ constexpr std::array kRefused{
     Refused{"parallel_attn_mlp_res", "a dense FFN and experts beside each other"},
     Refused{"use_residual", "a dense FFN and experts beside each other"},
 };
-// Families whose layers no key names.
+// Families whose layers no key describes.
 constexpr std::array kRefusedFamilies{
     Refused{"jetmoe", "experts in its attention"},
     Refused{"switch_transformers", "an encoder and a decoder"},
 };
 
-// Keys that are neutral in one family of models (what "model_type" begins with), whatever they would be in
-// another.
+// Keys that are neutral in one family of models (prefix of "model_type"), whatever they mean elsewhere.
 struct Neutral {
   std::string_view family, key;
 };
 constexpr std::array kNeutral{
-    Neutral{"kimi_linear", "kda_mode"},  // how the kernel goes through a sequence
+    Neutral{"kimi_linear", "kda_mode"},  // order in which the kernel processes a sequence
     Neutral{"bailing", "use_rmsnorm"},
     Neutral{"bailing", "enable_routed_scaling"},
     Neutral{"deepseek_v4", "hc_sinkhorn_iters"},
-    Neutral{"glm_moe_dsa", "index_share_for_mtp_iteration"},  // of drafts, one after the other
+    Neutral{"glm_moe_dsa", "index_share_for_mtp_iteration"},  // for drafts, in sequence
     Neutral{"glm_moe_dsa", "indexer_rope_interleave"},
     Neutral{"lfm2", "conv_dim"},
     Neutral{"lfm2", "conv_dim_out"},
@@ -88,8 +87,8 @@ constexpr std::array kNeutral{
     Neutral{"chatglm", "apply_query_key_layer_scaling"},
 };
 
-// Keys that change neither a size nor a layer: how the model was trained, decodes or is stored. Numerics of
-// the router (scores, scales) take no time of their own.
+// Keys that change neither a size nor a layer: training, decoding, storage. Numerics of the router (scores,
+// scales) take no time of their own.
 constexpr std::array<std::string_view, 185> kIrrelevant{"position_embedding_type",
                                                         "shared_moe_mode",
                                                         "lm_head_bias",
@@ -293,7 +292,7 @@ constexpr std::array<std::string_view, 37> kIrrelevantEnds{
     "_loss_weight",    "_version",     "_expert_bias", "_initializer_range",
     "_softcapping"};
 
-// Whether what nothing here knows may be a size, a list of layers or a switch that brings weights: anything
+// Returns whether an unknown value may be a size, a list of layers or a switch that adds weights: anything
 // but a name and a fraction.
 bool may_carry_weights(const JsonNode& value) {
   return !value.is_string() && (!value.is_number() || value.is_integer());

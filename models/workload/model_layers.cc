@@ -14,12 +14,12 @@ namespace moesim::models {
 
 namespace {
 
-// Tokens of a compressed key whose layer has an indexer.
+// Ratio of compressed keys whose layer has an indexer.
 constexpr std::int64_t kChosenRatio = 4;
 
 using Letters = std::map<std::string_view, char>;
 
-// One letter for each name of a list. Lists may go on with the layers of multi-token prediction.
+// Returns one letter for each name in a list. Lists may continue with the layers of multi-token prediction.
 std::string letters_of(const JsonNode& list, std::int64_t layers, const Letters& known) {
   std::string letters;
   for (const JsonNode& item : list.items()) {
@@ -38,7 +38,7 @@ std::string letters_of(const JsonNode& list, std::int64_t layers, const Letters&
   return letters;
 }
 
-// A letter for every item of a list of zeros and ones, or of switches.
+// Returns a letter for every item of a list of zeros and ones, or of switches.
 std::string letters_of(const JsonNode& list, std::int64_t layers, char zero, char one) {
   std::string letters;
   for (const JsonNode& item : list.items())
@@ -49,7 +49,7 @@ std::string letters_of(const JsonNode& list, std::int64_t layers, char zero, cha
   return letters;
 }
 
-// Places by their number in a list, or in a text "3,4,5".
+// Returns positions from a list of numbers, or from a text "3,4,5".
 std::vector<std::int64_t> places_of(const JsonNode& list, std::int64_t first, std::int64_t layers) {
   if (list.is_array()) return list.integers(first, first + layers - 1);
   std::vector<std::int64_t> places;
@@ -63,7 +63,7 @@ std::vector<std::int64_t> places_of(const JsonNode& list, std::int64_t first, st
   return places;
 }
 
-// A letter where the place, counted from `from`, is the last of so many, another elsewhere.
+// Returns `last` at every period-th position, `other` elsewhere.
 std::string every(std::int64_t layers, std::int64_t period, char last, char other) {
   std::string letters;
   for (std::int64_t i = 0; i < layers; ++i) letters += (i + 1) % period == 0 ? last : other;
@@ -75,7 +75,7 @@ std::string at_offset(std::int64_t layers, std::int64_t period, std::int64_t off
   return letters;
 }
 
-// Kimi's lists of both kinds, whose numbers begin with one.
+// Kimi's lists of both kinds, numbered from one.
 std::string kimi_mixers(const JsonNode& linear, std::int64_t layers) {
   const auto list = linear.find("kda_layers");
   if (!list) linear.fail("no \"kda_layers\"", "the layers with linear attention");
@@ -85,7 +85,7 @@ std::string kimi_mixers(const JsonNode& linear, std::int64_t layers) {
   return letters;
 }
 
-// Windowed layers where no list says which.
+// Returns the windowed layers where no list gives them.
 std::string windows(const ModelConfig& config, std::int64_t layers) {
   const std::string& family = config.family();
   // Llama 4: chunks in layers with rotary embeddings, three of four without a list of them.
@@ -97,7 +97,7 @@ std::string windows(const ModelConfig& config, std::int64_t layers) {
   if (const auto pattern = config.said({"sliding_window_pattern", "_sliding_window_pattern",
                                         "global_attn_every_n_layers", "global_attention_every_n_layers"})) {
     if (!pattern->is_string()) return every(layers, pattern->integer(1, layers), '*', 'W');
-    // EXAONE 4: "LLLG" over and over.
+    // EXAONE 4: "LLLG" repeated.
     const std::string turn = pattern->string();
     std::string letters;
     for (std::int64_t i = 0; i < layers; ++i) {
@@ -115,7 +115,7 @@ std::string windows(const ModelConfig& config, std::int64_t layers) {
     if (family.starts_with("gemma4")) letters.back() = '*';
     return letters;
   }
-  // Qwen: switched on by a flag, from a layer on.
+  // Qwen: enabled by a flag, from a given layer on.
   if (family.starts_with("qwen")) {
     const std::int64_t first = std::min(config.size({"max_window_layers"}, 28), layers);
     return std::string(static_cast<std::size_t>(first), '*') +
@@ -148,7 +148,7 @@ std::string config_pattern(const ModelConfig& config) {
 namespace {
 
 // Layers of DeepSeek-V4 by the tokens of a compressed key: none, four with an indexer, more without. The list
-// goes on with the layers of prediction.
+// continues with the layers of prediction.
 std::string compressed_mixers(const JsonNode& ratios, std::int64_t layers) {
   std::string letters;
   std::int64_t all = 0;
@@ -165,8 +165,8 @@ std::string compressed_mixers(const JsonNode& ratios, std::int64_t layers) {
   return letters;
 }
 
-// Layers of sparse attention that take the choice of an earlier one's indexer (GLM-5.2; DeepSeek's index
-// cache): by a list, or all but every so many-th from a place on.
+// Layers of sparse attention that reuse the choice of an earlier layer's indexer (GLM-5.2; DeepSeek's index
+// cache): by a list, or all but every n-th from a position on.
 void share_choices(const ModelConfig& config, std::string& letters) {
   const auto layers = static_cast<std::int64_t>(letters.size());
   const auto every = config.said({"index_topk_freq"});
@@ -210,7 +210,7 @@ std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
                                       {"conv", 'C'},
                                       {"mamba", 'M'}});
     config.has({"full_attn_idxs"});
-    config.has({"sliding_window_pattern"});  // the same in another way (EXAONE)
+    config.has({"sliding_window_pattern"});  // redundant (EXAONE)
     if (const auto all = config.said({"full_attention_interval"});
         all && letters != every(layers, all->integer(1, layers), '*', 'L'))
       all->fail(all->describe(), "what \"layer_types\" says");
@@ -227,7 +227,7 @@ std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
     return kimi_mixers(*linear, layers);
   if (const auto all = config.said({"full_attention_interval"}))
     return every(layers, all->integer(1, layers), '*', 'L');
-  // What Qwen3NextConfig takes where nothing is said.
+  // The default of Qwen3NextConfig.
   if (config.family().starts_with("qwen3_next")) return every(layers, 4, '*', 'L');
   if (const auto period = config.said({"attn_layer_period"}))
     return at_offset(layers, period->integer(1, layers), config.size({"attn_layer_offset"}, 0), '*', 'M');
@@ -237,7 +237,7 @@ std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
       letters[static_cast<std::size_t>(place)] = '*';
     return letters;
   }
-  // Ling linear: what is left behind the last whole group has a softmax, too.
+  // Ling linear: layers after the last whole group also have a softmax.
   if (const auto group = config.said({"layer_group_size"})) {
     const std::int64_t size = group->integer(1, layers);
     std::string letters = every(layers, size, '*', 'L');
@@ -260,7 +260,7 @@ std::string config_mixers(const ModelConfig& config, std::int64_t layers) {
 
 namespace {
 
-// A part of a block: whether it is there. Throws InputError for what nothing here describes.
+// Returns whether a part of a block exists. Throws InputError for a description beyond Architecture.
 bool part_is_there(const JsonNode& block, const char* part, std::initializer_list<std::string_view> read) {
   const auto node = block.find(part);
   if (!node || !node->is_object())
@@ -303,7 +303,7 @@ std::optional<ConfigBlocks> config_blocks(const ModelConfig& config, std::int64_
     }
     const auto times = part.find("ffn_mult");
     if (!times || !times->is_number()) part.fail("no \"ffn_mult\"", "the size of the FFN");
-    // DeciLM's: two thirds, up to a multiple of 256.
+    // DeciLM's: two thirds, rounded up to a multiple of 256.
     const double inner = 2.0 / 3 * times->number(0, 1024) * static_cast<double>(hidden);
     blocks.sizes.push_back(std::max<std::int64_t>(1, (static_cast<std::int64_t>(inner) + 255) / 256) * 256);
   }
@@ -318,7 +318,7 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
                                               "moe_layer_start_index", "moe_layer_num_skipped"};
   const auto whole = config.said({"mlp_layer_types", "is_moe_layer", "moe_layer_layout"});
   if (whole && whole->is_array()) {
-    // Beside a list of all layers these say it again.
+    // Beside a list of all layers these keys are redundant.
     config.has(kLeading), config.has({"moe_layer_freq"});
     if (whole->size() > 0 && whole->items()[0].is_string())
       return letters_of(*whole, layers, {{"dense", '-'}, {"sparse", 'E'}, {"moe", 'E'}});
@@ -335,7 +335,7 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
     only([&](std::int64_t i) { return std::ranges::find(places, i) != places.end(); });
   } else if (const auto step =
                  config.said({"interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval"})) {
-    // ERNIE, Llama 4 and Qwen: the last of so many.
+    // ERNIE, Llama 4 and Qwen: the last of every n.
     const std::int64_t n = step->integer(1, kMaxModelSize);
     only([&](std::int64_t i) { return (i + 1) % n == 0; });
   }
@@ -344,7 +344,7 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
       config.has(kLeading);
       return letters_of(*frequency, layers, '-', 'E');
     }
-    const std::int64_t n = frequency->integer(1, kMaxModelSize);  // DeepSeek: the first of so many
+    const std::int64_t n = frequency->integer(1, kMaxModelSize);  // DeepSeek: the first of every n
     only([&](std::int64_t i) { return i % n == 0; });
   }
   if (const auto period = config.said({"expert_layer_period"})) {
@@ -352,7 +352,7 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
                        offset = config.size({"expert_layer_offset"}, 0);
     only([&](std::int64_t i) { return i % n == offset; });
   }
-  // Dense layers that a class of transformers has where nothing says them.
+  // Dense layers that a class of transformers has by default.
   const std::string& family = config.family();
   const std::int64_t usual = family == "glm_moe_dsa" ? 3 : family == "glm4_moe" ? 1 : 0;
   const std::int64_t first = config.size(kLeading, std::min(usual, layers)),

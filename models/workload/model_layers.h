@@ -1,4 +1,4 @@
-// Which mixer and which FFN every layer of somebody else's model has, by the keys that say it.
+// Mixer and FFN of every layer of a third-party model, from its keys.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@
 
 namespace moesim::models {
 
-// Letters of a hybrid model's layers of one block (Architecture::pattern); empty where the file says none.
+// Returns the letters of a hybrid model's one-block layers (Architecture::pattern); empty where the file has
+// none.
 std::string config_pattern(const ModelConfig& config);
 
-// A letter per layer as in Architecture::mixers: of `layers` layers. Throws InputError for a list of another
-// length and for kinds of layers that nothing here describes, at their key.
+// Returns a letter per layer (Architecture::mixers) for `layers` layers. Throws InputError at the key for a
+// list of another length and for unknown kinds of layers.
 std::string config_mixers(const ModelConfig& config, std::int64_t layers);
 
-// Layers that differ in their sizes (NVIDIA's Puzzle): mixers and FFNs as in Architecture, the sizes of the
-// dense FFNs in their order, and how many heads share keys and values. Throws InputError for blocks that are
-// described otherwise.
+// Layers of different sizes (NVIDIA's Puzzle): mixers and FFNs as in Architecture, the sizes of the dense
+// FFNs in order, and the number of heads that share keys and values. Throws InputError for blocks in another
+// format.
 struct ConfigBlocks {
   std::string mixers, ffns;
   std::vector<std::int64_t> sizes;
@@ -29,11 +30,11 @@ struct ConfigBlocks {
 std::optional<ConfigBlocks> config_blocks(const ModelConfig& config, std::int64_t hidden,
                                           std::int64_t layers);
 
-// The same as in Architecture::ffns, of a model with experts.
+// Returns the letters of Architecture::ffns for a model with experts.
 std::string config_ffns(const ModelConfig& config, std::int64_t layers);
 
-// Puts letters into the model, by its short forms (window_every; dense_layers and moe_every) where they say
-// it.
+// Stores letters in the model, by its short forms (window_every; dense_layers and moe_every) where these
+// suffice.
 void set_mixers(Architecture& model, const std::string& letters);
 void set_ffns(Architecture& model, const std::string& letters);
 

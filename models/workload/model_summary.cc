@@ -44,7 +44,7 @@ bool has_attention(const Architecture& model) {
   return std::ranges::any_of(layer_stack(model), [](const LayerKind& l) { return is_attention(l.mixer); });
 }
 
-// MLA, or how many heads share keys and values.
+// MLA, or the way in which heads share keys and values.
 const char* attention_kind(const Attention& a) {
   if (a.kind == Attention::Kind::kLatent) return "MLA";
   if (a.kv_heads == a.heads) return "MHA";

@@ -1,4 +1,4 @@
-// Where the value of a setting comes from: a user's word, a line of a file, a recipe, a search.
+// The origin of a setting's value: a user's option, a line of a file, a recipe, a search.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,10 @@ class Origins {
   using Map = std::map<std::string, Origin, std::less<>>;
 
   const Map& all() const;
-  // nullptr: the path has none.
+  // Returns nullptr where the path has none.
   const Origin* find(std::string_view path) const;
   void set(std::string_view path, Origin origin);
-  // Forgets the path and its parts ("model.layers" with "model").
+  // Erases the path and its parts ("model.layers" with "model").
   void erase(std::string_view path);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxRanks = std::int64_t{1} << 31;
 
-// The product, or an error once it passes the largest number of ranks.
+// Returns the product, or throws once it exceeds the largest number of ranks.
 std::int64_t product(std::initializer_list<std::int64_t> sizes) {
   std::int64_t p = 1;
   for (const std::int64_t s : sizes) {
@@ -86,7 +86,7 @@ std::int64_t RankGrid::size() const {
 
 namespace {
 
-// Which of `axes` are named in the dash-separated list.
+// Marks the `axes` named in the dash-separated list.
 std::vector<char> chosen_axes(std::span<const Axis> axes, std::string_view list) {
   std::vector<char> chosen(axes.size(), 0);
   for (const std::string_view name : split(list, '-')) {

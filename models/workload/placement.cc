@@ -20,7 +20,7 @@ bool price_alike(const GroupShape& a, const GroupShape& b) {
          a.pair_bandwidth == b.pair_bandwidth;
 }
 
-// What is left where a block is not whole has no part.
+// Omits the remainder of an incomplete block.
 Placement::Groups split(const Placement::Groups& replicas, const Placement::Members& members) {
   Placement::Groups groups;
   for (const std::vector<std::int32_t>& all : replicas) {
@@ -50,7 +50,7 @@ Placement::Placement(const Parallel& p, bool unfolded, const Cluster& cluster, b
       cluster_(&cluster),
       stages_inside_(stages_inside),
       period_(std::lcm(cluster.nvlink.domain, cluster.gpus_per_node)) {
-  // EP wider than data parallelism takes context-parallel ranks in: its groups are consecutive then. The
+  // EP wider than data parallelism includes context-parallel ranks: its groups are then consecutive. The
   // expert axis of a mesh lies outside of tp, as EP did before parallel folding.
   const bool apart = (unfolded && p.etp == p.tp && p.dp % p.ep == 0) || p.mesh_ep > 1;
   for (std::int64_t e = 0; e < p.ep; ++e)
@@ -257,7 +257,7 @@ std::vector<std::string> Placement::notes() const {
   std::int64_t groups = 0, straddling = 0;
   for (const DispatchClass& c : classes_) {
     groups += c.groups;
-    // Whole domains, or equal parts of several, are what a plan means to do.
+    // Plans intend whole domains, or equal parts of several.
     if (c.block() == 0 || (classes_.size() > 1 && c.shape.across_domains())) straddling += c.groups;
   }
   if (straddling > 0)

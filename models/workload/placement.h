@@ -1,4 +1,4 @@
-// Where a plan's ranks stand: which GPU every member of every group is, as a function of plan and cluster.
+// The placement of a plan's ranks: the GPU of every member of every group, as a function of plan and cluster.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ struct Scenario;
 // the stages of a replica are neighbours: a block of TP x CP ranks, the same block of the next stage, and so
 // on.
 //
-// Groups of one kind that lie alike are one class. Members of a job meet (in gradients, in the pipeline), so
-// whoever prices a kind of group takes the slowest of its classes. Not for several threads at a time.
+// Groups of one kind with equal shapes form one class. Members of a job wait for each other (in gradients, in
+// the pipeline), so a kind of group is priced by its slowest class. Not thread-safe.
 class Placement {
  public:
-  using Groups = std::vector<std::vector<std::int32_t>>;  // the GPUs of each
+  using Groups = std::vector<std::vector<std::int32_t>>;  // GPUs of each group
 
   // The scenario's cluster must outlive the placement.
   explicit Placement(const Scenario& scenario);
-  // `unfolded`: experts stand as before parallel folding, EP inside DP and ETP along TP. `stages_inside`:
-  // TrainingPlan's. `cluster` must outlive the placement.
+  // `unfolded`: experts are placed as before parallel folding, EP inside DP and ETP along TP.
+  // `stages_inside`: as in TrainingPlan. `cluster` must outlive the placement.
   Placement(const Parallel& parallel, bool unfolded, const Cluster& cluster, bool stages_inside);
 
   const Cluster& cluster() const { return *cluster_; }
@@ -36,27 +36,29 @@ class Placement {
 
   // GPU of each rank of the first dispatch group of stage 0 (ETP fastest, then EP).
   const std::vector<std::int32_t>& dispatch() const { return dispatch_; }
-  // Every dispatch group of a stage.
+  // Returns every dispatch group of a stage.
   Groups dispatch_groups(std::int64_t stage) const;
 
   // Dispatch groups whose members lie in the same pattern of domains and nodes.
   struct DispatchClass {
-    std::vector<std::int32_t> gpus;  // of its first group, by rank of the dispatch group
+    std::vector<std::int32_t> gpus;  // of the class's first group, by rank of the dispatch group
     GroupShape shape;
     std::int64_t groups = 0;  // over all stages
 
-    // Members in a row that share a domain, where the group is made of equal such blocks; 0: it is not.
+    // Returns the number of consecutive members that share a domain, where the group consists of equal such
+    // blocks; 0: it does not.
     int block() const;
-    // The same that share a node, where a domain joins several; 0: none does, or not in equal blocks.
+    // Likewise for members that share a node, where a domain spans several; 0: no domain does, or blocks are
+    // unequal.
     int block_in_node() const;
   };
-  // Of all stages; the first one holds dispatch().
+  // Classes over all stages; the first one contains dispatch().
   const std::vector<DispatchClass>& dispatch_classes() const { return classes_; }
 
-  using Shapes = std::vector<GroupShape>;           // one of each class
+  using Shapes = std::vector<GroupShape>;           // one per class
   const Shapes& tensor() const { return tensor_; }  // tensor-parallel ranks of the dense part
-  // Two neighbours in a ring of context-parallel ranks, across domains where there are such; one rank where
-  // there is no ring.
+  // Two neighbours in a ring of context-parallel ranks, across domains where the ring has such a pair; one
+  // rank where there is no ring.
   const GroupShape& context_pair() const { return context_pair_; }
 
   // The data-parallel ranks that hold the same weights.
@@ -66,12 +68,12 @@ class Placement {
     Groups groups;  // GPUs of one group of each kind
 
     bool across_domains() const;
-    // How many share an NVLink domain in the fullest one: HSDP's shard group where nobody says.
+    // Most members that share an NVLink domain: HSDP's default shard group.
     int per_domain() const { return all.front().max_per_domain; }
   };
   const Replicas& dense_replicas() const;
   const Replicas& expert_replicas() const;
-  // Some of the replicas: `size` neighbours, or those with the same place in different blocks of `size`.
+  // A subset of the replicas: `size` neighbours, or those at the same position in different blocks of `size`.
   struct Members {
     const Replicas* replicas = nullptr;
     std::int64_t size = 1;
@@ -79,25 +81,26 @@ class Placement {
     bool operator==(const Members&) const = default;
   };
   Shapes shapes_of(const Members& members) const;
-  // All such groups of the job.
+  // Returns all such groups of the job.
   Groups groups_of(const Members& members) const;
-  // The ranks of all stages that work on the same tokens.
+  // Returns the ranks of all stages that work on the same tokens.
   Shapes pipelines() const;
-  // A rank of stage `from` and the one of stage `to` that it sends to.
+  // Returns pairs of a rank of stage `from` and the rank of stage `to` that it sends to.
   const Shapes& pipeline_pairs(std::int64_t from, std::int64_t to) const;
   Groups all_pipeline_pairs(std::int64_t from, std::int64_t to) const;
 
-  // What a reader should know of groups that straddle domains beside others that do not, a sentence each.
+  // Notes for the reader on groups that straddle domains while others do not, one sentence each.
   std::vector<std::string> notes() const;
 
  private:
-  // GPU of a rank of a stage.
+  // Returns the GPU of a rank of a stage.
   std::int32_t gpu(std::int64_t stage, std::int64_t rank) const;
-  // Groups whose first GPUs have the same place in the pattern of nodes and domains are moved copies.
+  // Returns the position in the repeating pattern of nodes and domains; groups with equal positions of their
+  // first GPUs are shifted copies.
   std::int64_t place_of(std::int64_t gpu) const { return gpu % period_; }
-  // The first rank of a stage at each place in the pattern of nodes and domains.
+  // Returns the first rank of a stage at each position in that pattern.
   std::vector<std::int64_t> ranks_with_own_place(std::int64_t stage) const;
-  // Of all stages; `one_of_each`: those whose first GPUs have different places.
+  // Groups over all stages; `one_of_each`: one group for each position of the first GPU.
   Groups dense_groups(bool one_of_each) const;
   Groups expert_groups(bool one_of_each) const;
   Groups one_of_each_place(Groups groups) const;
@@ -113,7 +116,7 @@ class Placement {
   std::vector<DispatchClass> classes_;
   Shapes tensor_;
   GroupShape context_pair_;
-  // Made when they are asked for.
+  // Created on first use.
   mutable std::optional<Replicas> dense_, experts_;
   mutable std::map<std::pair<std::int64_t, std::int64_t>, Shapes> pairs_;
 };

@@ -1,4 +1,4 @@
-// What backward computes again instead of keeping it.
+// Activation recomputation: values that backward computes again instead of keeping.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace moesim::models {
 
-// What a dispatcher's program computes again: nothing, the experts' activation, or the whole MoE layer with
-// its collectives.
+// Recomputation inside a dispatcher's program: none, the experts' activation, or the whole MoE layer with its
+// collectives.
 enum class Recompute : std::uint8_t { kNone, kActivation, kFull };
 
-// What is computed again in backward instead of being kept. Names as Megatron's --recompute-modules.
+// Recomputation in backward, named as in Megatron's --recompute-modules.
 struct StepRecompute {
   bool full = false;        // every layer
   bool attention = false;   // "core_attn": the attention core
@@ -23,7 +23,7 @@ struct StepRecompute {
   bool shared = false;      // "shared_experts"
 
   bool any() const { return full || attention || latent || norms || activation || moe || dense || shared; }
-  // What a dispatcher's program computes again; that of a whole layer runs around it.
+  // Returns the recomputation inside a dispatcher's program; that of a whole layer runs around it.
   Recompute of_program() const {
     if (moe) return Recompute::kFull;
     return activation ? Recompute::kActivation : Recompute::kNone;

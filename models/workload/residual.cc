@@ -4,7 +4,7 @@ namespace moesim::models {
 
 namespace {
 
-// Weights of a token: n to read the streams, n to write them, n^2 to mix them.
+// Weights per token: n to read the streams, n to write them, n^2 to mix them.
 std::int64_t mixing(std::int64_t streams) { return (2 + streams) * streams; }
 
 }  // namespace

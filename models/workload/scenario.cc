@@ -16,9 +16,9 @@ namespace moesim::models {
 namespace {
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
-constexpr int kMostGpusOfANode = 16;  // NVLink domains above are racks
+constexpr int kMostGpusOfANode = 16;  // larger NVLink domains are racks
 
-// Throws InputError for a part that the model does not have and that backward cannot compute again.
+// Throws InputError for a part that the model lacks or that backward cannot recompute.
 void check_recompute(const Scenario& s) {
   const StepRecompute& r = s.training.recompute;
   const Architecture& m = s.model;
@@ -34,7 +34,7 @@ void check_recompute(const Scenario& s) {
   if (m.experts == 0 && (r.moe || r.activation)) refuse(r.moe ? "moe" : "moe_act", "experts");
 }
 
-// Throws InputError for what says nothing beside the rest of the plan.
+// Throws InputError for settings without effect beside the rest of the plan.
 void check_plan(const Scenario& s) {
   const TrainingPlan& plan = s.training;
   if (plan.framework == Framework::kNone &&
@@ -81,7 +81,7 @@ void check_plan(const Scenario& s) {
         refuse("with profile " + s.cluster->profile.name() + ", which states no host_link or no host_memory",
                "them in its device");
     }
-    // FSDP's own offload keeps the weights on the host, too, and gathers them from there.
+    // FSDP's own offload also keeps the weights on the host and gathers them from there.
     if (offloads_optimizer(plan.offload)) {
       if (plan.shampoo) refuse("with shampoo", "Adam");
       for (const ShardingScheme each : {plan.sharding, plan.router_sharding.value_or(plan.sharding),
@@ -108,7 +108,7 @@ void check_plan(const Scenario& s) {
     throw InputError("faults.seed: found without faults.jitter, which it is of; expected both");
 }
 
-// Products in a precision that the GPU's matrix units have.
+// Checks that the GPU's matrix units support the precision.
 void check_precision(const Scenario& s) {
   const Profile& gpu = s.cluster->profile;
   if (gpu.device().has_precision(s.training.precision)) return;
@@ -119,7 +119,7 @@ void check_precision(const Scenario& s) {
                                s.training.precision, gpu.name(), join(has, ", ")));
 }
 
-// Throws InputError for what one layer has no part for.
+// Throws InputError for settings that do not apply to one layer.
 void check_layer_plan(const TrainingPlan& plan) {
   if (plan.recompute.dense)
     throw InputError(
@@ -128,7 +128,7 @@ void check_layer_plan(const TrainingPlan& plan) {
     throw InputError("training.sharding: found hsdp, expected hsdp:shard=N, the ranks that shard");
 }
 
-// Throws InputError for what a dense model has no part for, and names the one thing that can be compared.
+// Throws InputError for settings that do not apply to a dense model, and sets the single answer's name.
 void check_dense(Scenario& s) {
   const auto fail = [&](const char* what) {
     throw InputError(
@@ -152,8 +152,7 @@ void check_dense(Scenario& s) {
   s.all_dispatchers = false;
 }
 
-// Megatron before parallel folding, whose dispatcher gathers over TP x EP, splits experts as it splits the
-// rest.
+// Megatron before parallel folding, whose dispatcher gathers over TP x EP, splits experts like the rest.
 void take_expert_tp(Scenario& s) {
   const auto legacy = [](const DispatcherSpec& d) { return d.name == "allgather-legacy"; };
   if (s.parallel.tp > 1 && !s.gave("parallel.etp") &&
@@ -161,7 +160,7 @@ void take_expert_tp(Scenario& s) {
     s.parallel.etp = s.parallel.tp;
 }
 
-// Jobs of several racks take blocks of a rack's GPUs that groups of ranks divide: 64 of 72 for groups of 32.
+// Jobs of several racks use a number of a rack's GPUs that groups of ranks divide: 64 of 72 for groups of 32.
 void take_blocks(Scenario& s) {
   std::shared_ptr<const Cluster>& cluster = s.cluster;
   if (!cluster || cluster->nvlink.domain != cluster->gpus_per_node ||
@@ -271,7 +270,7 @@ bool Scenario::gpus_open() const {
   return gpus == 0 && (!cluster || cluster->node_count == Cluster::NodeCount::kOpen);
 }
 
-// As many nodes as hold the job's GPUs; where the cluster says another number, one of them is wrong.
+// Sets as many nodes as hold the job's GPUs; refuses a cluster with another number.
 void Scenario::take_gpus() {
   if (gpus == 0) return;
   if (!cluster) set_cluster("dgx-h100");
@@ -286,7 +285,7 @@ void Scenario::take_gpus() {
   }
 }
 
-// The microbatches that make the batch on so many data-parallel ranks.
+// Sets the microbatches that make the batch on so many data-parallel ranks.
 void Scenario::take_batch(Parallel& p) const {
   if (!batch.given()) return;
   const std::int64_t found = batch.microbatches(p.dp, p.micro_batch, p.seq);
@@ -346,7 +345,7 @@ void Scenario::resolve() {
       if (stage >= smallest) p.dp = stage / smallest * p.dp;
     }
   }
-  // Where experts have copies, it is their slots that EP divides.
+  // With copies of experts, EP divides their slots.
   const std::int64_t slots =
       std::max<std::int64_t>(placement.slots, static_cast<std::int64_t>(placement.expert_of.size()));
   if (slots > 0 && p.ep > 0 && slots % p.ep != 0)

@@ -1,5 +1,5 @@
 // A scenario: the model, the parallel plan, the dispatchers to compare, the routing, the cluster, the
-// question. Which fields it has, how they are read and written, is one table: models/workload/fields.h.
+// question. One table defines its fields, and how they are read and written: models/workload/fields.h.
 #pragma once
 
 #include <bitset>
@@ -32,7 +32,7 @@ namespace moesim::models {
 
 struct Cluster;
 
-// The name of what a dense model's step is answered under.
+// Name of the answer to a dense model's step.
 inline constexpr const char* kNoDispatcher = "none";
 
 // A torch DeviceMesh as a plan: sizes of its axes, written as (pp, replicate, shard, cp, ep, tp), the last
@@ -44,44 +44,44 @@ struct DeviceMesh {
   // Reads {"replicate": 2, "shard": 2, "tp": 2} or "replicate=2,shard=2,tp=2".
   static DeviceMesh parse(const JsonNode& node);
   nlohmann::ordered_json to_json() const;
-  RankGrid grid()
-      const;  // of the axes that are asked about: replicate, shard, tp, and the others where not 1
+  RankGrid grid() const;  // of the axes in use: replicate, shard, tp, and the others where not 1
 };
 
 struct Scenario {
   enum class Scope : std::uint8_t { kLayer, kStep };
 
   Architecture model;
-  DeviceMesh mesh;    // where given, it says tp, cp, ep, dp, pp and the sharding
-  Parallel parallel;  // where nobody gave dp, it fills the cluster
+  DeviceMesh mesh;    // where given, sets tp, cp, ep, dp, pp and the sharding
+  Parallel parallel;  // dp fills the cluster where it was not given
   std::vector<DispatcherSpec> dispatchers = DispatcherSpec::parse_list("allgather,alltoall");
-  // Every legal one; the others are listed with the rule that excludes them. `dispatchers` is one named "all"
-  // until name_dispatchers() (models/dispatchers/dispatcher.h) puts their names there.
+  // Compares every legal dispatcher and lists the others with the rule that excludes them. `dispatchers`
+  // holds one named "all" until name_dispatchers() (models/dispatchers/dispatcher.h) replaces it by their
+  // names.
   bool all_dispatchers = false;
   RoutingSpec routing;
   PlacementSpec placement;                 // of the experts on the expert-parallel ranks
   std::shared_ptr<const Cluster> cluster;  // null: the smallest dgx-h100xN that holds the plan
-  std::int64_t gpus = 0;                   // that the job has; 0: all of the cluster
-  GlobalBatch batch;                       // where given, it says the microbatches
+  std::int64_t gpus = 0;                   // GPUs of the job; 0: all of the cluster
+  GlobalBatch batch;                       // where given, sets the microbatches
   Scope scope = Scope::kLayer;
   bool train = true;
   DType activation = DType::kBf16;
   DType router_dtype = DType::kFp32;
   std::uint64_t seed = 1;
-  PriceTable prices;  // where given: what time costs
-  // Of a training framework, "megatron-bridge@26.04": what holds where nobody says otherwise
-  // (models/recipes).
+  PriceTable prices;  // where given: price of time
+  // A training framework's recipe, "megatron-bridge@26.04" (models/recipes), for settings that were not
+  // given.
   std::string recipe;
-  TrainingPlan training;  // what is computed again and how parameters are sharded; the rest is of scope step
-  Faults faults;          // of the machine
-  std::int64_t topk = 0;  // 0: the model's, or the routing file's
-  std::bitset<kMostFields> given;  // bit index_of(field): the field has another value than its default's
-  Origins origins;                 // where given fields and changed parts of them ("model.layers") come from
-  bool resolved = false;           // what follows from other values stands there
+  TrainingPlan training;           // recomputation and sharding; the rest applies at scope step only
+  Faults faults;                   // of the machine
+  std::int64_t topk = 0;           // 0: the model's, or the routing file's
+  std::bitset<kMostFields> given;  // bit index_of(field): set where the value is not the default
+  Origins origins;                 // origins of given fields and of their changed parts ("model.layers")
+  bool resolved = false;           // derived values are filled in
 
-  // Reads the object of a scenario file (docs/scenario.md). Relative paths inside are taken from the folder
-  // of the file, or from the current one where nothing stands there. Throws InputError for unknown keys,
-  // wrong types and impossible sizes, with file:line. Checks between values are resolve()'s.
+  // Reads the object of a scenario file (docs/scenario.md). Relative paths inside start from the folder of
+  // the file, or from the current one where nothing is there. Throws InputError with file:line for unknown
+  // keys, wrong types and impossible sizes. resolve() checks values against each other.
   static Scenario parse(const JsonNode& node);
 
   void set_model(const std::string& name_or_path);
@@ -90,21 +90,21 @@ struct Scenario {
   void set_router_dtype(const std::string& name);  // bf16, fp16, fp32, fp64
   void set_activation(const std::string& name);    // bf16, fp16, fp32
 
-  // Whether the field at a path ("parallel.dp") was given, and to note that it is.
+  // Return whether the field at a path ("parallel.dp") was given, and record that it is.
   bool gave(std::string_view path) const;
   void give(std::string_view path);
   void give(std::string_view path, Origin origin);
-  // Where a field's value comes from; kDefault where it was not given.
+  // Returns the origin of a field's value; kDefault where it was not given.
   Origin origin_of(std::string_view path) const;
-  // GPUs that the plan may use, of a resolved scenario.
+  // Returns the GPUs that the plan may use. For a resolved scenario.
   std::int64_t job_gpus() const;
-  // Whether nobody said how many GPUs there are: the plan will.
+  // Whether the number of GPUs is open: the plan sets it.
   bool gpus_open() const;
-  // Whether somebody said how parameters are sharded.
+  // Whether a sharding was given.
   bool sharding_asked() const;
 
-  // Fills what follows from other values (topk, dp, cluster) and checks the plan against model and cluster.
-  // Throws InputError naming the rule, and for a given field that the scope does not use.
+  // Fills derived values (topk, dp, cluster) and checks the plan against model and cluster. Throws InputError
+  // naming the rule, and for a given field that the scope does not use.
   void resolve();
 
  private:
@@ -115,7 +115,8 @@ struct Scenario {
 
 Scopes scope_of(const Scenario& scenario);
 
-// Returns the place of a path that stands in a file: beside the file if it is there, else as it stands.
+// Returns the location of a path that a file contains: relative to the file if it exists there, else
+// unchanged.
 std::string beside(const std::string& file, const std::string& path);
 
 }  // namespace moesim::models

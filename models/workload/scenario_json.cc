@@ -1,4 +1,4 @@
-// Scenarios as JSON, read and written by the table of fields.
+// Reads and writes scenarios as JSON by the table of fields.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ Key& below(Key& parent, std::string_view name) {
 const Key& root() {
   static const Key root = [] {
     Key top;
-    // Older paths first: what newer ones say in detail is not overwritten by them.
+    // Older paths first, so that they do not overwrite details of newer ones.
     for (const Field& field : scenario_fields())
       if (!field.also.empty()) below(top, field.also).field = &field;
     for (const Field& field : scenario_fields()) {
@@ -83,7 +83,7 @@ void read_keys(const Key& parent, Scenario& scenario, const JsonNode& node, cons
   object.finish();
 }
 
-// Takes away what was said below a key, which a new value stands in the place of.
+// Removes values below a key that a new value replaces.
 void forget(const Key& parent, Scenario& scenario) {
   static const Scenario kNothingSaid;
   for (const Key& key : parent.keys) {
@@ -110,7 +110,7 @@ void set_field(const Field& field, Scenario& scenario, const JsonNode& value, co
 void set_field(const Field& field, Scenario& scenario, std::string_view text, const Origin* origin) {
   const std::string named(field.flag.empty() ? field.path : field.flag);
   const nlohmann::json value = json_of_text(named, field.type, text);
-  // Texts are read by functions that say themselves what they are about.
+  // Text readers name the value themselves.
   set_field(field, scenario, JsonNode::from_json(value, value.is_string() ? "" : named), origin);
 }
 

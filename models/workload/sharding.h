@@ -1,4 +1,4 @@
-// How parameters, gradients and optimizer state are shared out over data parallelism.
+// Sharding of parameters, gradients and optimizer state over data parallelism.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ enum class ShardingScheme : std::uint8_t {
 // Names a scheme as users do: "ddp", "zero1", "fsdp", "hsdp".
 std::string_view name_of(ShardingScheme scheme);
 
-// A user's "ddp", "zero1" (also "distributed-optimizer"), "fsdp" or "hsdp:shard=8", with ":reshard=false"
-// (FSDP keeps what it gathered until backward) and ":shampoo" (one all-gather of updates per step).
+// Parsed "ddp", "zero1" (also "distributed-optimizer"), "fsdp" or "hsdp:shard=8", with ":reshard=false" (FSDP
+// keeps gathered parameters until backward) and ":shampoo" (one all-gather of updates per step).
 struct ShardingSpec {
   ShardingScheme scheme = ShardingScheme::kZero1;
-  std::int64_t shard = 0;  // HSDP: ranks that shard; 0: not given
+  std::int64_t shard = 0;  // HSDP: ranks of a shard group; 0: not given
   bool reshard = true;
   bool shampoo = false;
 

@@ -14,8 +14,8 @@ namespace moesim::models {
 
 namespace {
 
-// Columns of the widest row that any operation reads or writes, on one rank of a plan without tensor
-// parallelism.
+// Returns the columns of the widest row that any operation reads or writes, on one rank of a plan without
+// tensor parallelism.
 double widest_row(const Architecture& m) {
   const Attention& t = m.attention;
   const auto n = [](std::int64_t value) { return static_cast<double>(value); };
@@ -39,7 +39,7 @@ double widest_row(const Architecture& m) {
                    n(t.q_rank + t.kv_rank + t.rope_dim), states});
 }
 
-// How many times the rows of a balanced routing a dispatcher may make, as its options ask for.
+// Returns the most rows that a dispatcher's options may create, as a multiple of a balanced routing's.
 double most_capacity(const DispatcherSpec& spec) {
   double most = 1;
   for (const auto& [key, value] : spec.options)
@@ -51,7 +51,7 @@ double most_capacity(const DispatcherSpec& spec) {
 }  // namespace
 
 void check_sizes(const Scenario& s) {
-  // Of the widest element; a collective of the group gathers all its rows at most, a kernel twice as many.
+  // For the widest element; a collective gathers at most all rows of the group, a kernel moves twice as many.
   constexpr double kBytes = 8 * 2;
   const Parallel& p = s.parallel;
   double capacity = 1;
@@ -61,7 +61,7 @@ void check_sizes(const Scenario& s) {
   const double group = static_cast<double>(p.dispatch_ranks());
   const double copies = std::max<double>(1, static_cast<double>(s.topk));
   const double rows = capacity * std::max(tokens * copies, static_cast<double>(s.model.experts)) * group;
-  // An indexer's scores of a token are fp32, of half the sequence.
+  // An indexer's scores of a token are fp32, over half of the sequence.
   const double scores = s.model.attention.index_topk > 0 ? static_cast<double>(p.seq) : 0;
   const double bytes = rows * std::max(scores, widest_row(s.model)) * kBytes;
   if (!(bytes <= static_cast<double>(kMostSize)))

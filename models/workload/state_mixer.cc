@@ -7,10 +7,10 @@ namespace moesim::models {
 
 namespace {
 
-// Tokens of a chunk: mamba_ssm's default, and the block of lightning attention (arXiv 2401.04658); of the
-// delta rule in flash-linear-attention, whose kernels know no other.
+// Tokens of a chunk: mamba_ssm's default, and the block of lightning attention (arXiv 2401.04658); for the
+// delta rule that of flash-linear-attention, the only one its kernels support.
 constexpr std::int64_t kScanChunk = 256, kDeltaChunk = 64;
-// Of an element of the state and a token, Mamba's scan: the decay, its product with the state, the input
+// FLOPs per element of the state and token in Mamba's scan: the decay, its product with the state, the input
 // (two products and a sum), the output (a product and a sum), the exponential and the step, as VMamba counts.
 constexpr std::int64_t kSelectiveScanFlops = 9;
 

@@ -1,6 +1,5 @@
-// Mixers that keep a state instead of keys and values: state-space models, linear attention, short
-// convolutions. One description of their weights, their work and what they keep, for counts, programs, FLOPs
-// and memory.
+// Mixers with a state instead of keys and values: state-space models, linear attention, short convolutions.
+// One description of their weights, work and saved tensors serves counts, programs, FLOPs and memory.
 #pragma once
 
 #include <cstdint>
@@ -10,29 +9,29 @@
 
 namespace moesim::models {
 
-// Of the whole model's heads; a tensor-parallel rank has its share of all but `narrow`.
+// Sizes for all heads of the model; a tensor-parallel rank has its share of all but `narrow`.
 struct StateMixer {
   struct Product {
     std::int64_t n = 0, k = 0;
   };
 
   std::int64_t input = 0;       // columns of the products that read the layer's rows
-  std::vector<Product> narrow;  // products that read some of these columns: gates and steps of low rank
+  std::vector<Product> narrow;  // products that read some of these columns: low-rank gates and steps
   std::int64_t convolved = 0;   // columns of the short convolution
-  std::int64_t taps = 0;        // weights of a convolved column, its bias included
+  std::int64_t taps = 0;        // weights per convolved column, bias included
   std::int64_t inner = 0;       // columns that the output projection reads
-  std::int64_t scales = 0;      // weights of no product: decays, biases, norms
+  std::int64_t scales = 0;      // weights outside of products: decays, biases, norms
   std::int64_t state = 0;       // elements of the states of all heads
 
-  // Per token; 0: no scan. The scan as its kernels compute it, chunk by chunk, and the bare recurrence.
+  // Per token; 0: no scan. The chunked scan of its kernels, and the bare recurrence.
   std::int64_t scan_flops = 0;
   std::int64_t recurrence_flops = 0;
   std::int64_t scanned = 0;  // columns that the scan reads
-  // Columns of bf16 that the scan writes for itself and reads again: the states of all chunks, products.
+  // Columns of bf16 that the scan writes and reads again internally: the states of all chunks, products.
   std::int64_t between = 0;
-  int launches = 1, backward_launches = 1;  // of the scan
-  bool measured = false;                    // its scan's kernels were, by somebody (Mamba-2's)
-  // Columns that stay for backward beside the input products' output and the scan's.
+  int launches = 1, backward_launches = 1;  // kernels of the scan
+  bool measured = false;                    // its scan kernels have published measurements (Mamba-2's)
+  // Columns kept for backward besides the outputs of the input products and the scan.
   std::int64_t kept = 0;
 
   std::int64_t parameters(std::int64_t hidden) const;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kFrameworks{"megatron", "none", "megatron-recipe",
                                                       "megatron-stock"};
 constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
-// As PipelineKind; the last is another word for 1f1b, which is interleaved where vpp > 1.
+// As PipelineKind; the last is an alias of 1f1b, which is interleaved where vpp > 1.
 constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
 constexpr std::array<std::string_view, 5> kFsdpUnits{"auto", "module", "block", "root", "experts"};
 constexpr std::array<std::string_view, 2> kRankOrders{"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"};

@@ -1,5 +1,5 @@
-// How a whole training step is run: precision, sharding, pipeline schedule, recomputation, what overlaps with
-// what. Parallel sizes are models/workload/parallel.h's.
+// Execution of a whole training step: precision, sharding, pipeline schedule, recomputation, overlap.
+// Parallel sizes are in models/workload/parallel.h.
 #pragma once
 
 #include <cstdint>
@@ -17,74 +17,75 @@ namespace moesim::models {
 enum class PipelineKind : std::uint8_t {
   k1F1B,        // one forward, one backward; interleaved where vpp > 1 (Megatron)
   kZeroBubble,  // ZB-H1 (arXiv 2401.10241): weight gradients fill the bubble, same memory as 1F1B
-  kDualPipe,    // bidirectional (DeepSeek-V3, arXiv 2412.19437): two directions, forward and backward
-                // overlapped
+  // bidirectional (DeepSeek-V3, arXiv 2412.19437): two directions, forward and backward overlapped
+  kDualPipe,
 };
 
-// What FSDP gathers and reduces at once.
+// The unit that FSDP gathers and reduces at once.
 enum class FsdpUnit : std::uint8_t {
-  kAuto,     // a layer, its experts apart where they have data-parallel ranks of their own
-  kModule,   // attention and FFN of a layer apart
+  kAuto,     // a layer, its experts separately where they have data-parallel ranks of their own
+  kModule,   // attention and FFN of a layer separately
   kBlock,    // a layer
   kRoot,     // the whole model: one gather before everything, one reduction after it
-  kExperts,  // a layer, its experts always apart: fully_shard() of them first and then of the block
+  kExperts,  // a layer, its experts always separately: fully_shard() first on them, then on the block
 };
 
-// What lives in the host's memory instead of the GPU's.
+// State that is kept in the host's memory instead of the GPU's.
 enum class Offload : std::uint8_t {
   kNone,
   kOptimizer,    // master weights and moments; Adam runs on the host (Megatron's --optimizer-cpu-offload)
-  kActivations,  // what layers keep for their backward pass; two layers are on the GPU at a time
+  kActivations,  // tensors that layers keep for backward; two layers are on the GPU at a time
   kBoth,
 };
 inline bool offloads_optimizer(Offload o) { return o == Offload::kOptimizer || o == Offload::kBoth; }
 inline bool offloads_activations(Offload o) { return o == Offload::kActivations || o == Offload::kBoth; }
 
-// How the core of attention is computed.
+// Kernel of the attention core.
 enum class AttentionKernel : std::uint8_t {
   kFlash,           // fused: scores are never written
-  kUnfused,         // scores and probabilities go through memory, whole rows of them
-  kUnfusedDropout,  // the same, with dropout of the probabilities
+  kUnfused,         // scores and probabilities go through memory, in whole rows
+  kUnfusedDropout,  // the same, with dropout on the probabilities
 };
 
-// Distributed Shampoo (arXiv 2309.06497): how often the roots of its preconditioners are computed.
+// Distributed Shampoo (arXiv 2309.06497): schedule of the roots of its preconditioners.
 struct Shampoo {
   static constexpr std::int64_t kBlock = 1024;  // largest side of a preconditioner (max_preconditioner_dim)
   std::int64_t frequency = 1;                   // steps between two computations of the roots
-  std::int64_t start = 0;  // step from which on they are used; 0: the frequency, as the library takes -1
-  std::int64_t step = 0;   // which step is asked about; 0: the mean of a period after the start
+  std::int64_t start = 0;  // first step that uses them; 0: the frequency, as the library interprets -1
+  std::int64_t step = 0;   // the step to forecast; 0: the mean over a period after the start
 };
 
-// What runs beside something else instead of after it.
+// Operations that overlap with others.
 struct StepOverlap {
   // Dispatch and combine under the other microbatch (or DualPipe's other half).
   bool expert_communication = false;
   bool gradients = true;       // reduce-scatter under the backward of the last microbatch
   bool parameters = true;      // all-gather under the forward of the first microbatch
-  bool delayed_wgrad = false;  // weight gradients fill what expert communication leaves idle
+  bool delayed_wgrad = false;  // weight gradients fill the idle time of expert communication
   friend bool operator==(const StepOverlap&, const StepOverlap&) = default;
   // Reads "expert-communication", "gradients", "parameters", "delayed-wgrad" joined with
   // "+", or "none". Throws InputError with the nearest name.
   static StepOverlap parse(std::string_view text);
 };
 
-// Who launches kernels: the host one by one, or CUDA graphs.
+// Launching of kernels: by the host one by one, or by CUDA graphs.
 enum class LaunchMode : std::uint8_t {
   kEager,
   kPartialGraphs,  // attention and router are graphs, the experts with their host synchronisation are not
-  kGraphs,         // the whole iteration: no host in the way, no blocking synchronisation
+  kGraphs,         // the whole iteration: no host time, no blocking synchronisation
 };
 
-// Whose training loop launches the kernels.
+// The training framework that launches the kernels.
 enum class Framework : std::uint8_t {
-  kMegatron,  // Megatron-Core and its like: eager launches of many small kernels around the operations. Tuned
-              // or not is left open
-  kNone,      // the kernels alone, as a micro-benchmark runs them
+  // Megatron-Core and similar: eager launches of many small kernels around the operations. Whether the host
+  // is tuned is left open
+  kMegatron,
+  kNone,            // the kernels alone, as a micro-benchmark runs them
   kMegatronRecipe,  // Megatron tuned for this job on this machine: a published performance recipe
-  kMegatronStock,   // Megatron as its library sets it up: nobody has tuned the host's side
+  kMegatronStock,   // Megatron with its library defaults: the host is not tuned
 };
 
-// What Adam keeps of an element. Published recipes of large models have moments in bf16 (Megatron-Core's
+// Types of Adam's state. Published recipes of large models keep moments in bf16 (Megatron-Core's
 // precision-aware optimizer; DeepSeek-V3, arXiv 2412.19437, 3.3.3).
 struct OptimizerTypes {
   DType master = DType::kFp32;                        // weights
@@ -97,28 +98,28 @@ struct OptimizerTypes {
   static OptimizerTypes parse(std::string_view text);
 };
 
-// How a job logs its overload factors (docs/spec.md 4).
+// Logging of a job's overload factors (docs/spec.md 4).
 struct OverloadLog {
-  // All-reduces at the end of a step: none, one after the other as the first version has them, or packed into
-  // one a group.
+  // All-reduces at the end of a step: none, sequential as in the first version, or packed into one per group.
   enum class Report : std::uint8_t { kNone, kSequential, kFused };
-  // What the log knows of steps that CUDA graphs replay, where no hook of the host runs. Entries that are
-  // only marked for clearing stay, and graphs write their values again; entries that are cleared at once are
-  // gone; a journal on the device is written by graphs too.
+  // Effect of CUDA graph replays, where no host hook runs, on the log. kDeferredClear: entries marked for
+  // clearing stay, and graphs write their values again. kDirectClear: entries are gone. kJournal: graphs also
+  // write a journal on the device.
   enum class Recorder : std::uint8_t { kDeferredClear, kDirectClear, kJournal };
   Report report = Report::kNone;
   Recorder recorder = Recorder::kDeferredClear;
-  bool allgather_quirk = false;  // OverloadOptions::allgather_quirk of what is logged
+  bool allgather_quirk = false;  // OverloadOptions::allgather_quirk of the log
   friend bool operator==(const OverloadLog&, const OverloadLog&) = default;
 };
 
 struct TrainingPlan {
   Framework framework = Framework::kMegatron;
-  DType gemm = DType::kBf16;  // of the products with weights (attention's core, router and head stay in bf16)
+  // for the products with weights (attention's core, router and head stay in bf16)
+  DType gemm = DType::kBf16;
   bool fp8_attention = false;
   AttentionKernel attention = AttentionKernel::kFlash;
-  // Tensor-parallel ranks share the rows between their products; false: each has all of them, and outputs are
-  // reduced to all.
+  // Tensor-parallel ranks split the rows between their products; false: each holds all rows, and outputs are
+  // all-reduced.
   bool sequence_parallel = true;
   ShardingScheme sharding = ShardingScheme::kZero1;
   std::int64_t shard_group = 0;       // HSDP: ranks of a shard group; 0: those of one node
@@ -127,45 +128,48 @@ struct TrainingPlan {
   Shampoo preconditioning;
   FsdpUnit fsdp_unit = FsdpUnit::kAuto;
   Offload offload = Offload::kNone;
-  // Of the router's and the experts' modules where they are wrapped apart from the rest; none: as `sharding`.
+  // Schemes of the router's and the experts' modules where they are wrapped separately; nullopt: as
+  // `sharding`.
   std::optional<ShardingScheme> router_sharding, expert_sharding;
-  bool foreach = true;        // the optimizer updates many tensors in one kernel
-  bool loss_parallel = true;  // the loss is taken of logits whose columns stay on their tensor-parallel ranks
+  bool foreach = true;  // the optimizer updates many tensors in one kernel
+  // the loss is computed on logits whose columns stay on their tensor-parallel ranks
+  bool loss_parallel = true;
   PipelineKind pipeline = PipelineKind::k1F1B;
   StepRecompute recompute;
   StepOverlap overlap;
   LaunchMode launch = LaunchMode::kEager;
   bool fused_kernels = false;  // activation, conversion and permutation inside the products' kernels
-  int gradient_bytes = 4;      // of an element, as it is accumulated and reduced: 4 or 2
+  int gradient_bytes = 4;      // per element, as accumulated and reduced: 4 or 2
   OptimizerTypes optimizer;
   OverloadLog overload;
   bool unfolded = false;  // experts are placed as before parallel folding: EP inside DP, ETP = TP
-  // Megatron's --use-tp-pp-dp-mapping: replicas are the slowest axis of the ranks and stages lie inside them.
+  // Megatron's --use-tp-pp-dp-mapping: replicas are the slowest axis of the ranks, and stages lie inside
+  // them.
   bool stages_inside = false;
 
-  // Megatron's order of ranks, the fastest axis first; one of rank_orders(). Throws InputError.
+  // Sets Megatron's order of ranks, fastest axis first; one of rank_orders(). Throws InputError for others.
   void set_rank_order(std::string_view order);
   std::string_view rank_order() const;
-  // "megatron", "none", "megatron-recipe", "megatron-stock". Throws InputError with the nearest name.
+  // Sets "megatron", "none", "megatron-recipe" or "megatron-stock". Throws InputError with the nearest name.
   void set_framework(std::string_view name);
-  // "bf16", "fp8", "fp8_block", "mxfp8": also "nvfp4", of which no measurement is known: MXFP8's products are
-  // taken, and `note` says so. Throws InputError for anything else.
+  // Sets "bf16", "fp8", "fp8_block" or "mxfp8"; also "nvfp4", which has no known measurement: it takes
+  // MXFP8's products, and `note` says so. Throws InputError for anything else.
   void set_precision(std::string_view name);
-  // "1f1b", "interleaved", "zero-bubble", "dualpipe"; "eager", "partial-graphs", "graphs". Throw InputError
-  // with the nearest name.
+  // Set "1f1b", "interleaved", "zero-bubble", "dualpipe"; "eager", "partial-graphs", "graphs". Throw
+  // InputError with the nearest name.
   void set_pipeline(std::string_view name);
   void set_launch(std::string_view name);
-  // "none", "sequential", "fused"; "deferred-clear", "direct-clear", "journal". Throw as these do.
+  // Set "none", "sequential", "fused"; "deferred-clear", "direct-clear", "journal". Throw likewise.
   void set_overload_report(std::string_view name);
   void set_overload_recorder(std::string_view name);
   void set_fsdp_unit(std::string_view name);
   void set_offload(std::string_view name);
   void set_attention(std::string_view name);
-  // As ShardingSpec::parse() reads it; replaces all that is said about sharding.
+  // Sets everything about sharding from a text for ShardingSpec::parse().
   void set_sharding(std::string_view text);
 
-  std::string precision = "bf16";  // as asked for
-  std::string note;                // what set_precision has to say
+  std::string precision = "bf16";  // as requested
+  std::string note;                // note of set_precision()
 };
 
 std::string_view name_of(FsdpUnit unit);  // "auto", "module", "block", "root", "experts"
@@ -181,7 +185,7 @@ std::string_view name_of(LaunchMode mode);
 std::string_view name_of(OverloadLog::Report report);
 std::string_view name_of(OverloadLog::Recorder recorder);
 
-// What set_framework(), set_precision(), set_pipeline() and set_launch() take.
+// Names that the setters take.
 std::span<const std::string_view> framework_names();
 std::span<const std::string_view> precision_names();
 std::span<const std::string_view> pipeline_names();

@@ -1,4 +1,4 @@
-// The origin of a dispatcher that was taken because none was said (DispatcherSpec::origin).
+// Origin of a dispatcher that was chosen because none was given (DispatcherSpec::origin).
 #pragma once
 
 namespace moesim::models {

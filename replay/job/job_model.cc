@@ -27,7 +27,8 @@ constexpr std::int64_t kMostTables = 4096;  // of a routing file, in a replay
 
 constexpr double kSmallestShape = 0.1;  // of a drawn popularity: one expert takes nearly all
 
-// Rows per expert of each source rank from rows per destination rank, evenly over the experts of a rank.
+// Returns rows per expert of each source rank from rows per destination rank, evenly over the experts of a
+// rank.
 std::vector<std::int64_t> even_counts(const std::vector<std::uint32_t>& splits, int ranks, int experts) {
   const int local = experts / ranks;
   std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(experts));
@@ -43,7 +44,7 @@ std::vector<std::int64_t> even_counts(const std::vector<std::uint32_t>& splits, 
   return counts;
 }
 
-// `received`: by expert rank. Rows of the tensor-parallel ranks of a source are dealt out evenly.
+// `received`: by expert rank. Rows of the tensor-parallel ranks of a source are split evenly.
 models::Routing completed_routing(const std::vector<std::int64_t>& received, std::int64_t tokens, int tp,
                                   int topk, int experts) {
   const int ranks = static_cast<int>(received.size());
@@ -52,7 +53,7 @@ models::Routing completed_routing(const std::vector<std::int64_t>& received, std
   const std::vector<std::int64_t> whole = even_counts(splits, ranks, experts);
   std::vector<std::int64_t> counts(whole.size() * static_cast<std::size_t>(tp));
   for (int r = 0; r < ranks; ++r) {
-    std::int64_t turn = 0;  // who gets the odd row, so that the sums stay even too
+    std::int64_t turn = 0;  // rank that gets the odd row, so that the sums are even too
     for (int e = 0; e < experts; ++e) {
       const std::int64_t rows = whole[static_cast<std::size_t>(r) * static_cast<std::size_t>(experts) +
                                       static_cast<std::size_t>(e)];
@@ -75,8 +76,8 @@ const Step* forward_of(const CleanPlace& place) {
   return nullptr;
 }
 
-// The gather of every token's choices, [N, K] integers, that the AllGather dispatcher begins with; nullptr in
-// other recordings.
+// Returns the gather of every token's choices, [N, K] integers, with which the AllGather dispatcher begins;
+// nullptr in other recordings.
 const Call* gathered_choices(const Step& forward) {
   for (const Call& call : forward.calls)
     if (call.op == sim::CollectiveOp::all_gather && call.group == GroupKind::tp_expert &&
@@ -85,7 +86,7 @@ const Call* gathered_choices(const Step& forward) {
   return nullptr;
 }
 
-// Integers in proportion to `weights` that add up to `total`.
+// Returns integers in proportion to `weights` that add up to `total`.
 std::vector<std::int64_t> apportion(const std::vector<double>& weights, std::int64_t total) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::int64_t> parts(weights.size());
@@ -103,7 +104,7 @@ std::vector<std::int64_t> apportion(const std::vector<double>& weights, std::int
   return parts;
 }
 
-// Popularities drawn from the distribution whose sums over the experts of a rank scatter as the recorded
+// Draws popularities from the distribution whose sums over the experts of a rank scatter as the recorded
 // ranks do: gamma, by its first two moments. The share of every recorded rank stays.
 void draw_apart(std::vector<double>& weights, const JobModel& from, std::uint64_t seed) {
   const std::vector<std::int64_t> received = from.received();
@@ -128,7 +129,7 @@ void draw_apart(std::vector<double>& weights, const JobModel& from, std::uint64_
   }
 }
 
-// The popularity of the recorded experts on another number of expert ranks, experts and tokens.
+// Maps the popularity of the recorded experts to another number of expert ranks, experts and tokens.
 models::Routing kept_popularity(const JobModel& from, const JobModel& to,
                                 const std::optional<std::uint64_t>& split_seed,
                                 std::vector<std::string>& warnings) {
@@ -161,7 +162,7 @@ models::Routing kept_popularity(const JobModel& from, const JobModel& to,
     draw_apart(weights, from, *split_seed);
   const int ranks = to.topology.expert;
   const auto local = static_cast<std::size_t>(after / ranks);
-  // No source rank has more rows for an expert than tokens: what is over goes to the others.
+  // A source rank has at most one row per token for an expert: the excess goes to the others.
   const std::int64_t total = to.tokens() * to.architecture.topk;
   std::vector<std::int64_t> row = apportion(weights, total);
   for (std::int64_t over = 1; over > 0;) {
@@ -184,7 +185,7 @@ models::Routing kept_popularity(const JobModel& from, const JobModel& to,
                                       std::move(counts));
 }
 
-// Of a layer and microbatch, counted over the job, in a file.
+// Returns the routing of a layer and microbatch, counted over the job, from a file.
 LoadedRouting routing_of_layer(const std::string& path, const JobModel& job, int layer, int microbatch) {
   const traces::Dispatching file = traces::read_dispatching(path);
   const NamedTables named = named_tables(file);
@@ -193,7 +194,7 @@ LoadedRouting routing_of_layer(const std::string& path, const JobModel& job, int
                                   NamedTables::of(named.microbatches, microbatch), {job.tokens(), true});
 }
 
-// The routing that a user names, for a job whose sizes are known.
+// Returns the routing that a user names, for a job with known sizes.
 LoadedRouting named_routing(const models::RoutingSpec& spec, const JobModel& job, std::uint64_t seed) {
   if (spec.kind != models::RoutingSpec::Kind::kFile)
     return {models::make_routing(spec, job.ranks(), job.tokens(), static_cast<int>(job.architecture.experts),
@@ -229,7 +230,7 @@ models::MoeLayer JobModel::moe_layer(int gpus_per_node) const {
   layer.shared_ffn = architecture.shared_ffn;
   layer.gated = architecture.gated;
   layer.ep = topology.expert;
-  // Without parallel folding, as the recorders have it, experts are split over the same ranks as the rest.
+  // Without parallel folding, as in the recorders, experts are split over the same ranks as the rest.
   layer.etp = topology.tp;
   layer.tp = topology.tp;
   layer.ranks_per_node = gpus_per_node;
@@ -270,7 +271,7 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
     refuse(fmt::format("no built-in model with hidden size {} and the recorded gradient sizes", facts.hidden),
            "--model with the recorded one");
   out.architecture = *facts.model;
-  // The recorded table of words, padded, decides what the ends of the model take.
+  // The recorded vocabulary, padded, determines the time at the ends of the model.
   std::vector<std::string> ignored;
   if (const std::int64_t table = gradient_sizes(job, {0, 0, 0}, facts, ignored).embedding; table > 0)
     out.architecture.vocabulary = table * job.topology.tp / out.architecture.hidden;
@@ -282,7 +283,7 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
     refuse(fmt::format("{} rows in a dispatch of {} tokens", sent, tokens), "a whole number per token");
   if (tokens % job.topology.tp != 0)
     refuse(fmt::format("{} tokens with tp {}", tokens, job.topology.tp), "a multiple of tp");
-  // Twice the rows are twice the choices or twice the sequences, which only a name tells apart.
+  // Twice the rows are twice the choices or twice the sequences, which only a name distinguishes.
   const std::int64_t topk = std::exchange(out.architecture.topk, sent / tokens);
   if (!named.micro_batch && out.architecture.topk != topk)
     refuse(fmt::format("{} rows in a dispatch of {} tokens, where {} chooses {} experts", sent, tokens,

@@ -21,22 +21,22 @@ namespace {
 using models::Op;
 using models::OpKind;
 
-constexpr std::int64_t kMostProbabilityBytes = 8;  // of a row: one number, at most fp64
-// Bytes per parameter of adding a bf16 gradient to its float32 sum in a pass of its own, as the recorders'
+constexpr std::int64_t kMostProbabilityBytes = 8;  // per row: one number, at most fp64
+// Bytes per parameter for adding a bf16 gradient to its float32 sum in a separate pass, as the recorders'
 // unfused code does; the pass that made the gradient wrote it.
 constexpr double kAccumulationRead = 6, kAccumulationWritten = 4;
 // Bytes per element of the hidden state that the recorders' unfused code moves in the dense part of a layer
-// beside the kernels that the model counts. Forward, kernel by kernel: two norms with float32 intermediates
-// (36 each), rotary embeddings (25), residuals with dropout (20), copies that split the projections and
-// repeat keys and values (20). Backward follows from the segments between layers of three runs at 4,096
-// tokens, where the device is the bound and not the host.
+// besides the modelled kernels. Forward, kernel by kernel: two norms with float32 intermediates (36 each),
+// rotary embeddings (25), residuals with dropout (20), copies that split the projections and repeat keys and
+// values (20). Backward follows from the segments between layers of three runs at 4,096 tokens, where the GPU
+// is the bound and not the host.
 constexpr double kEagerForward = 137, kEagerBackward = 185;
-// The same per logit of the loss, beside a fused cross entropy: the conversion to float32, its largest, the
+// Likewise per logit of the loss, besides a fused cross entropy: the conversion to float32, its largest, the
 // difference, the exponentials, their sum and the quotient; backward the product with the gradient and the
 // conversion back.
 constexpr double kEagerLossForward = 34, kEagerLossBackward = 10;
-// The embedding's backward kernel goes through the tokens one after the other in every block of columns
-// (last segment of the first stage against that of others, at 4,096 tokens against 1,024).
+// The embedding's backward kernel processes the tokens sequentially in every block of columns (last segment
+// of the first stage against that of others, at 4,096 tokens against 1,024).
 constexpr double kEmbeddingTokenUs = 0.87;
 
 // A pass of a program cut at its collectives.
@@ -51,7 +51,7 @@ Cut cut(const std::vector<Op>& ops) {
     if (ops[i].kind == OpKind::kAllocate || ops[i].kind == OpKind::kFree) continue;
     if (ops[i].kind != OpKind::kCollective) {
       out.segments.back().push_back(i);
-    } else if (!ops[i].fused) {  // a fused one travels inside the one before
+    } else if (!ops[i].fused) {  // a fused one travels inside the previous one
       out.calls.push_back(i);
       out.segments.emplace_back();
     }
@@ -64,26 +64,27 @@ GroupKind group_of(models::GroupKind group) {
   return group == models::GroupKind::kTp ? GroupKind::tp : GroupKind::expert;
 }
 
-// A program that no dispatcher changes, priced; what the recorders' eager code takes beside its kernels.
+// The program that is the same for all dispatchers, priced, with the time of the recorders' eager code
+// besides its kernels.
 struct DensePart {
   models::Program program;
   std::array<sim::LockstepProgram, 2> prices;
   std::array<double, 2> eager_us;
 };
 
-// Operations of a priced pass on one rank but its calls, one after the other, launched in `launch_us` each:
-// what the host takes and the device, until both are done. `beside_us` of the device, spread over the
+// Returns the time of the operations of a priced pass on one rank without its calls, in sequence, with
+// `launch_us` per launch: until host and GPU are both done. `beside_us` of the GPU, spread over the
 // operations, are further kernels between them.
 double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
               const std::vector<std::size_t>& chosen, int rank, double launch_us, double beside_us = 0) {
   sim::LockstepProgram alone;
-  std::int32_t last = -1;  // on the device
+  std::int32_t last = -1;  // on the GPU
   for (const std::size_t i : chosen) {
     sim::LockstepOp op = priced.ops[i];
     if (op.kind == sim::LockstepOp::Kind::nothing || op.kind == sim::LockstepOp::Kind::transfer ||
         !priced.runs(op, static_cast<std::size_t>(rank)))
       continue;
-    // A device queue and a host: a wait of the host is for all that was launched.
+    // A device queue and a host: a host wait covers everything launched.
     op.stream = 0;
     op.group = -1;
     op.launches = ops[i].launches;
@@ -174,10 +175,10 @@ struct LayerModel::State {
   }
   const Cut& cut_of(Pass pass) const { return cuts[static_cast<std::size_t>(pass)]; }
 
-  // Prices on the dispatch group that starts at `first`; groups that lie alike share them.
+  // Returns prices on the dispatch group that starts at `first`; groups with equal shapes share them.
   const sim::LockstepProgram& prices_at(Pass pass, int first) const {
     const int places = std::max(1, cluster.nvlink.domain);
-    // Where on its NVLink domain a group starts decides how it lies; the first group of each kind is priced.
+    // A group's start within its NVLink domain determines its shape; the first group of each kind is priced.
     const std::pair key{static_cast<int>(pass), first % places};
     const auto at = group_prices.find(key);
     if (at != group_prices.end()) return at->second;
@@ -305,11 +306,11 @@ std::vector<std::string> LayerModel::warnings() const {
 
 models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cluster& cluster,
                                            const Step& forward) {
-  // Without tensor parallelism recorders call the ranks of a TP x EP group by either name.
+  // Without tensor parallelism recorders use either name for the ranks of a TP x EP group.
   const auto whose = [&](GroupKind group) {
     return job.topology.tp == 1 && group == GroupKind::tp_expert ? GroupKind::expert : group;
   };
-  // The dispatchers that the recorders know.
+  // The dispatchers of the recorders.
   for (const char* name : {"alltoall-legacy", "allgather-legacy", "alltoall"}) {
     models::DispatcherSpec spec;
     spec.name = name;
@@ -334,7 +335,7 @@ models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cl
 
 double recorded_launch_us(const LayerModel& model, const models::Cluster& cluster,
                           const std::vector<std::vector<double>>& recorded_us) {
-  constexpr double kMost = 1000;  // us; a launch is never that slow
+  constexpr double kMost = 1000;  // us; no launch is that slow
   double recorded = 0;
   std::vector<std::size_t> own;
   for (std::size_t s = 1; s + 1 < recorded_us.size(); ++s)

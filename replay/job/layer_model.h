@@ -1,5 +1,5 @@
-// One MoE layer of a job as its dispatcher's program describes it, cut at the collectives like a recording
-// is: what the models say about every segment between calls, and about every call.
+// One MoE layer of a job from its dispatcher's program, cut at the collectives like a recording: the modelled
+// time of every segment between calls, and of every call.
 #pragma once
 
 #include <memory>
@@ -16,32 +16,33 @@ enum class Pass : std::uint8_t { forward, backward };
 
 class LayerModel {
  public:
-  // Throws InputError when the dispatcher is not legal for the job. `job` must outlive the model.
+  // Throws InputError when the dispatcher is illegal for the job. `job` must outlive the model.
   LayerModel(const JobModel& job, const models::DispatcherSpec& dispatcher, const models::Cluster& cluster);
   ~LayerModel();
   LayerModel(LayerModel&&) noexcept;
 
   const JobModel& job() const;
-  std::size_t calls(Pass pass) const;  // segments are one more
+  std::size_t calls(Pass pass) const;  // there is one more segment
 
-  // Which operations of a segment: those of the experts, or the dispatcher's own.
+  // The operations of a segment: those of the experts, or the dispatcher's own.
   enum class Part : std::uint8_t { experts, dispatcher };
   bool has_experts(Pass pass, std::size_t segment) const;
   int launches(Pass pass, std::size_t segment, Part part) const;
 
-  // Microseconds on the expert rank when every launch takes the host `launch_us`: operations start when they
-  // are launched and the one before has ended; a synchronisation holds the host.
+  // Returns microseconds on the expert rank when every launch takes the host `launch_us`: operations start
+  // after their launch and the previous operation; a synchronisation blocks the host.
   double segment_us(Pass pass, std::size_t segment, Part part, int expert_rank, double launch_us) const;
-  // The same of what no dispatcher changes, without its calls: norms, attention and router of a layer; the
-  // embedding at the model's first end; norm, output head and loss at its last.
+  // Likewise for the part that is equal for all dispatchers, without its calls: norms, attention and router
+  // of a layer; the embedding at the model's start; norm, output head and loss at its end.
   enum class Dense : std::uint8_t { layer, embedding, head };
   double dense_us(Dense part, Pass pass, double launch_us) const;
 
-  // The `index`-th call as the dispatch group of `rank` makes it, priced. Its category is set.
+  // Returns the `index`-th call of the dispatch group of `rank`, priced, with its category.
   Call call(Pass pass, std::size_t index, int rank) const;
-  // Whether another model's call moves the same bytes in the same way, so that its recorded time holds.
+  // Returns whether another model's call moves the same bytes in the same way, so that its recorded time
+  // holds.
   bool same_call(Pass pass, std::size_t index, const LayerModel& other, std::size_t other_index) const;
-  // Rows of the input of a call, as recorders write them.
+  // Returns the input rows of a call, as recorders write them.
   std::int64_t call_rows(Pass pass, std::size_t index, int expert_rank, std::uint64_t row_bytes) const;
 
   std::vector<std::string> warnings() const;
@@ -51,14 +52,14 @@ class LayerModel {
   std::unique_ptr<State> state_;
 };
 
-// The dispatcher whose program makes the calls of this recorded forward step. Throws InputError where none of
-// the recorders' dispatchers does.
+// Returns the dispatcher whose program makes the calls of this recorded forward step. Throws InputError where
+// none of the recorders' dispatchers does.
 models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cluster& cluster,
                                            const Step& forward);
 
-// The host time of one modelled launch that makes the dispatcher's own segments of the forward pass (those
-// between calls, without experts) take what was recorded, `recorded_us` by segment and expert rank; the
-// profile's where the program has no such segment.
+// Returns the host time of one modelled launch with which the dispatcher's own segments of the forward pass
+// (those between calls, without experts) take the recorded time, `recorded_us` by segment and expert rank;
+// the profile's where the program has no such segment.
 double recorded_launch_us(const LayerModel& model, const models::Cluster& cluster,
                           const std::vector<std::vector<double>>& recorded_us);
 

@@ -20,12 +20,12 @@ namespace {
 using Part = LayerModel::Part;
 using Dense = LayerModel::Dense;
 
-// The segments at the ends of a stage and between its layers. "End" is the end of the model that the pass
-// starts from (head) or goes to (tail): the embedding or the output head.
+// The segments at the ends of a stage and between its layers. "End" is the end of the model where the pass
+// starts (head) or ends (tail): the embedding or the output head.
 enum class Edge : std::uint8_t { head_end, head, between, tail, tail_end };
 constexpr std::size_t kEdges = 5;
 
-// Mean of what was measured; empty where the recording has no such segment.
+// Mean of measured times; empty where the recording has no such segment.
 struct Mean {
   double sum = 0;
   int count = 0;
@@ -50,15 +50,15 @@ double launch_for(double us, const std::function<double(double)>& us_of) {
   return (low + high) / 2;
 }
 
-// A measured time after a change, and the share of its host's jitter that is left.
+// A measured time after a change, and the remaining share of its host's jitter.
 struct Scaled {
   double us = 0;
   double jitter = 1;
 };
 
-// What `us`, measured for `from`, becomes for `to`; both give the modelled time by the launch time. What the
-// device does not explain is the host's: its time per launch is the one that makes the model take what was
-// measured, and may hide where the device has more to do.
+// Scales `us`, measured for `from`, to `to`; both return the modelled time by launch time. Time that the GPU
+// does not explain is the host's: its time per launch is the one with which the model gives the measured
+// time, and may hide where the GPU has more to do.
 Scaled scaled(double us, double launch_us, const std::function<double(double)>& from,
               const std::function<double(double)>& to) {
   constexpr double kDeviceBound = 0.9;
@@ -136,8 +136,8 @@ class Rescaler {
     if (!between && head && tail) between = *head + *tail;
   }
 
-  // The dispatcher's own work in a segment. Unfused code moves twice the bytes that a dispatcher has to
-  // (models/costs/recipe.cc), which shows where the device is the bound.
+  // Returns the dispatcher's own work in a segment. Unfused code moves twice the compulsory bytes
+  // (models/costs/recipe.cc), which shows where the GPU is the bound.
   static double dispatcher_us(const LayerModel& model, Pass pass, std::size_t segment, int rank,
                               double launch) {
     const double us = model.segment_us(pass, segment, Part::dispatcher, rank, launch) +
@@ -152,7 +152,7 @@ class Rescaler {
                                                                             : us;
   }
 
-  // The end of the model alone: what a stage at it does beside one without.
+  // Returns the end of the model alone: the additional time of a stage at it.
   static double modelled_end(const LayerModel& model, Pass pass, Edge edge, double launch) {
     const bool embedding = (edge == Edge::head_end) == (pass == Pass::forward);
     return model.dense_us(embedding ? Dense::embedding : Dense::head, pass, launch);
@@ -193,7 +193,7 @@ class Rescaler {
                       job_.topology.pp, from_.job().layers_per_stage(),
                       edge == Edge::between ? "two layers in a row, or a stage without the model's ends"
                                             : "a stage without the model's ends"));
-    // An end of the model has a bound of its own, where the recording shows it apart.
+    // An end of the model has its own bound, where the recording shows it separately.
     if (edge == Edge::head_end || edge == Edge::tail_end) {
       const Edge without = edge == Edge::head_end ? Edge::head : Edge::tail;
       const auto& plain = measured_edge(pass, without);
@@ -212,7 +212,7 @@ class Rescaler {
         [&](double launch) { return modelled(to_, pass, edge, launch); });
   }
 
-  // The recorded expert rank with the nearest number of rows, by ratio.
+  // Returns the recorded expert rank with the nearest number of rows, by ratio.
   int nearest(int expert) const {
     const std::vector<std::int64_t>& recorded = recorded_rows_;
     const double wanted = static_cast<double>(wanted_rows_.at(static_cast<std::size_t>(expert))) + 1;
@@ -231,7 +231,7 @@ class Rescaler {
     return model.job().architecture.experts / model.job().topology.expert;
   }
 
-  // Modelled time of a segment between two calls of a layer, by launch time.
+  // Returns the modelled time of a segment between two calls of a layer, by launch time.
   static std::function<double(double)> modelled_inner(const LayerModel& model, Pass pass, std::size_t segment,
                                                       int rank) {
     return [&model, pass, segment, rank](double launch) {
@@ -240,12 +240,12 @@ class Rescaler {
     };
   }
 
-  // Measured against modelled time of the experts over the recorded ranks, which differ in rows only: the
-  // slope says how much longer a modelled difference takes. The rest is the same on all ranks and stays as it
-  // is, where a plain ratio would scale it too.
+  // Fits measured against modelled time of the experts over the recorded ranks, which differ in rows only:
+  // the slope is the measured time per modelled difference. The rest is the same on all ranks and stays,
+  // where a plain ratio would scale it too.
   void find_slopes(Pass pass) {
     constexpr double kFewestRanks = 3;
-    constexpr double kLeastSpread = 0.2;  // standard deviation of the modelled times against their mean
+    constexpr double kLeastSpread = 0.2;  // standard deviation of the modelled times over their mean
     const auto ranks = static_cast<std::size_t>(job_.topology.expert);
     for (std::size_t s = 1; s < from_.calls(pass); ++s) {
       if (!from_.has_experts(pass, s)) continue;
@@ -269,7 +269,7 @@ class Rescaler {
     const auto to = modelled_inner(to_, pass, segment, expert);
     const auto& slope = slopes_[static_cast<std::size_t>(pass)];
     if (!slope || !from_.has_experts(pass, segment)) return scaled(measured, launch_us_, from, to);
-    // Not faster than the device, as far as the model knows the device.
+    // Not faster than the GPU, as far as it is modelled.
     const double floor = to(0) * std::min(1.0, from(0) > 0 ? measured / from(0) : 1.0);
     return {std::max(measured + *slope * (to(launch_us_) - from(launch_us_)), floor), 1};
   }
@@ -303,7 +303,7 @@ class Rescaler {
     return step;
   }
 
-  // Gradient elements at the ends of the model: what the recorded buffers hold beside the layers.
+  // Finds the gradient elements at the ends of the model: those of the recorded buffers besides the layers.
   void find_ends() {
     const int last = job_.topology.pp - 1;
     const auto dense_of = [&](int stage) {
@@ -342,7 +342,7 @@ class Rescaler {
   CleanPlace make_place(int stage, int expert) const {
     const JobModel& to = to_.job();
     const int stages = to.topology.pp;
-    // A recorded place at the same end of the pipeline stands for the lines beside forward and backward.
+    // A recorded place at the same end of the pipeline supplies the lines besides forward and backward.
     const int recorded_stages = job_.topology.pp;
     const int like = stage == stages - 1 ? recorded_stages - 1 : stage == 0 ? 0 : recorded_stages / 2;
     const CleanPlace& source = job_.places.at({like, 0, nearest(expert)});

@@ -32,7 +32,7 @@ std::size_t layers_in(const Step& step, Pass pass, const LayerModel& model) {
   return layers;
 }
 
-// The segment with the experts; a dispatcher in pieces has several.
+// Returns the segments with the experts; a dispatcher in pieces has several.
 std::vector<std::size_t> expert_segments(const LayerModel& model, Pass pass) {
   std::vector<std::size_t> found;
   for (std::size_t s = 0; s <= model.calls(pass); ++s)
@@ -123,7 +123,7 @@ Step Substitution::rewrite(Step step, int rank) const {
     for (std::size_t l = 0; l <= layers; ++l) out.jitter_share[l * after] = step.jitter_share[l * before];
   }
   for (std::size_t l = 0; l <= layers; ++l) {
-    // Attention, router and the ends of the model, which no dispatcher changes.
+    // Attention, router and the ends of the model, which are the same for all dispatchers.
     double us = step.segments_us[l * before];
     if (l > 0) us += new_us(after, Part::dispatcher) - old_us(before, Part::dispatcher);
     if (l < layers) us += new_us(0, Part::dispatcher) - old_us(0, Part::dispatcher);
@@ -143,7 +143,7 @@ Step Substitution::rewrite(Step step, int rank) const {
     experts *= expert_ratio(*pass, old_experts.front(), new_experts.front(), expert);
     for (std::size_t s = 1; s < after; ++s) {
       const std::size_t at = l * after + s;
-      // What nothing explains stays where it was where the calls are the same, else it is the host's.
+      // Unexplained time stays in place where the calls are the same, else it is the host's.
       double us = new_us(s, Part::dispatcher);
       if (!same_calls_[static_cast<std::size_t>(*pass)])
         us += s == 1 && after > 2 ? unexplained : 0.0;
@@ -169,7 +169,7 @@ Step Substitution::rewrite(Step step, int rank) const {
     }
   }
   if (same_calls_[static_cast<std::size_t>(*pass)]) {
-    // The calls tell what is between them, as in the recording.
+    // The calls determine the segments between them, as in the recording.
     out.expert_segments = step.expert_segments;
     out.segment_categories = step.segment_categories;
   }
@@ -241,8 +241,8 @@ void substitute(std::vector<RankPlan>& plans, const CleanJob& clean, const Layer
 
 namespace {
 
-// Of a step of all layers, written once for every layer's routing, the layers with their own. In backward the
-// last layer comes first.
+// Splices a step of all layers from steps under every layer's routing: each layer from its own. In backward
+// the last layer comes first.
 Step spliced(const std::vector<const Step*>& of_layer, Pass pass, std::size_t calls) {
   const std::size_t layers = of_layer.size();
   const auto at = [&](std::size_t place) {

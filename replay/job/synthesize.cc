@@ -24,9 +24,9 @@ namespace moesim::replay {
 
 namespace {
 
-constexpr double kFirstStampMs = 1000000.0;  // host clocks count from boot; any origin will do
+constexpr double kFirstStampMs = 1000000.0;  // host clocks count from boot; any origin works
 
-// The job of which a recording is made. Throws InputError for sizes that no recorder has.
+// Returns the job of the recording. Throws InputError for sizes that no recorder has.
 JobModel job_of(const SynthesisSpec& spec) {
   const Topology& t = spec.topology;
   const auto refuse = [](const std::string& found, const std::string& expected) {
@@ -134,7 +134,7 @@ class Synthesizer {
     return made;
   }
 
-  // Segments of one pass of a stage's layers, as they lie between the calls.
+  // Returns the segments of one pass of a stage's layers between the calls.
   std::vector<double> pass_segments(const Coordinates& at, Pass pass) {
     using Dense = LayerModel::Dense;
     const auto layers = static_cast<std::size_t>(job_.layers_per_stage());
@@ -156,7 +156,7 @@ class Synthesizer {
     return segments;
   }
 
-  // A call of the program as the recorder writes it.
+  // Returns a call of the program as the recorder writes it.
   traces::SubOperation recorded(traces::Pool& pool, const Call& call, double us, double end_us) const {
     const auto bytes = static_cast<std::int64_t>(call.input_bytes());
     const bool gathers = call.op == sim::CollectiveOp::all_gather, inside_tp = call.group == GroupKind::tp;
@@ -233,7 +233,7 @@ class Synthesizer {
                               .seconds(models::KernelClass::kElementwise, 16 * parameters, 14 * parameters);
   }
 
-  // The simulated iteration, written down as a recorder would have.
+  // Writes the simulated iteration as a recorder would.
   traces::Recording realistic(const traces::Recording& scaling) {
     const RecordedJob job = interpret(scaling);
     const CleanJob clean = denoise(std::span(&job, 1));

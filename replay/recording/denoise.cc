@@ -18,17 +18,16 @@ namespace moesim::replay {
 
 namespace {
 
-// The quantile of a pool whose noise only adds time. The jitter of a run is added on top by the effects, so
-// this is what a segment takes undisturbed: 2 % below the median of a run on the development recordings
+// The quantile of a pool whose noise only adds time. The effects add the jitter of a run, so this is the
+// undisturbed time of a segment: 2 % below the median of a run on the development recordings
 // (docs/replay.md).
 constexpr double kLowQuantile = 0.05;
 constexpr double kMedian = 0.5;
-constexpr double kRanksOfALine =
-    4;  // expert ranks with which a line through their times has something to even out
-constexpr double kMostSmoothing = 0.1;      // more is no noise
+constexpr double kRanksOfALine = 4;         // expert ranks needed to smooth their times by a line
+constexpr double kMostSmoothing = 0.1;      // a larger change is not noise
 constexpr double kEmbeddingLookupUs = 100;  // two launches of eager code, as in the runs
 
-// A call as far as it tells one place of a layer from another: exchanges alternate between dispatch and
+// The features of a call that distinguish places of a layer: exchanges alternate between dispatch and
 // combine, and tensor-parallel reductions between attention and FFN.
 using CallSign = std::tuple<std::string, GroupKind, int>;
 
@@ -44,7 +43,7 @@ std::vector<CallSign> signs_of(const Step& step) {
   return signs;
 }
 
-// What makes two segments samples of the same time.
+// The key under which segments are samples of the same time.
 struct SegmentClass {
   StepKind step;
   std::optional<CallSign> before;
@@ -60,8 +59,8 @@ bool is_middle(int stage, int stages) { return stage > 0 && stage + 1 < stages; 
 
 constexpr int kEmbedding = 1, kOutput = 2;
 
-// The ends of the model that the first or the last segment of a step holds. All others do the same work
-// whatever their stage, so that a deep pipeline still has samples of them.
+// Returns the ends of the model in the first or last segment of a step. All other segments do the same work
+// in every stage, so that a deep pipeline still has samples of them.
 int ends_in(StepKind step, bool first, bool last, int stage, int stages) {
   const bool forward = step == StepKind::forward, backward = step == StepKind::backward;
   int ends = 0;
@@ -163,10 +162,10 @@ class Denoiser {
       }
   }
 
-  // The first segment of forward ends like those between layers: with attention and router. In the runs it
-  // takes as long as they do (entering the step costs what the unpermute before them does), on the first
-  // stage longer by the embedding's lookup. There are far fewer samples of it, so those, or with one layer
-  // per stage the other stages' first segments, are its bound.
+  // The first segment of forward resembles those between layers: attention and router. In the runs it takes
+  // equally long (entering the step costs as much as the unpermute before them), on the first stage longer by
+  // the embedding's lookup. It has far fewer samples, so those segments, or with one layer per stage the
+  // other stages' first segments, bound it.
   double bound_of_head(const SegmentClass& head) {
     double bound = std::numeric_limits<double>::infinity();
     for (const auto& [key, pool] : pools_)
@@ -177,7 +176,7 @@ class Denoiser {
   }
 
   // One GPU grows its allocator in the first backward of the experts, unless the loss has done so: 0.25 ms on
-  // the development recordings, and nothing of it in the runs. Layers that come later tell what it takes.
+  // the development recordings, and nothing in the runs. Later layers show the true time.
   double backward_us(const SegmentClass& key) {
     SegmentClass warm = key, cold = key;
     warm.cold = false;
@@ -189,8 +188,8 @@ class Denoiser {
     return std::min(alone, quantile_of(std::move(all), kMedian));
   }
 
-  // The optimizer goes with the parameters and has levels, by how many gradients were clipped: the lowest one
-  // of all ranks is taken, and clipping added back as an effect.
+  // The optimizer scales with the parameters and has levels, by the number of clipped gradients: takes the
+  // lowest of all ranks; an effect adds clipping back.
   static double parameters_of(const RankSteps& rank) {
     double elements = 0;
     for (const Step& step : rank.steps)
@@ -241,9 +240,9 @@ class Denoiser {
     }
   }
 
-  // Forward and backward of the experts are the same products, and backward has no noise of the allocator:
-  // over all expert ranks the cleaned forward times follow the backward times on a line. With enough ranks to
-  // tell the line it replaces them, which evens out ranks whose few samples were all disturbed.
+  // Forward and backward of the experts are the same products, and backward has no allocator noise: over all
+  // expert ranks the cleaned forward times follow the backward times on a line. With enough ranks the line
+  // replaces them, which smooths ranks whose few samples were all disturbed.
   void smooth_forward_experts() {
     struct Times {
       double forward = 0, backward = 0;
@@ -314,7 +313,7 @@ class Denoiser {
           distinct, world, recorded, needed));
   }
 
-  // Tensor-parallel ranks do the same work; middle stages do the same work as each other.
+  // Tensor-parallel ranks do equal work, and so do middle stages.
   std::optional<PlaceKey> stand_in(const PlaceKey& key) const {
     const int stages = job_.topology.pp;
     for (const auto& [other, place] : job_.places)

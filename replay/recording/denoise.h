@@ -1,5 +1,5 @@
-// Noise removed from a scaling recording by what must be equal: layers, replicas, and ranks with the same
-// load.
+// Removes noise from a scaling recording by pooling what must be equal: layers, replicas, and ranks with
+// equal load.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace moesim::replay {
 
-// What a rank of a (stage, tensor, expert) place does in one microbatch and at the end of the iteration,
-// cleaned. Calls keep their shapes; their recorded durations are dropped, since a recording of one GPU moves
+// Cleaned steps of a rank at a (stage, tensor, expert) place in one microbatch and at the end of the
+// iteration. Calls keep their shapes without recorded durations, since a recording of one GPU transfers
 // nothing.
 struct PlaceKey {
   int pp = 0;
@@ -26,23 +26,23 @@ struct PlaceKey {
 
 struct CleanPlace {
   std::vector<Step> steps;         // in recorded order, without point-to-point
-  std::int64_t received_rows = 0;  // rows this expert rank gets; 0 without an all-to-all
+  std::int64_t received_rows = 0;  // rows that this expert rank receives; 0 without an all-to-all
 
-  // The first step of this kind; null where there is none.
+  // Returns the first step of this kind, or null.
   const Step* find(StepKind kind) const;
 };
 
 struct CleanJob {
   Topology topology;
   std::map<PlaceKey, CleanPlace> places;  // complete
-  // Where layers or microbatches have routings of their own: the same places of microbatch m % size; empty:
+  // Where layers or microbatches have their own routings: the places of microbatch m are at m % size; empty:
   // every microbatch is as above.
   std::vector<std::map<PlaceKey, CleanPlace>> by_microbatch;
   // Slope of the experts' backward time in received rows, us per row: the part bound by matrix products.
   double expert_backward_us_per_row = 0;
   std::size_t samples = 0;  // rank recordings pooled
-  // Rows from every expert rank to every expert, where a user gave them; otherwise the rows between ranks
-  // follow from what each receives.
+  // Rows from every expert rank to every expert, where a user gave them; otherwise derived from the rows that
+  // each rank receives.
   std::optional<models::Routing> routing;
   std::vector<std::string> warnings;
 
@@ -52,15 +52,15 @@ struct CleanJob {
   }
 };
 
-// Pools all ranks of `passes` (recordings of the same job). Segments of equal class are pooled: the class is
-// the step, the calls before and after, the end of the model that a stage's first or last segment holds, and
-// the expert rank where the work depends on the rows received. In forward the caching allocator still grows,
-// which only adds time: a low quantile of the pool is taken; elsewhere the median. Missing places are filled
+// Pools all ranks of `passes` (recordings of the same job). Segments of one class are pooled: the class is
+// the step, the calls before and after, the end of the model in a stage's first or last segment, and the
+// expert rank where the work depends on the received rows. In forward the caching allocator still grows,
+// which only adds time: takes a low quantile of the pool; elsewhere the median. Missing places are filled
 // from the same expert rank of another middle stage, with a warning. Throws InputError when a place cannot be
-// filled or two replicas differ in what they call.
+// filled or two replicas differ in their calls.
 CleanJob denoise(std::span<const RecordedJob> passes);
 
-// Least squares of the experts' backward segments against received rows, over all expert ranks; sets
+// Fits the experts' backward segments against received rows by least squares, over all expert ranks; sets
 // expert_backward_us_per_row.
 void fit_expert_slope(CleanJob& job);
 

@@ -92,7 +92,7 @@ Effects::Effects(const models::Profile& profile) : Effects() {
 
 Effects Effects::without(EffectKind kind) const {
   Effects other = *this;
-  // A bandwidth is no cost of its own: switched off, passes take no time.
+  // A bandwidth is not a cost by itself: switched off, passes take no time.
   const bool bandwidth = kind == EffectKind::memory_bandwidth || kind == EffectKind::pipeline_bandwidth;
   other.set(kind, bandwidth ? 1e12 : 0.0);
   return other;

@@ -27,8 +27,8 @@ Lines lines_of(const CleanPlace& place) {
   return lines;
 }
 
-// Elements of the embedding (or output head with its norm) that `dense` leaves after the layers; nullopt when
-// it is no whole table.
+// Returns the elements of the embedding (or output head with its norm) in `dense` besides the layers; nullopt
+// when they are not a whole table.
 std::optional<std::int64_t> embedding_elements(std::int64_t dense, const ModelFacts& facts,
                                                const Topology& topology, int stage) {
   if (!facts.model || topology.tp != 1) return std::nullopt;

@@ -15,7 +15,7 @@ namespace moesim::replay {
 
 namespace {
 
-// By expert rank; empty: the file does not say it for the whole job.
+// By expert rank; empty: the file does not cover the whole job.
 std::vector<std::int64_t> received_rows(const models::RoutingSpec& routing, int ranks) {
   if (routing.kind != models::RoutingSpec::Kind::kFile) return {};
   const traces::Dispatching file = traces::read_dispatching(routing.path);

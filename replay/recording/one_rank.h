@@ -1,5 +1,5 @@
-// A recording of some expert ranks made whole: one rank in scaling mode and a dispatching file tell what the
-// others would have shown.
+// Completes a recording of some expert ranks: one rank in scaling mode and a dispatching file determine the
+// others.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace moesim::replay {
 
-// Adds to a scaling recording the expert ranks that it lacks, stage by stage: each does what the nearest
-// recorded one did, with the rows that `routing`, a dispatching file, has for it, and its experts take time
-// in proportion. Says so in `warnings`. Returns the job as it is where no rank lacks, where a stage has none,
-// or where the file has routings by layer or microbatch. Throws InputError where the file's rows are not
-// those that a recorded rank got.
+// Adds to a scaling recording the missing expert ranks, stage by stage: each copies the nearest recorded one,
+// with its rows in `routing`, a dispatching file, and scales the experts' time in proportion. Notes it in
+// `warnings`. Returns the job unchanged where no rank is missing, where a stage has none, or where the file
+// has routings by layer or microbatch. Throws InputError where the file contradicts the rows of a recorded
+// rank.
 RecordedJob with_all_expert_ranks(const RecordedJob& job, const models::RoutingSpec& routing,
                                   std::vector<std::string>& warnings);
 

@@ -12,11 +12,11 @@ namespace moesim::replay {
 
 namespace {
 
-// Received rows per expert, dealt out to the sources as evenly as whole rows allow.
+// Returns received rows per expert, split over the sources as evenly as integers allow.
 std::vector<std::int64_t> spread_evenly(const std::vector<std::int64_t>& received, int ranks) {
   const std::size_t experts = received.size();
   std::vector<std::int64_t> counts(ranks * experts);
-  std::int64_t turn = 0;  // whose turn it is to send the odd row, so that the sums stay even too
+  std::int64_t turn = 0;  // next source of an odd row, so that the sums are even too
   for (std::size_t e = 0; e < experts; ++e) {
     for (int r = 0; r < ranks; ++r) counts[r * experts + e] = received[e] / ranks;
     for (std::int64_t i = 0; i < received[e] % ranks; ++i) ++counts[(turn++ % ranks) * experts + e];
@@ -24,16 +24,16 @@ std::vector<std::int64_t> spread_evenly(const std::vector<std::int64_t>& receive
   return counts;
 }
 
-// Rows of `ranks` ranks with so many tokens each, spread over the experts like their loads, to the row: every
-// rank has tokens x topk, and no expert more rows of a rank than it has tokens.
+// Returns rows of `ranks` ranks with so many tokens each, spread over the experts in proportion to their
+// loads, exactly: every rank has tokens x topk, and no expert more rows of a rank than it has tokens.
 models::Routing routing_of_loads(const std::vector<std::int64_t>& loads, int ranks, std::int64_t tokens,
                                  std::int64_t topk) {
   const std::size_t experts = loads.size();
   const double rows = static_cast<double>(tokens * topk);
-  std::vector<double> wanted(experts, -1);  // of a rank; -1: not settled
+  std::vector<double> wanted(experts, -1);  // per rank; -1: open
   double left = rows, load = 0;
   for (const std::int64_t one : loads) load += static_cast<double>(one);
-  // Experts that more than all tokens would choose get all tokens, the others share what is left.
+  // Experts wanted by more than all tokens get all tokens, the others share the rest.
   for (bool settled = true; settled && load > 0;) {
     settled = false;
     for (std::size_t e = 0; e < experts; ++e)
@@ -43,13 +43,13 @@ models::Routing routing_of_loads(const std::vector<std::int64_t>& loads, int ran
         settled = true;
       }
   }
-  std::size_t open = 0;  // without a load, where the others hold all they can
+  std::size_t open = 0;  // without a load, where the others are full
   for (std::size_t e = 0; e < experts; ++e) open += wanted[e] < 0;
   for (std::size_t e = 0; e < experts; ++e)
     if (wanted[e] < 0)
       wanted[e] = load > 0 ? left * static_cast<double>(loads[e]) / load : left / static_cast<double>(open);
   std::vector<std::int64_t> counts;
-  std::vector<double> owed(experts, 0);  // what rounding kept from an expert on the ranks before
+  std::vector<double> owed(experts, 0);  // rounding remainders of an expert on earlier ranks
   for (int r = 0; r < ranks; ++r) {
     std::vector<std::int64_t> mine(experts);
     std::int64_t given = 0;
@@ -120,7 +120,7 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   if (dispatching.ep != ranks && !replicate)
     throw InputError(place, fmt::format("routing of {} ranks", dispatching.ep),
                      fmt::format("{} ranks, the size of the dispatch group (etp x ep)", ranks));
-  // What experts received came from all ranks of the imitated group.
+  // Received rows came from all ranks of the imitated group.
   const bool from_all = table->sent.empty() && scaling && scaling->fake_tp > 1;
   if (replicate && !from_all)
     loaded.warnings.push_back(

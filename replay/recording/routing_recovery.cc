@@ -34,8 +34,7 @@ std::vector<std::uint32_t> recover_split_matrix(std::span<const std::int64_t> se
       rows[i * n + j] = static_cast<std::uint32_t>(whole);
       left -= whole;
     }
-    // Largest remainders take the rows that rounding down left over; a column with a remainder has room for
-    // one.
+    // Largest remainders take the rows lost in rounding down; a column with a remainder has room for one.
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return remainder[a] > remainder[b]; });

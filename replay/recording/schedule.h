@@ -1,4 +1,4 @@
-// The order in which a pipeline stage does its work, with what it sends and receives.
+// The order of a pipeline stage's steps, with its sends and receives.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace moesim::replay {
 
-// One slot of a stage's schedule. A fused slot is one call together with the slot after it.
+// One slot of a stage's schedule. A fused slot forms one call with the next slot.
 struct Slot {
   StepKind kind = StepKind::forward;
   int microbatch = 0;
@@ -16,10 +16,10 @@ struct Slot {
   friend bool operator==(const Slot&, const Slot&) = default;
 };
 
-// The passes of models::pipeline_schedule() (1F1B, not interleaved) of every stage, as Megatron's recorders
-// write them: a send and the receive from the same neighbour in the steady state are one call. get_batch
-// stands on the first and last stage, loss on the last. Gradient reductions and the optimizer are not part of
-// it.
+// Returns the passes of models::pipeline_schedule() (1F1B, not interleaved) of every stage, as Megatron's
+// recorders write them: a send and the receive from the same neighbour in the steady state are one call.
+// get_batch is on the first and last stage, loss on the last. Gradient reductions and the optimizer are not
+// included.
 std::vector<std::vector<Slot>> one_forward_one_backward(int stages, int microbatches);
 
 }  // namespace moesim::replay

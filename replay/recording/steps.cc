@@ -74,13 +74,13 @@ GroupKind group_of(traces::CallGroup group) {
   check_failed("unknown group of a call");
 }
 
-// Of an element whose data type nobody wrote: torch's default, and a warning.
+// Bytes of an element without a recorded type: torch's default, with a warning.
 constexpr int kUntypedBytes = 4;
 
 Call call_of(const traces::SubOperation& sub, const traces::CallRole& role) {
   Call call;
   call.source = sub.source.view();
-  // Counts stand in the place of the gather of counts and cost what it does, a latency.
+  // Counts replace the gather of counts and cost the same, a latency.
   call.op = role.counts ? sim::CollectiveOp::all_gather : op_of(role.kind);
   call.group = group_of(role.group);
   const auto dims = sub.shape.dims();
@@ -92,7 +92,7 @@ Call call_of(const traces::SubOperation& sub, const traces::CallRole& role) {
   return call;
 }
 
-// Where in a step's segments a moment lies that is `at_us` after its start.
+// Finds the position in a step's segments of a moment `at_us` after its start.
 void place_bucket(const Step& step, double at_us, Bucket& bucket) {
   double reached = 0;
   for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
@@ -118,8 +118,8 @@ Bucket bucket_of(const traces::GradientBucket& line) {
   return bucket;
 }
 
-// The same calls in a scaling recording: tensor-parallel reductions of backward, launched before the product
-// of the weights' gradient and waited for after it.
+// Returns whether a call in a scaling recording is hidden in runs: tensor-parallel reductions of backward,
+// launched before the product of the weights' gradient and awaited after it.
 bool is_hidden_in_runs(const traces::SubOperation& sub, StepKind step) {
   const std::string_view what = sub.func_name.view();
   return step == StepKind::backward && sub.group.view() == "tp" && sub.comm_func.view() == "allreduce" &&
@@ -163,7 +163,7 @@ SourcePlace place_of(const RankSteps& rank, const Step& step) { return rank.reco
 
 namespace {
 
-// Takes time out of a step whose calls were stamped late, until it is as long as it was recorded: from the
+// Removes time from a step whose calls were stamped late, until it has its recorded length: from the
 // computing between calls, the last first, then from the calls.
 void give_way(Step& step, double excess_us) {
   for (auto segment = step.segments_us.rbegin(); segment != step.segments_us.rend(); ++segment) {
@@ -189,11 +189,11 @@ RecordedJob interpret(const traces::Recording& recording) {
     job.unknown_calls = strangers.sentence();
   std::size_t repairs = 0;  // of time stamps
   double most_ms = 0;
-  bool unseen = false;  // a bucket of a run whose end nobody observed
+  bool unseen = false;  // a bucket of a run whose end was not observed
   struct Place {
     std::size_t rank, step, call;
   };
-  std::vector<Place> hidden;  // calls that computing hides in a run
+  std::vector<Place> hidden;  // calls hidden by computing in a run
   std::size_t untyped = 0;    // transfers of a shape without a data type
   SourcePlace first_untyped;
   const auto look_at_type = [&](const traces::RankRecording& of, const traces::Operation& line, bool sized,
@@ -206,7 +206,7 @@ RecordedJob interpret(const traces::Recording& recording) {
     rank.recording = &recorded;
     rank.rank = recorded.rank;
     job.realistic = job.realistic || traces::says_real_run(recorded);
-    std::vector<const traces::Operation*> launched;  // buckets that wait for the line that triggered them
+    std::vector<const traces::Operation*> launched;  // buckets without the line of their trigger so far
     for (std::size_t i = 0; i < recorded.operations.size(); ++i) {
       const traces::Operation& line = recorded.operations[i];
       if (line.form == traces::LineForm::kGradientBucket) {
@@ -219,7 +219,7 @@ RecordedJob interpret(const traces::Recording& recording) {
       step.line = &line;
       step.fused_with_next = traces::is_fused_pair(recorded.operations, i);
       step.duration_us = line.duration.value() * kUsPerMs;
-      // Placeholders were never measured and have no place in time.
+      // Placeholders were never measured and have no time.
       const bool measured = !line.timestamp.is_placeholder();
       const double end = line.timestamp.value() * kUsPerMs;
       step.start_us = measured ? end - step.duration_us : 0;
@@ -279,7 +279,7 @@ RecordedJob interpret(const traces::Recording& recording) {
       const traces::Fault fault = traces::fault_of_bucket(recorded, *bucket);
       throw InputError(recorded.place(*bucket), fault.found, fault.expected);
     }
-    // Placeholders of a rank without buckets stand for a reduction of their own.
+    // Placeholders of a rank without buckets represent their own reduction.
     if (std::ranges::none_of(rank.steps, [](const Step& step) { return !step.buckets.empty(); }))
       for (Step& step : rank.steps) step.waits_for_buckets = false;
     job.ranks.push_back(std::move(rank));

@@ -1,4 +1,4 @@
-// A recording interpreted: what each rank did, cut at its communication calls.
+// An interpreted recording: the steps of each rank, cut at its communication calls.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace moesim::replay {
 
-// Top-level operations by what they are to a schedule.
+// Kinds of top-level operations.
 enum class StepKind : std::uint8_t {
   get_batch,
   forward,
@@ -43,12 +43,11 @@ struct Call {
   std::int64_t rows = 0;          // first dimension of the input
   std::int64_t row_elements = 1;  // product of the others
   int element_bytes = 2;
-  double recorded_us = 0;      // what the recorder measured, waiting included
-  bool probabilities = false;  // of the rows of another exchange
-  // Of a call that was not recorded but made by a model: what it takes from the last arrival, for this
-  // member.
+  double recorded_us = 0;      // measured by the recorder, waiting included
+  bool probabilities = false;  // carries the probabilities of another exchange's rows
+  // For a call made by a model instead of recorded: time from the last arrival, for this member.
   std::optional<double> modelled_us;
-  std::optional<sim::Category> category;  // where its program says so
+  std::optional<sim::Category> category;  // where its program sets it
 
   std::uint64_t input_bytes() const {
     return static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(row_elements) *
@@ -56,14 +55,14 @@ struct Call {
   }
 };
 
-// A reduction of some gradients that was launched during a step and runs beside it (ddp_grad_comm lines).
+// A reduction of gradients launched during a step, beside which it runs (ddp_grad_comm lines).
 struct Bucket {
   GroupKind group = GroupKind::dp;
   std::int64_t elements = 0;
   int element_bytes = 4;
-  double recorded_us = 0;   // from launch to completion, waiting included; 0 where nobody saw it
-  std::size_t segment = 0;  // of the step in which it was launched,
-  double fraction = 0;      // after this share of it
+  double recorded_us = 0;   // from launch to completion, waiting included; 0: not observed
+  std::size_t segment = 0;  // segment of the step in which it was launched
+  double fraction = 0;      // share of the segment after which it was launched
 };
 
 // One top-level operation. segments_us has one entry more than calls: the time before, between and after
@@ -71,31 +70,31 @@ struct Bucket {
 struct Step {
   StepKind kind = StepKind::other;
   int microbatch = 0;
-  bool fused_with_next = false;  // one send-and-receive call that was written as two lines
+  bool fused_with_next = false;  // one send-and-receive call written as two lines
   double start_us = 0;           // host clock of the node
   double duration_us = 0;
   std::vector<double> segments_us;
   std::vector<Call> calls;
-  // How much of the jitter of launches each segment shows that was laid out for another size: none where the
-  // device became the bound. Empty: all.
+  // Share of the launch jitter in each segment of a rescaled step: 0 where the GPU became the bound. Empty:
+  // 1.
   std::vector<double> jitter_share;
-  // What each segment is, where a program says so: whether the experts work in it, and what its time is.
+  // For each segment, where a program sets it: whether the experts run in it, and its category.
   std::vector<bool> expert_segments;
   std::vector<sim::Category> segment_categories;
   std::vector<Bucket> buckets;     // in launch order
-  bool waits_for_buckets = false;  // a gradient reduction that only waits for those launched before
+  bool waits_for_buckets = false;  // a gradient reduction that only waits for earlier launched ones
   std::int64_t elements = 0;       // of the tensor that is sent or reduced
   int element_bytes = 0;
-  const traces::Operation* line = nullptr;  // lives as long as the recording
+  const traces::Operation* line = nullptr;  // valid as long as the recording
 
   double end_us() const { return start_us + duration_us; }
 };
 
-// An exchange of rows with the experts' ranks: dispatch or combine of the AlltoAll dispatcher, or their
-// gradients; not that of the rows' probabilities.
+// Whether the call exchanges rows with the experts' ranks: dispatch or combine of the AlltoAll dispatcher, or
+// their gradients; not the exchange of the rows' probabilities.
 bool is_exchange(const Call& call);
 
-// Whether the experts work in this segment, so that its time depends on the rows received: between the two
+// Whether the experts run in this segment, so that its time depends on the rows received: between the two
 // exchanges of a layer, whatever tensor-parallel calls lie there, or between the gather and the reduction of
 // the AllGather dispatcher.
 bool in_experts(const Step& step, std::size_t segment);
@@ -103,24 +102,23 @@ bool in_experts(const Step& step, std::size_t segment);
 struct RankSteps {
   const traces::RankRecording* recording = nullptr;
   int rank = 0;
-  std::vector<Step> steps;  // in the order of the file
+  std::vector<Step> steps;  // in file order
 };
 
 struct RecordedJob {
   Topology topology;
-  bool realistic = false;  // holds point-to-point lines or several microbatches; else a scaling recording
+  bool realistic = false;  // contains point-to-point lines or several microbatches; else a scaling recording
   std::vector<RankSteps> ranks;
-  std::string unknown_calls;  // how many communication calls have no role, in a sentence; "": none
+  std::string unknown_calls;  // number of communication calls without a role, in a sentence; "": none
   std::vector<std::string> warnings;
 };
 
 // Interprets `recording`, which must outlive the result. Calls overlapped with computing (asynchronous
-// windows) are kept as computing time; those that a run would overlap, in a scaling recording, are rendezvous
-// that take no time. Throws InputError with file and line for shapes, groups or time stamps
-// that make no sense.
+// windows) count as computing time; those that a run would overlap, in a scaling recording, are rendezvous
+// without duration. Throws InputError with file and line for invalid shapes, groups or time stamps.
 RecordedJob interpret(const traces::Recording& recording);
 
-// "file:line" of a step for messages.
+// Returns "file:line" of a step for messages.
 SourcePlace place_of(const RankSteps& rank, const Step& step);
 
 }  // namespace moesim::replay

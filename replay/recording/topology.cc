@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kMaxWorld = std::int64_t{1} << 22;
 
-// The axes of the grid that vary inside a group.
+// Returns the axes of the grid that vary inside a group.
 std::string_view axes_of(GroupKind kind) {
   static constexpr std::array<std::string_view, 9> kAxes{"tp", "ep-edp", "ep", "edp", "tp-ep",
                                                          "pp", "tp-pp",  "pp", "pp"};
@@ -29,7 +29,7 @@ models::RankGrid grid_of(const Topology& t) {
       {{"tp", t.tp}, {"ep", t.expert}, {"edp", t.expert_dp}, {"pp", t.pp}});
 }
 
-// Those of a pipeline that are in the group.
+// Returns the members of a pipeline that are in the group.
 std::vector<int> members_of(GroupKind kind, std::vector<int> members) {
   if (kind == GroupKind::position) members.resize(1);
   if (kind == GroupKind::embedding && members.size() > 2) members = {members.front(), members.back()};
@@ -83,7 +83,7 @@ void Topology::check_sizes(const std::string& source) const {
 
 namespace {
 
-// Ranks that do the same look alike in every plan, so that a size taken for one would go unnoticed.
+// Ranks with equal work look alike in every plan, so that a wrong size would go unnoticed.
 void require_names_of_used_groups(const traces::Recording& recording, bool tp_known, bool ep_known) {
   if (tp_known && ep_known) return;
   for (const auto& rank : recording.ranks)
@@ -109,7 +109,7 @@ void require_names_of_used_groups(const traces::Recording& recording, bool tp_kn
 Topology topology_of(const traces::Recording& recording) {
   const traces::NamedTopology& named = recording.named;
   const SourcePlace place{recording.source};
-  // What the lines show: pipeline stages and the highest rank.
+  // The lines show pipeline stages and the highest rank.
   std::int64_t stages = 1;
   std::int64_t highest = 0;
   for (const auto& rank : recording.ranks) {
@@ -129,7 +129,7 @@ Topology topology_of(const traces::Recording& recording) {
   const std::int64_t per_stage_dp = tp * pp;
   std::int64_t world = named.world.value_or(named.dp ? *named.dp * per_stage_dp : 0);
   if (world == 0) {
-    // Nothing names it: a complete recording shows every rank.
+    // Without a name: a complete recording has every rank.
     world = highest + 1;
     if (static_cast<std::int64_t>(recording.ranks.size()) != world)
       throw InputError(place,

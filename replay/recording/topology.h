@@ -1,5 +1,5 @@
-// The fake topology: which world ranks a recording stands for, and the groups its labels mean. Its ranks are
-// a models::RankGrid in Megatron's order tp-ep-dp-pp (docs/formats.md), with DP = EXP*EDP.
+// The topology of a recording: the world ranks that it stands for, and the groups behind its labels. Its
+// ranks are a models::RankGrid in Megatron's order tp-ep-dp-pp (docs/formats.md), with DP = EXP*EDP.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace moesim::replay {
 
-// Groups by the labels of a recording. `embedding` is what recordings call "ep": the first and last rank of a
-// pipeline; expert parallelism is `expert`.
+// Groups by their labels in a recording. `embedding` is the label "ep" of recordings: the first and last rank
+// of a pipeline; expert parallelism is `expert`.
 enum class GroupKind : std::uint8_t { tp, dp, expert, expert_dp, tp_expert, pp, model, embedding, position };
 
 std::string_view name(GroupKind kind);
@@ -40,23 +40,23 @@ struct Topology {
   Coordinates of(int rank) const;
   int rank(const Coordinates& at) const;
 
-  // The plan, as the models have it: the recorders split experts over the same ranks as the rest.
+  // Returns the plan for the models: the recorders split experts over the same ranks as the rest.
   models::Parallel parallel() const;
 
-  // Members in the order of the varying coordinate(s), fastest first; `rank` among them.
+  // Returns members in the order of the varying coordinates, fastest first; includes `rank`.
   std::vector<int> group(GroupKind kind, int rank) const;
-  // Every group of this kind, in order of the smallest member.
+  // Returns every group of this kind, in order of the smallest member.
   std::vector<std::vector<int>> groups(GroupKind kind) const;
 
-  // "pp2 tp1 ep4 dp8 (16 ranks)".
+  // Returns "pp2 tp1 ep4 dp8 (16 ranks)".
   std::string str() const;
 
   // Throws InputError when a size is not positive or the world exceeds 2^22 ranks.
   void check_sizes(const std::string& source) const;
 };
 
-// The topology a recording names (folder and file names) and its lines agree with. Throws InputError naming
-// the file when names and lines contradict each other, or when nothing says how many ranks there were.
+// Returns the topology that a recording's names give (folder and files) and its lines confirm. Throws
+// InputError naming the file where they contradict each other, or where the number of ranks is unknown.
 Topology topology_of(const traces::Recording& recording);
 
 }  // namespace moesim::replay

@@ -14,7 +14,7 @@ namespace {
 
 bool computes(const Step& step) { return !is_p2p(step.kind) && !is_gradient_sync(step.kind); }
 
-// Segments with the same key take their mean: the same place in the schedule on all ranks of a group.
+// Segments with equal keys take their mean: the same place in the schedule on all ranks of a group.
 using SegmentKey = std::tuple<int, std::size_t, std::size_t>;  // first rank of the group, step, segment
 
 void even_out(const Topology& topology, std::vector<RankPlan>& plans, bool experts) {
@@ -45,7 +45,7 @@ void even_out(const Topology& topology, std::vector<RankPlan>& plans, bool exper
   });
 }
 
-// Prices with some instances taken away: they take no time.
+// Prices in which some instances take no time.
 class Without final : public Pricing {
  public:
   Without(std::unique_ptr<Pricing> inner, bool gradients, bool others)
@@ -84,7 +84,7 @@ class Without final : public Pricing {
   Costs costs_;
 };
 
-// Who made others wait, and in which layer.
+// Finds the ranks and layers that others waited for.
 void find_waiting(const Iteration& iteration, int layers_per_stage, Attribution& out) {
   const sim::TaskGraph& graph = iteration.graph;
   std::vector<double> by_rank(static_cast<std::size_t>(iteration.topology.world()), 0.0);
@@ -141,7 +141,7 @@ Attribution attribute(const Iteration& iteration, std::span<const RankPlan> plan
   const auto take = [&](CauseOfTime cause, bool gradients, bool others) {
     Without without(pricing(), gradients, others);
     double after = simulate(topology, left, without).us();
-    // Contention never helps; what it seems to is rounding.
+    // Contention never helps; an apparent gain is rounding.
     if (cause == CauseOfTime::contention) after = std::min(after, before);
     out.shares.push_back({cause, before - after});
     before = after;

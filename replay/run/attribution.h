@@ -1,4 +1,4 @@
-// Where an iteration's time goes: runs of the same plans with one cause after the other taken away.
+// Attributes an iteration's time to causes by rerunning its plans with one cause after another removed.
 #pragma once
 
 #include <functional>
@@ -14,12 +14,12 @@ namespace moesim::replay {
 enum class CauseOfTime : std::uint8_t {
   contention,      // transfers that share links, under timing `flow` only
   routing_skew,    // experts with more rows than their share
-  attention_skew,  // all other computing that differs between ranks with the same work
+  attention_skew,  // other computing that differs between ranks with the same work
   gradient_sync,   // reductions of gradients, with their scaling and checks
-  network,         // every other transfer: exchanges, loss, point-to-point
+  network,         // other transfers: exchanges, loss, point-to-point
   host,            // gaps between operations
-  bubble,          // stages that have nothing to do
-  computing,       // what is left: even computing of one stage
+  bubble,          // idle stages
+  computing,       // the rest: even computing of one stage
 };
 inline constexpr std::size_t kCausesOfTime = 8;
 std::string_view name(CauseOfTime cause);
@@ -29,27 +29,27 @@ struct TimeShare {
   double us = 0;
 };
 
-// How long others wait in collectives because of one rank, or in one layer.
+// Time that ranks wait in collectives for one rank, or in one layer.
 struct Waiting {
-  int index = 0;  // rank, or layer of the stage's forward order
+  int index = 0;  // rank, or layer in the stage's forward order
   int stage = 0;
-  double us = 0;  // sum over the ranks that wait
+  double us = 0;  // sum over the waiting ranks
 };
 
 struct Attribution {
-  // In the order above, contention only under timing `flow`; adds up to the iteration.
+  // In the order above, contention only under timing `flow`; the sum is the iteration.
   std::vector<TimeShare> shares;
-  std::vector<Waiting> ranks;   // by how long others waited for them, longest first
-  std::vector<Waiting> layers;  // by how long ranks waited in their calls, longest first
+  std::vector<Waiting> ranks;   // by the time that others waited for them, longest first
+  std::vector<Waiting> layers;  // by the time that ranks waited in their calls, longest first
 };
 
-// The rule: causes are taken away in the order above and stay away, each accounts for what the iteration
-// loses at its turn. Contention: transfers take what they take alone. Routing skew: every segment with
-// experts takes the mean of its expert group (same microbatch and layer). Attention skew: every other segment
-// of computing takes the mean of its data-parallel group. Then gradient reductions, other transfers and host
-// gaps take no time. Of what is left, the mean computing of the ranks of the busiest stage is computing, the
-// rest bubble. Causes hide behind each other: what is taken away first looks smaller, never larger, than
-// alone. `pricing` makes a new pricing for each run, of timing `calibrated`.
+// Removes causes cumulatively in the order above; each accounts for the time that the iteration loses at its
+// turn. Contention: transfers take their time alone. Routing skew: every segment with experts takes the mean
+// of its expert group (same microbatch and layer). Attention skew: every other segment of computing takes the
+// mean of its data-parallel group. Then gradient reductions, other transfers and host gaps take no time. Of
+// the rest, the mean computing of the busiest stage's ranks is computing, the remainder bubble. Causes hide
+// behind each other: an earlier cause looks smaller, never larger, than alone. `pricing` creates a pricing
+// for each run, with timing `calibrated`.
 Attribution attribute(const Iteration& iteration, std::span<const RankPlan> plans, int layers_per_stage,
                       const std::function<std::unique_ptr<Pricing>()>& pricing);
 

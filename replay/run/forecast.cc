@@ -23,11 +23,10 @@ namespace {
 
 constexpr double kBytesPerGb = 1e9;
 constexpr int kDefaultGlobalBatch = 64;
-// Streams of random numbers apart from those of the jitter.
+// Streams of random numbers separate from the jitter's.
 constexpr std::uint64_t kExpertScores = 0x65787065, kDenseScores = 0x64656e73;
 constexpr int kFirstForwards = 4;  // of effect first_forwards
-// The length of the experts' forward segments in the runs that sustained_forward was read off, weighted by
-// it.
+// Weighted mean length of the experts' forward segments in the runs from which sustained_forward was read.
 constexpr double kSustainedReadAtUs = 2100;
 constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
 
@@ -35,8 +34,8 @@ constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
 
 namespace {
 
-// How much slower each rank is, in standard deviations: on every stage the same evenly spread normal scores,
-// dealt out by the seed. One run then has the spread of many, where independent draws would be lucky or not.
+// Returns each rank's slowness in standard deviations: on every stage the same evenly spread normal scores,
+// shuffled by the seed. One run then has the spread of many, where independent draws would depend on luck.
 std::vector<double> dealt_scores(const Topology& topology, std::uint64_t seed) {
   const int ranks = topology.stage_ranks();
   std::vector<double> scores;
@@ -53,11 +52,10 @@ std::vector<double> dealt_scores(const Topology& topology, std::uint64_t seed) {
   return dealt;
 }
 
-// Adds to a cleaned step what a real run does beyond it. Draws follow (seed, rank) and the order of steps
-// only.
+// Adds the effects of a real run to a cleaned step. Draws depend on (seed, rank) and the order of steps only.
 class StepMaker {
  public:
-  // `expert` and `dense`: how many standard deviations the rank is slower than others.
+  // `expert` and `dense`: slowness of the rank in standard deviations.
   StepMaker(const CleanJob& job, const Effects& effects, std::uint64_t seed, int rank, double expert,
             double dense)
       : job_(job),
@@ -137,8 +135,8 @@ class StepMaker {
   }
 
  private:
-  // The clock falls while products run: forward's are over before it has fallen all the way, the longer the
-  // less, and backward's say where it ends.
+  // The clock falls while products run: short forward segments end before it has fallen completely; backward
+  // shows its final value.
   double sustained_forward(double us) const {
     const double recorded = effects_[EffectKind::sustained_forward];
     const double all = effects_[EffectKind::sustained_backward];
@@ -146,8 +144,8 @@ class StepMaker {
     return all * (1 - std::pow(1 - recorded / all, us / kSustainedReadAtUs));
   }
 
-  // Segments of many small kernels wait for the host now and then; products of the experts are launched
-  // ahead, as is everything that keeps the device busy for longer than the host.
+  // Segments of many small kernels sometimes wait for the host; products of the experts are launched ahead,
+  // as is all work that keeps the GPU busy for longer than the host.
   void disturb(Step& step, EffectKind jitter) {
     for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
       if (in_experts(step, s)) {
@@ -167,8 +165,8 @@ class StepMaker {
   bool rows_known_;
 };
 
-// The activation between two stages, which no line of a scaling recording shows: hidden size x sequence x
-// micro batch, in two bytes each.
+// The activation between two stages, absent from scaling recordings: hidden size x sequence x micro batch, in
+// two bytes each.
 struct Activation {
   std::int64_t elements = 0;
   int element_bytes = 2;
@@ -250,7 +248,7 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
       step.duration_us = 0;
       add(std::move(step));
     }
-    // Reductions that were launched in backward are only waited for here.
+    // Reductions launched in backward are only awaited here.
     const bool overlapped = std::ranges::any_of(place.steps, [](const Step& step) {
       return step.kind == StepKind::backward && !step.buckets.empty();
     });

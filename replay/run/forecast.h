@@ -1,4 +1,4 @@
-// From a scaling recording, one microbatch of every rank on one GPU, to the full iteration of the job.
+// Forecasts the full iteration of a job from a scaling recording: one microbatch of every rank on one GPU.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,25 @@
 
 namespace moesim::replay {
 
-// Microbatches of all ranks together; 4 GB.
+// Limit on microbatches of all ranks together; 4 GB.
 inline constexpr std::int64_t kMostRankMicrobatches = std::int64_t{1} << 18;
 
 struct ForecastOptions {
-  int microbatches = 0;                                // per data-parallel rank; must be positive
-  const models::Architecture* architecture = nullptr;  // of the recorded model; nullptr: found by its sizes
-  std::uint64_t seed = 1;                              // of the jitter
-  const sim::Fabric* fabric = nullptr;                 // transfers share its links (timing `flow`)
+  int microbatches = 0;  // per data-parallel rank; must be positive
+  // of the recorded model; nullptr: identified by its sizes
+  const models::Architecture* architecture = nullptr;
+  std::uint64_t seed = 1;               // of the jitter
+  const sim::Fabric* fabric = nullptr;  // transfers share its links (timing `flow`)
 };
 
 struct ScalingForecast {
   Iteration iteration;
-  std::vector<RankPlan> plans;  // that it ran
+  std::vector<RankPlan> plans;  // plans of the run
   std::vector<std::string> warnings;
 };
 
-// Plans of all ranks: the cleaned microbatch repeated in 1F1B order with the effects of a real run added.
+// Returns the plans of all ranks: the cleaned microbatch repeated in 1F1B order, with the effects of a real
+// run added.
 std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
                                      const Effects& effects, const ForecastOptions& options,
                                      std::vector<std::string>& warnings);
@@ -41,8 +43,8 @@ ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named
                          const models::Cluster& cluster, const Effects& effects,
                          const ForecastOptions& options);
 
-// Microbatches per data-parallel rank when the user names none: a global batch of 64 sequences, as in the
-// public recordings, and at least one per rank. Recordings of one microbatch do not say.
+// Returns the default microbatches per data-parallel rank: a global batch of 64 sequences, as in the public
+// recordings, and at least one per rank. Recordings of one microbatch do not contain the number.
 int default_microbatches(const Topology& topology, const traces::NamedTopology& named);
 
 }  // namespace moesim::replay

@@ -49,13 +49,13 @@ void append(std::vector<std::string>& all, const std::vector<std::string>& more)
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Of an iteration, all ranks together; 0: the recording does not say how long its sequences are.
+// Returns the tokens of an iteration over all ranks; 0: the recording does not contain the sequence length.
 double tokens_of(const traces::NamedTopology& named, const Topology& topology, int microbatches) {
   return static_cast<double>(named.seq.value_or(0)) * static_cast<double>(named.micro_batch.value_or(1)) *
          microbatches * topology.dp();
 }
 
-// Without draws: the interval is of run-to-run noise alone.
+// Without draws: the interval contains run-to-run noise alone.
 void set_time(models::Forecast& out, double us, double tokens, const Topology& topology) {
   out.time_us = interval(us, {});
   out.healthy_us = us;
@@ -74,7 +74,7 @@ void set_iteration(IterationForecast& out, Iteration iteration, double tokens) {
   out.iteration = std::move(iteration);
 }
 
-// What ranks hold under the asked dispatcher and the recorded one.
+// Sets the memory of ranks under the requested dispatcher and the recorded one.
 void set_memory(RecordingForecast& out, const std::function<CleanJob()>& clean,
                 const traces::NamedTopology& named, const JobRequest& request) {
   const auto held = [&](const JobRequest& asked) {
@@ -96,7 +96,7 @@ void set_memory(RecordingForecast& out, const std::function<CleanJob()>& clean,
 // A realistic recording: as it ran, with the dispatcher or the routing replaced.
 class RealisticForecast {
  public:
-  // `machine` is what made the recording.
+  // `machine`: the recording's.
   RealisticForecast(const RecordedJob& job, const traces::NamedTopology& named, const RecordingQuestion& q,
                     const RecordedMachine& machine)
       : job_(job), named_(named), q_(q), machine_(machine) {}
@@ -231,7 +231,7 @@ class ScalingModeForecast {
     return forecast(job.clean, job.named, job.cluster, effects, options);
   }
 
-  // Nothing changed, on the machine that the recording is of, with its own number of microbatches.
+  // Returns the unchanged job on the recording's machine, with its own number of microbatches.
   RecordingForecast::Before before(const Effects& effects) const {
     JobRequest same;
     same.cluster = q_.job.recorded_on.empty() ? q_.job.cluster : "";
@@ -253,7 +253,7 @@ class ScalingModeForecast {
     drawn_job.sigma = std::hypot(drawn_job.sigma, machine_.sigma);
     out.drawn = draw_forecasts(requested_.clean, requested_.named, out.cluster, *out.effects, options_,
                                q_.draws, drawn_job);
-    // What contention adds is taken to be the same share under every drawn profile.
+    // The share added by contention is assumed to be the same under every drawn profile.
     const double contention = out.time_us.value / calibrated_us;
     for (const RunSummary& one : out.drawn) out.draws_us.push_back(one.iteration_us * contention);
     out.time_us = interval(out.time_us.value, out.draws_us);

@@ -1,4 +1,4 @@
-// What the instances of a replay move, in bytes.
+// Bytes moved by the instances of a replay.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace moesim::replay {
 
-// Of one graph: matrices that recur are added to its builder once.
+// For one graph: recurring matrices are added to its builder once.
 class InstanceTraffic {
  public:
-  // All members' bytes. An exchange is split between its members by what each puts in and takes out
-  // (routing_recovery.h), or evenly where nothing shows what comes out.
+  // Returns the bytes of all members. An exchange is split between its members by their inputs and outputs
+  // (routing_recovery.h), or evenly where the outputs are unknown.
   sim::TrafficRef of(const Instance& instance, sim::TaskGraphBuilder& builder);
 
  private:

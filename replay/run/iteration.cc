@@ -16,14 +16,14 @@ namespace moesim::replay {
 
 namespace {
 
-constexpr double kLongestUs = 4e12;  // of all ranks together; 64 bits of picoseconds are 9.2e12
+constexpr double kLongestUs = 4e12;  // over all ranks; 64 bits of picoseconds are 9.2e12
 
-// Where an instance was first seen, for messages about those that do not fit.
+// First place of an instance, for messages about mismatches.
 struct Seen {
   std::size_t plan = 0;
   std::size_t step = 0;
-  std::size_t joined = 0;  // members that have come
-  std::int64_t rows = 0;   // the most of any of them
+  std::size_t joined = 0;  // members that have joined
+  std::int64_t rows = 0;   // maximum over members
 };
 
 SourcePlace place_in(const RankPlan& plan, const Step& step) {
@@ -36,10 +36,10 @@ struct Channel {
   GroupKind group;
   std::vector<int> members;
   std::vector<std::size_t> instances;
-  std::vector<std::size_t> next;  // by member: how many calls it has made
+  std::vector<std::size_t> next;  // by member: number of calls so far
 };
 
-// What one member says about its call.
+// One member's description of its call.
 struct Request {
   sim::CollectiveOp op;
   std::int64_t rows;
@@ -49,12 +49,12 @@ struct Request {
   std::optional<double> modelled_us = std::nullopt;
   bool after_experts = false;
   bool fused = false;
-  std::optional<std::int64_t> out_rows = std::nullopt;  // of an exchange: see exchanged_rows
-  std::optional<StepKind> as = std::nullopt;            // of a bucket: the reduction it is a part of
+  std::optional<std::int64_t> out_rows = std::nullopt;  // for an exchange: see exchanged_rows
+  std::optional<StepKind> as = std::nullopt;            // for a bucket: the reduction that it belongs to
 };
 
-// Rows of the call's size that come out of an exchange: exchanges pair up (dispatch and combine), and what
-// one takes out the other puts in. nullopt for other calls, or where no pair shows it.
+// Returns the output rows of an exchange, in rows of its size: exchanges pair up (dispatch and combine), and
+// the output of one is the input of the other. nullopt for other calls, or without a pair.
 std::optional<std::int64_t> exchanged_rows(const Step& step, std::size_t index) {
   const Call& call = step.calls[index];
   if (!is_exchange(call)) return std::nullopt;
@@ -73,8 +73,8 @@ class Matcher {
  public:
   Matcher(const Topology& topology, std::span<const RankPlan> plans) : topology_(topology), plans_(plans) {}
 
-  // The instance and member index of the next call of `rank` on its group of this kind; nullopt for a group
-  // of one.
+  // Returns the instance and member index of the next call of `rank` on its group of this kind; nullopt for a
+  // group of one.
   std::optional<std::pair<std::size_t, std::size_t>> join(GroupKind kind, int rank, const Request& request,
                                                           std::size_t plan, std::size_t step) {
     const Seat seat = seat_of(kind, rank);
@@ -82,7 +82,7 @@ class Matcher {
     return join(seat, request, plan, step);
   }
 
-  // Messages from `from` to `to` in one direction, a channel of their own.
+  // Messages from `from` to `to` in one direction, on a separate channel.
   std::pair<std::size_t, std::size_t> join_p2p(int from, int to, bool forward, int rank,
                                                const Request& request, std::size_t plan, std::size_t step) {
     const auto [at, added] = pairs_.try_emplace({from, to, forward}, channels_.size());
@@ -190,7 +190,7 @@ class Matcher {
   const Topology& topology_;
   std::span<const RankPlan> plans_;
   std::vector<Channel> channels_;
-  std::map<std::pair<GroupKind, int>, Seat> seats_;  // of every rank of a group that one of them called on
+  std::map<std::pair<GroupKind, int>, Seat> seats_;  // of every rank of a group that any of them called on
   std::map<std::tuple<int, int, bool>, std::size_t> pairs_;
   std::vector<Instance> instances_;
   std::vector<Seen> seen_;
@@ -199,7 +199,7 @@ class Matcher {
 
 }  // namespace
 
-// What the time of a segment is booked as. In the AlltoAll program a layer calls gather (counts), exchange
+// Returns the category of a segment. In the AlltoAll program a layer calls gather (counts), exchange
 // (dispatch), exchange (combine); backward has the two exchanges only.
 sim::Category segment_category(const Step& step, std::size_t segment) {
   using enum sim::Category;
@@ -277,7 +277,7 @@ class Assembler {
   };
   static constexpr std::size_t kAlone = static_cast<std::size_t>(-1);
 
-  // What recordings claim must fit into a simulation's clock, whoever waits for whom.
+  // Recorded times must fit into the simulation's clock under any waiting.
   void check_times() const {
     double total_us = 0;
     for (const RankPlan& plan : plans_)
@@ -380,8 +380,8 @@ class Assembler {
     const sim::StreamId stream =
         builder_.add_stream(sim::RankId(static_cast<std::uint32_t>(plan.rank)), sim::StreamKind::compute);
     std::optional<sim::StreamId> beside;  // for reductions that run beside computing
-    std::vector<sim::TaskId> launched;    // that nobody has waited for yet
-    bool fused = false;                   // the step before is the first half of a fused pair
+    std::vector<sim::TaskId> launched;    // that are not awaited yet
+    bool fused = false;                   // the previous step is the first half of a fused pair
     for (const PlannedStep& planned : plan.steps) {
       const Step& step = planned.step;
       const std::uint32_t origin = origin_of(plan, step);
@@ -429,7 +429,7 @@ class Assembler {
       }
       if (step.waits_for_buckets) {
         const sim::LabelId label = builder_.add_label(name(step.kind), sim::Category::grad_sync);
-        note(builder_.add_host(stream, sim::Time{}, label));  // where the waiting begins
+        note(builder_.add_host(stream, sim::Time{}, label));  // start of the wait
         const sim::TaskId wait = builder_.add_host(stream, sim::Time{}, label);
         for (const sim::TaskId bucket : launched) builder_.add_dependency(bucket, wait);
         launched.clear();
@@ -451,7 +451,7 @@ class Assembler {
     }
   }
 
-  // The host's part of a call, where it is not part of the price.
+  // Adds the host's part of a call, where it is not part of the price.
   template <class Note>
   void add_launch(sim::StreamId stream, std::size_t instance, const Note& note) {
     if (launch_us_[instance] <= 0) return;
@@ -459,7 +459,7 @@ class Assembler {
     note(builder_.add_host(stream, sim::Time::from_us(launch_us_[instance]), label));
   }
 
-  // A gradient bucket starts when the computing before its launch is done, on a stream of its own.
+  // A gradient bucket starts when the computing before its launch is done, on its own stream.
   void launch(const Joined& joined, int rank, sim::StreamId computing, std::optional<sim::StreamId>& beside,
               std::vector<sim::TaskId>& launched, std::uint32_t origin) {
     if (joined.instance == kAlone) return;

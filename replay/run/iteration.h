@@ -1,4 +1,4 @@
-// One training iteration of all ranks: steps in, timeline out.
+// Simulates one training iteration of all ranks: steps in, timeline out.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 namespace moesim::replay {
 
 // A step of a rank. Steps of p2p and gradient kinds are transfers themselves: their time comes from the
-// prices, and `segments_us` holds local work before the transfer (gradient scaling and checks). In a group of
-// one, a transfer or call takes its recorded duration.
+// prices, and `segments_us` contains local work before the transfer (gradient scaling and checks). In a group
+// of one, a transfer or call takes its recorded duration.
 struct PlannedStep {
   Step step;
-  double gap_us = 0;  // host time between the step before and this one; nothing runs on the GPU
+  double gap_us = 0;  // host time between the previous step and this one; the GPU is idle
 };
 
 struct RankPlan {
@@ -34,30 +34,30 @@ struct Instance {
   GroupKind group = GroupKind::expert;
   std::vector<int> members;            // ranks in group order
   std::vector<std::int64_t> rows;      // input rows by member; elements for p2p and gradients
-  std::vector<std::int64_t> out_rows;  // of an exchange: rows that come out, by member; empty: not known
+  std::vector<std::int64_t> out_rows;  // for an exchange: output rows by member; empty: unknown
   std::uint64_t row_bytes = 0;         // bytes of one row
   double shortest_us = 0;              // smallest recorded duration of a member: the transfer without waiting
-  std::vector<double> modelled_us;     // by member, of a call that a model made and priced; else empty
+  std::vector<double> modelled_us;     // by member, for a call made and priced by a model; else empty
   StepKind step = StepKind::forward;   // the step it belongs to
-  bool inside_step = true;             // a call inside a step, not a step of its own
-  bool after_experts = false;          // the segment before the call is the experts'
-  bool fused = false;                  // a half of a send-and-receive call on either side
+  bool inside_step = true;             // a call inside a step, not a step itself
+  bool after_experts = false;          // the experts run in the segment before the call
+  bool fused = false;                  // half of a send-and-receive call on either side
 };
 
-// How instances become traffic and time.
+// Converts instances to traffic and time.
 class Pricing {
  public:
   virtual ~Pricing() = default;
-  // The traffic of an instance in the graph; may add matrices or pieces to the builder.
+  // Returns the traffic of an instance in the graph; may add matrices or pieces to the builder.
   virtual sim::TrafficRef traffic(const Instance& instance, std::size_t index,
                                   sim::TaskGraphBuilder& builder) = 0;
   virtual const sim::Costs& costs() const = 0;
-  // What the host takes for the call before a member can arrive, where costs() does not hold it.
+  // Returns the host time of the call before a member can arrive, where costs() does not contain it.
   virtual double launch_us(const Instance&) const { return 0; }
   virtual sim::RunOptions run_options() const { return {}; }
 };
 
-// When one step of one rank ran.
+// Span of one step of one rank.
 struct StepSpan {
   int rank = 0;
   StepKind kind = StepKind::other;
@@ -77,17 +77,17 @@ struct Iteration {
   sim::TaskGraph graph;
   sim::Timeline timeline;
   std::vector<StepSpan> spans;       // by rank, then in order
-  std::vector<SourcePlace> origins;  // of TaskGraph::origin
+  std::vector<SourcePlace> origins;  // indexed by TaskGraph::origin
 
   double us() const { return timeline.iteration().us(); }
 };
 
-// What the time of a segment, or of the call at `index`, of a recorded step is booked as.
+// Return the category of a segment, or of the call at `index`, of a recorded step.
 sim::Category segment_category(const Step& step, std::size_t segment);
 sim::Category call_category(const Step& step, std::size_t index);
 
-// Matches the calls of all ranks, builds the task graph and runs it. Every rank of the topology must be in
-// `plans`. Throws InputError naming both lines when two ranks disagree on a collective or a call has no
+// Matches the calls of all ranks, builds the task graph and runs it. `plans` must contain every rank of the
+// topology. Throws InputError naming both lines when two ranks disagree on a collective or a call has no
 // counterpart.
 Iteration simulate(const Topology& topology, std::span<const RankPlan> plans, Pricing& pricing);
 

@@ -16,7 +16,7 @@
 
 namespace moesim::replay {
 
-// Without a fabric every transfer is priced when it is met, and the graph knows its price by a number.
+// Without a fabric every transfer is priced on first use, and the graph identifies its price by a number.
 class ModelPricing::Costs final : public models::ClusterCosts {
  public:
   Costs(const models::Cluster& cluster, bool flows) : ClusterCosts(cluster), flows_(flows) {}
@@ -32,7 +32,7 @@ class ModelPricing::Costs final : public models::ClusterCosts {
     const std::vector<double>& us = prices_us.at(shape.traffic.price);
     for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[m]);
   }
-  std::vector<std::vector<double>> prices_us;  // by number, of every member
+  std::vector<std::vector<double>> prices_us;  // by number, for every member
 
  private:
   bool flows_;
@@ -42,7 +42,7 @@ struct ModelPricing::State {
   State(const models::Cluster& on, const CleanJob& clean, const Effects& added, const sim::Fabric* links)
       : cluster(on), job(clean), effects(added), fabric(links), costs(on, links != nullptr) {}
 
-  // What tells one transfer from another.
+  // The key of a transfer.
   struct Key {
     sim::CollectiveOp op;
     std::vector<int> members;
@@ -61,7 +61,7 @@ struct ModelPricing::State {
     sim::CollectiveShape shape;       // views the two
   };
 
-  // Rows from every member to every member of a dispatch; a combine is its transpose.
+  // Returns rows from every member to every member of a dispatch; a combine is its transpose.
   std::vector<std::uint32_t> split_matrix(const Instance& instance,
                                           const std::vector<std::int64_t>& received) const {
     const auto members = static_cast<std::int64_t>(instance.members.size());
@@ -108,9 +108,9 @@ struct ModelPricing::State {
     return traffic.priced(static_cast<std::uint32_t>(costs.prices_us.size() - 1));
   }
 
-  // Stages of one node in a pipeline that spans nodes: longer than the profile's two alone.
+  // Stages of one node in a pipeline that spans nodes: slower than two ranks alone in the profile.
   void limit_channels(const Instance& instance, std::vector<double>& us) const {
-    constexpr double kBothDirections = 1.6;  // of a fused call, against one direction
+    constexpr double kBothDirections = 1.6;  // of a fused call over one direction
     if (instance.op != sim::CollectiveOp::send_recv || us.empty()) return;
     const std::vector<int> stages = job.topology.group(GroupKind::pp, instance.members.front());
     const auto domain = [&](int rank) { return cluster.domain_of(rank); };
@@ -123,12 +123,12 @@ struct ModelPricing::State {
     for (double& member : us) member = std::max(member, limited);
   }
 
-  // What the call moves; `made` is null for one that a model has priced.
+  // Returns the traffic of a call; `made` is null for one priced by a model.
   sim::TrafficRef moved(const Instance& instance, const Shape* made, sim::TaskGraphBuilder& builder) {
     return made ? flowing(instance, made, builder) : bytes.of(instance, builder);
   }
 
-  // `made` is null for a call that a model has priced.
+  // `made` is null for a call priced by a model.
   sim::TrafficRef flowing(const Instance& instance, const Shape* made, sim::TaskGraphBuilder& builder) const {
     if (!made) {
       // Zero stands for a transfer that was hidden in the recording.
@@ -223,7 +223,7 @@ sim::RunOptions ModelPricing::run_options() const {
 
 double added_call_us(const Effects& effects, const Instance& instance) {
   if (instance.fused) return effects[EffectKind::fused_p2p];
-  // In forward the host launches one call after the other onto an idle GPU, except behind the experts.
+  // In forward the host launches one call after another onto an idle GPU, except after the experts.
   if (!instance.inside_step || instance.step != StepKind::forward || instance.after_experts) return 0;
   if (instance.op == sim::CollectiveOp::all_gather) return effects[EffectKind::exposed_gather];
   if (instance.op == sim::CollectiveOp::all_to_all) return effects[EffectKind::exposed_exchange];

@@ -1,4 +1,4 @@
-// Transfers of a forecast, priced with a cluster's profile or sent over its network.
+// Prices the transfers of a forecast by a cluster's profile, or sends them over its network.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@ class Fabric;
 
 namespace moesim::replay {
 
-// All-to-alls move the rows that the recording shows. Without a fabric every transfer takes what the profile
-// says. With one (timing `flow`) transfers are flows over its links, which take that long while nothing
-// contends; calls that a model has priced (another dispatcher) are then refused with an InputError.
+// All-to-alls move the recorded rows. Without a fabric every transfer takes the profile's time. With one
+// (timing `flow`) transfers are flows over its links, which take that time without contention; calls priced
+// by a model (another dispatcher) are then refused with an InputError.
 class ModelPricing final : public Pricing {
  public:
   // `job`, `effects` and `fabric` must outlive the pricing.
@@ -30,8 +30,8 @@ class ModelPricing final : public Pricing {
   double launch_us(const Instance& instance) const override;
   sim::RunOptions run_options() const override;
 
-  // Transfers that were priced so far and that the profile did not measure. `gpu_us`: what all GPUs together
-  // take. Calls that a model has priced are its own to report.
+  // Returns the transfers priced so far that the profile did not measure. `gpu_us`: total time of all GPUs.
+  // Calls priced by a model are not included.
   models::DomainReport domain(double gpu_us) const;
 
  private:
@@ -40,7 +40,8 @@ class ModelPricing final : public Pricing {
   std::unique_ptr<State> state_;
 };
 
-// What launching a call adds to its transfer, by effects exposed_gather, exposed_exchange and fused_p2p.
+// Returns the launch time that effects exposed_gather, exposed_exchange and fused_p2p add to a call's
+// transfer.
 double added_call_us(const Effects& effects, const Instance& instance);
 
 }  // namespace moesim::replay

@@ -19,7 +19,7 @@ namespace moesim::replay {
 
 namespace {
 
-// The first built-in cluster of this profile; "" where there is none.
+// Returns the first built-in cluster of this profile; "" without one.
 std::string cluster_with(const std::string& profile) {
   for (const models::Cluster::Pattern& pattern : models::Cluster::patterns()) {
     std::string name = pattern.name.substr(0, pattern.name.size() - 1) + "1";  // without its "N"
@@ -28,7 +28,7 @@ std::string cluster_with(const std::string& profile) {
   return "";
 }
 
-// Whether `cluster` is a built-in one of this profile.
+// Returns whether `cluster` is a built-in one of this profile.
 bool built_in(const std::string& cluster, const std::string& profile) {
   return std::ranges::any_of(models::Cluster::patterns(), [&](const models::Cluster::Pattern& pattern) {
     const std::string stem = pattern.name.substr(0, pattern.name.size() - 1);  // without its "N"
@@ -56,7 +56,7 @@ std::optional<RecordedMachine> machine_in_files(const RecordedJob& job) {
   for (const RankSteps& steps : job.ranks) {
     const traces::RankRecording& rank = *steps.recording;
     if (const auto made = traces::synthetic_of(rank)) {
-      // A cluster file may be gone; its profile, or one of the same GPU, tells as much.
+      // A cluster file may be gone; its profile, or one of the same GPU, serves as well.
       out.cluster = built_in(made->cluster, made->profile) ? made->cluster : cluster_with(made->profile);
       out.gpu = out.cluster.empty() ? made->profile : models::Cluster::load(out.cluster).profile.gpu();
       return out;
@@ -78,7 +78,7 @@ std::optional<RecordedMachine> machine_in_files(const RecordedJob& job) {
 }
 
 // Recorded over modelled time of the experts on a cluster's GPUs: geometric mean over passes and expert
-// ranks. nullopt where the recording has no experts' segments, or the models cannot say.
+// ranks. nullopt where the recording has no experts' segments, or the models do not apply.
 class ExpertTimes {
  public:
   ExpertTimes(const CleanJob& clean, const traces::NamedTopology& named, const JobRequest& request)
@@ -126,7 +126,7 @@ class ExpertTimes {
   JobModel model_;
 };
 
-// Of every GPU that has a built-in cluster, by that cluster's name.
+// For every GPU with a built-in cluster, by that cluster's name.
 std::map<std::string, double> against_all(const ExpertTimes& times) {
   std::map<std::string, double> all;
   for (const std::string& profile : models::Profile::names()) {
@@ -139,7 +139,7 @@ std::map<std::string, double> against_all(const ExpertTimes& times) {
 
 bool fits(double ratio) { return std::abs(std::log(ratio)) <= std::log(kTimesFit); }
 
-// Nothing where ranks differ too much to be pooled.
+// Returns nullopt where ranks differ too much to be pooled.
 std::optional<CleanJob> cleaned(std::span<const RecordedJob> jobs) {
   try {
     return denoise(jobs);
@@ -148,7 +148,7 @@ std::optional<CleanJob> cleaned(std::span<const RecordedJob> jobs) {
   }
 }
 
-// Nothing where the models do not know the job.
+// Returns nullopt where the models do not know the job.
 std::optional<ExpertTimes> expert_times(const CleanJob& clean, const traces::NamedTopology& named,
                                         const JobRequest& request) {
   try {
@@ -158,8 +158,8 @@ std::optional<ExpertTimes> expert_times(const CleanJob& clean, const traces::Nam
   }
 }
 
-// By how much computing would differ from what it is taken as, over the GPUs that may have made the
-// recording: each counts by how likely its law of the experts' products makes the times.
+// Returns the uncertainty of computing over the GPUs that may have made the recording, weighted by the
+// probability that their law of the experts' products gives the times.
 double doubt(const std::map<std::string, double>& all, double here, const models::Profile& profile) {
   const models::ParameterSet* law = profile.find("grouped_gemm/bf16");
   const double scatter = law != nullptr ? std::hypot(law->residual, law->systematic) : std::log(kTimesFit);
@@ -174,7 +174,7 @@ double doubt(const std::map<std::string, double>& all, double here, const models
   return weight > 0 ? std::sqrt(sum / weight) : 0;
 }
 
-// Where nothing can be held against a profile any GPU may have made it: they are as far apart as their data
+// Where no comparison with a profile is possible, any GPU may have made it: uses the spread of their data
 // sheets.
 double sigma_of_any(const models::Cluster& cluster) {
   const auto flops = [](const models::Profile& profile) {

@@ -35,7 +35,7 @@ models::Scenario scenario_of(const JobModel& job, const models::DispatcherSpec& 
   return s;
 }
 
-// The program with one rank that keeps anything, so that the model takes it for the fullest.
+// Returns the program with kept memory on one rank only, so that the model takes it for the fullest.
 Program only(const Program& program, std::size_t rank) {
   Program one = program;
   for (auto* bytes : {&one.saved_bytes, &one.peak_forward_bytes, &one.peak_backward_bytes})

@@ -1,5 +1,5 @@
-// What the ranks of a recorded job hold: a recording of times does not say, the memory model of `compare`
-// does.
+// Memory of the ranks of a recorded job, from the memory model of `compare`, since recordings contain only
+// times.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ struct RecordedMemory {
   const models::RankMemory& of(const Topology& topology, int rank) const;
 };
 
-// As recorders train: bf16 weights and activations, gradients and Adam's states in fp32 on every replica.
-// Throws InputError where the model or the dispatcher does not fit the job.
+// For training as the recorders do it: bf16 weights and activations, gradients and Adam's states in fp32 on
+// every replica. Throws InputError where the model or the dispatcher contradicts the job.
 RecordedMemory recorded_memory(const JobModel& job, const models::DispatcherSpec& dispatcher,
                                const models::Cluster& cluster, int microbatches);
 

@@ -7,16 +7,16 @@ namespace moesim::replay {
 
 namespace {
 
-// What the experts of a rank compute and what it sends, in one unit: rows, or their bytes.
+// Computed and sent rows of a rank's experts in one unit: rows, or their bytes.
 struct Rows {
   std::int64_t received = 0, sent = 0;
 };
 
 std::int64_t bytes_of(const Call& call) { return static_cast<std::int64_t>(call.input_bytes()); }
 
-// Of the MoE layers of a forward step, in order: what dispatch and combine move. Under tensor parallelism the
-// experts compute what the reduction in front of combine takes: the rows of all ranks of the group, whether
-// these were gathered behind the exchange or travelled as columns of every row.
+// Returns the rows of dispatch and combine in the MoE layers of a forward step, in order. Under tensor
+// parallelism the experts compute the input of the reduction before combine: the rows of all ranks of the
+// group, whether these were gathered after the exchange or travelled as columns of every row.
 std::vector<Rows> layers_of(const Step& forward) {
   std::vector<Rows> layers;
   const Call *dispatch = nullptr, *reduction = nullptr;
@@ -44,8 +44,9 @@ std::size_t gathered_layers(const Step& forward) {
   return count;
 }
 
-// Rows by expert rank of a routing that is the same everywhere, and what every rank sends; empty: unknown.
-// Where no one gave a routing, what the places received stands for it, of which all ranks sent as much.
+// Returns the rows by expert rank of a routing that is the same everywhere, and the rows that every rank
+// sends; empty: unknown. Without a given routing uses the received rows of the places, with all ranks sending
+// equally many.
 std::vector<Rows> given_rows(const CleanJob* clean) {
   if (clean == nullptr || !clean->by_microbatch.empty()) return {};
   std::vector<Rows> rows(static_cast<std::size_t>(clean->topology.expert));
@@ -79,8 +80,8 @@ std::optional<RecordedOverload> recorded_overload(const Topology& topology, std:
     models::OverloadStage& stage = stages[static_cast<std::size_t>(at.pp)];
     auto& entries = stage.replicas[static_cast<std::size_t>(at.expert_dp)];
     const auto member = static_cast<std::size_t>(at.tp + topology.tp * at.expert);
-    const bool first = member == 0 && at.expert_dp == 0;                 // whose order stands for all
-    std::map<int, std::pair<std::int32_t, std::int32_t>> of_microbatch;  // first entry and how many
+    const bool first = member == 0 && at.expert_dp == 0;                 // whose order represents all
+    std::map<int, std::pair<std::int32_t, std::int32_t>> of_microbatch;  // first entry and count
     std::int32_t next = 0;
     for (const PlannedStep& planned : plan.steps) {
       const Step& step = planned.step;

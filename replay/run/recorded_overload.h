@@ -1,4 +1,4 @@
-// Overload factors of a recording: what its ranks computed against a balanced share (docs/spec.md 4).
+// Overload factors of a recording: rows that its ranks computed over a balanced share (docs/spec.md 4).
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace moesim::replay {
 
 struct RecordedOverload {
   std::vector<models::Overload> stages;  // as every stage logs them
-  std::int64_t entries = 0;              // MoE layers x microbatches of all stages
+  std::int64_t entries = 0;              // MoE layers x microbatches over all stages
   int replicas = 1;                      // of the experts
 };
 
-// Of the plans that an iteration runs, in their order. Rows are those of the exchanges between the experts'
-// ranks; where the calls do not show them (AllGather), those that `clean` knows of a given routing. nullopt
-// where nobody knows them.
+// For the plans of an iteration, in their order. Rows are those of the exchanges between the experts' ranks;
+// where the calls do not show them (AllGather), those of a given routing in `clean`. nullopt where they are
+// unknown.
 std::optional<RecordedOverload> recorded_overload(const Topology& topology, std::span<const RankPlan> plans,
                                                   const CleanJob* clean);
 

@@ -29,7 +29,7 @@ std::map<int, double> first_starts(const RecordedJob& job, int gpus_per_node) {
   return first;
 }
 
-// What a recorded rank did, gaps included.
+// Returns the plan of a recorded rank, gaps included.
 RankPlan plan_of(const RankSteps& rank, double reached) {
   RankPlan plan;
   plan.rank = rank.rank;
@@ -45,7 +45,7 @@ RankPlan plan_of(const RankSteps& rank, double reached) {
   return plan;
 }
 
-// The recorded rank that stands for `rank`: alike in as much as possible, the lowest of those.
+// Returns the recorded rank that represents `rank`: the most similar one, the lowest of those.
 const RankSteps& stand_in(const RecordedJob& job, int rank) {
   const Coordinates wanted = job.topology.of(rank);
   const auto unlike = [&](const RankSteps& other) {
@@ -56,7 +56,7 @@ const RankSteps& stand_in(const RecordedJob& job, int rank) {
   return *std::ranges::min_element(job.ranks, {}, unlike);
 }
 
-// Sends and receives as work of the rank alone.
+// Treats sends and receives as local work of the rank.
 void keep_p2p_times(std::vector<RankPlan>& plans) {
   for (RankPlan& plan : plans)
     for (std::size_t s = 0; s < plan.steps.size(); ++s) {
@@ -146,14 +146,14 @@ void meet_in_optimizer(Step& step, double recorded_us) {
 }
 
 void couple_optimizers(const Topology& topology, std::vector<RankPlan>& plans, int gpus_per_node) {
-  constexpr double kTogether = 0.1;  // ends this close, as a share of how far starts are apart
+  constexpr double kTogether = 0.1;  // limit on the distance of ends, as a share of the distance of starts
   for (const auto& group : topology.groups(GroupKind::model)) {
     std::vector<Step*> optimizers;
     for (const int rank : group)
       for (PlannedStep& planned : plans.at(static_cast<std::size_t>(rank)).steps)
         if (planned.step.kind == StepKind::optimizer && planned.step.start_us > 0)
           optimizers.push_back(&planned.step);
-    // Clocks of other nodes say nothing.
+    // Clocks of other nodes are not comparable.
     if (optimizers.size() != group.size() || group.front() / gpus_per_node != group.back() / gpus_per_node)
       continue;
     const auto [first, last] =
@@ -166,7 +166,7 @@ void couple_optimizers(const Topology& topology, std::vector<RankPlan>& plans, i
                          return step->duration_us;
                        }))->duration_us;
     for (Step* step : optimizers) {
-      // What a rank does beyond the shortest is the wait; the small rest is its own.
+      // A rank's time beyond the shortest is the wait; the small rest is its own.
       const double wait = last->start_us - step->start_us;
       step->segments_us.assign(1, std::max(own, step->duration_us - wait));
       meet_in_optimizer(*step, 0.0);
@@ -174,7 +174,7 @@ void couple_optimizers(const Topology& topology, std::vector<RankPlan>& plans, i
   }
 }
 
-// An instance's price is its number, which names its recorded duration.
+// An instance's price is its number, which identifies its recorded duration.
 class RecordedPricing::Costs final : public sim::Costs {
  public:
   void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
@@ -184,7 +184,7 @@ class RecordedPricing::Costs final : public sim::Costs {
   sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override {
     check_failed("recorded durations have no flows");
   }
-  std::vector<std::vector<double>> durations_us;  // by instance: of all members, or of each
+  std::vector<std::vector<double>> durations_us;  // by instance: for all members, or for each
   std::function<double(const Instance&)> added_us;
 };
 

@@ -26,7 +26,7 @@ models::Cluster with_nodes(models::Cluster cluster, std::int64_t nodes) {
   return cluster;
 }
 
-// The same machine with room for all ranks of a job.
+// Returns the same machine with room for all ranks of a job.
 models::Cluster with_room(const models::Cluster& cluster, const Topology& topology) {
   const std::int64_t nodes = (topology.world() + cluster.gpus_per_node - 1) / cluster.gpus_per_node;
   return with_nodes(cluster, std::max<std::int64_t>(cluster.nodes, nodes));
@@ -40,7 +40,7 @@ models::DispatcherSpec one_dispatcher(const std::string& text) {
   return specs.front();
 }
 
-// A step of the recording in which its dispatcher shows.
+// Returns the dispatcher shown by a step of the recording.
 models::DispatcherSpec recorder_of(const JobModel& job, const models::Cluster& cluster,
                                    const CleanJob& clean) {
   const CleanPlace& place = clean.places.begin()->second;
@@ -121,7 +121,7 @@ RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology
   const models::DispatcherSpec recorder = recorder_of(from, source, recorded);
   const LayerModel measured(from, recorder, source);
   const LayerModel same(to, recorder, out.cluster);
-  // Nothing is scaled where sizes and GPUs stay, and tensor parallelism cannot be.
+  // Nothing is scaled where sizes and GPUs stay; tensor parallelism cannot be scaled.
   if (from.topology.tp == 1)
     out.clean = rescaled(recorded, measured, same, source, same_gpus);
   else if (request.nodes || !same_gpus)

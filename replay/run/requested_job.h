@@ -1,5 +1,5 @@
-// From a recording and a user's wishes to the job that is forecast: rescaled, with another routing, on
-// another cluster, with another dispatcher.
+// Builds the requested job from a recording: rescaled, with another routing, on another cluster, with another
+// dispatcher.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace moesim::replay {
 
 struct JobRequest {
   JobChange change;
-  std::optional<std::int64_t> nodes;  // of the cluster; fills it with data parallelism where dp is not given
-  std::string dispatcher;             // "" or "as-recorded": the recorded one
-  std::string cluster;                // "": as many Echo nodes as the job needs
-  std::string recorded_on;            // whose GPUs made the recording; "": see recorded_machine.h
-  bool recorded_there = false;        // `cluster` is what it was recorded on, unless its files say otherwise
-  bool ranks_missing =
-      false;  // of a realistic recording: ranks that were not recorded are filled by symmetry
-  bool routing_as_recorded = false;  // no file beside the recording says it
+  // nodes of the cluster; data parallelism fills them where dp is not given
+  std::optional<std::int64_t> nodes;
+  std::string dispatcher;            // "" or "as-recorded": the recorded one
+  std::string cluster;               // "": as many Echo nodes as the job needs
+  std::string recorded_on;           // cluster whose GPUs made the recording; "": see recorded_machine.h
+  bool recorded_there = false;       // recorded on `cluster`, unless its files say otherwise
+  bool ranks_missing = false;        // for a realistic recording: fills missing ranks by symmetry
+  bool routing_as_recorded = false;  // the routing of the file beside the recording is ignored
   std::optional<models::RoutingSpec>
-      routing_beside;  // of that file: memory under it, where nothing else is known
-  std::optional<models::Architecture> architecture;  // of the recorded model; else found by its sizes
-  std::optional<models::Profile> drawn_profile;      // in place of the cluster's own, for intervals
+      routing_beside;  // from that file: for memory, where nothing else is known
+  std::optional<models::Architecture> architecture;  // of the recorded model; else identified by its sizes
+  std::optional<models::Profile> drawn_profile;      // replaces the cluster's own, for intervals
 
   bool changes_dispatcher() const { return !dispatcher.empty() && dispatcher != "as-recorded"; }
   bool changes_job() const {
@@ -44,33 +44,33 @@ struct RequestedJob {
   traces::NamedTopology named;
   models::Cluster cluster;
   std::vector<std::string> warnings;
-  std::string changes;  // what differs from the recording, for people; empty: nothing
+  std::string changes;  // differences from the recording, as text; empty: none
 };
 
-// The job that is forecast, as cost models need it, and the dispatcher of its layers.
+// The forecast job as input of cost models, and the dispatcher of its layers.
 struct ModelledJob {
   JobModel job;
   models::DispatcherSpec dispatcher;
 };
-// Throws InputError with the reason where the recording does not say enough.
+// Throws InputError with the reason where the recording is insufficient.
 ModelledJob modelled_job(const CleanJob& recorded, const traces::NamedTopology& named,
                          const models::Cluster& cluster, const JobRequest& request);
 
-// Of a cleaned scaling recording. Throws InputError with the reason for what cannot be derived.
+// For a cleaned scaling recording. Throws InputError with the reason where the job cannot be derived.
 RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,
                            const JobRequest& request);
 
-// The same job under a drawn profile, and with rows drawn apart where the recording does not say how they
-// split; empty where the request changes nothing. `recorded` and `named` must outlive it.
+// Draws of that job under a drawn profile, and with drawn splits of rows where the recording does not contain
+// them; empty where the request changes nothing. `recorded` and `named` must outlive it.
 JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request);
 
-// The cluster of a job that is replayed at its own size.
+// Returns the cluster of a job replayed at its own size.
 models::Cluster cluster_of(const JobRequest& request, const Topology& topology);
 
-// The cluster of this name with room for all ranks of a job.
+// Returns the cluster of this name with room for all ranks of a job.
 models::Cluster on_its_machine(const std::string& cluster, const Topology& topology);
 
-// Of a realistic recording: plans as recorded, with the dispatcher or routing replaced. Sizes cannot change.
+// For a realistic recording: plans as recorded, with the dispatcher or routing replaced. Sizes cannot change.
 struct RequestedPlans {
   std::vector<RankPlan> plans;
   std::vector<std::string> warnings;

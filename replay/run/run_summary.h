@@ -1,5 +1,4 @@
-// What a run took, operation by operation: from a realistic recording or from a simulated iteration, by one
-// rule.
+// Durations of a run, operation by operation: one rule for realistic recordings and simulated iterations.
 #pragma once
 
 #include <array>

@@ -9,12 +9,12 @@ namespace moesim::replay {
 
 namespace {
 
-// Draws of the interval are apart from those of the forecast itself.
+// Separates draws of the interval from those of the forecast itself.
 constexpr std::uint64_t kIntervalStream = 0x9e3779b9;
 
 constexpr double k90 = 1.645;  // standard deviations of a 90 % interval of a normal distribution
 
-// A run whose computing takes `factor` of what it does.
+// Scales the computing of a run by `factor`.
 void scale(RunSummary& run, double factor) {
   run.iteration_us *= factor;
   run.p2p_us *= factor;

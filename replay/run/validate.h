@@ -1,4 +1,4 @@
-// A forecast held against a measured recording, in total and operation by operation.
+// Compares a forecast with a measured recording, in total and operation by operation.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ struct Comparison {
   std::string_view name;
   double forecast_us = 0;
   double measured_us = 0;
-  double low_us = 0;  // 90 % interval of the forecast; of run-to-run noise alone where none was drawn
+  double low_us = 0;  // 90 % interval of the forecast; of run-to-run noise alone without draws
   double high_us = 0;
 
   bool covered() const { return measured_us >= low_us && measured_us <= high_us; }
@@ -22,8 +22,8 @@ struct Comparison {
 
 struct Validation {
   Comparison iteration;
-  // Means over all ranks and microbatches, waiting included; p2p per rank and iteration. Only what both sides
-  // have.
+  // Means over all ranks and microbatches, waiting included; p2p per rank and iteration. Only operations on
+  // both sides.
   std::vector<Comparison> components;
 
   double mean_abs_component_error() const;

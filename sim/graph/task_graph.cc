@@ -66,7 +66,7 @@ constexpr std::size_t kMaxCount = std::size_t{0xfffffffe};
 
 }  // namespace
 
-// What only building needs: look-up tables of interned things, the tails of the streams, the loose edges.
+// State of building only: look-up tables of interned objects, the tails of the streams, the edges.
 struct TaskGraphBuilder::Work {
   struct ShapeHash {
     std::size_t operator()(const TaskGraph::Shape& s) const {
@@ -268,7 +268,7 @@ TaskId TaskGraphBuilder::add_fused_member(StreamId stream, CollectiveId collecti
   check(tail.last.valid() && graph_.kind(tail.last) == TaskKind::member, "a fused member follows a member");
   const Work::Tail before = tail;
   const TaskId task = add_member(stream, collective, member_index);
-  // Take the task off the end of the stream again: it hangs between the group's neighbours by edges.
+  // Removes the task from the end of the stream: edges connect it to the group's neighbours.
   graph_.next_[index(before.last)] = TaskId();
   graph_.predecessors_[index(task)] = 0;
   while (!work_->edges.empty() && work_->edges.back().second == task) work_->edges.pop_back();
@@ -317,7 +317,7 @@ void TaskGraphBuilder::reserve(std::size_t tasks, std::size_t collectives, std::
 TaskGraph TaskGraphBuilder::finalize() {
   const std::size_t tasks = graph_.task_count();
   check(work_->edges.size() < kMaxCount, "dependencies fit in 32 bits");
-  // Counting sort of the edges by their first task keeps the order in which they were added.
+  // Counting sort of the edges by their first task keeps their order of insertion.
   graph_.successor_begin_.assign(tasks + 1, 0);
   for (const auto& [before, after] : work_->edges) {
     ++graph_.successor_begin_[index(before) + 1];

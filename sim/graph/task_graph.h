@@ -1,10 +1,10 @@
-// The one data structure in the middle: what has to be done, on which stream, after what.
+// The central data structure: tasks with their streams and dependencies.
 //
-// Streams are in-order queues as CUDA's are: a task starts when the task before it on its stream has ended
-// and all its dependencies have. A collective is a rendezvous: a member that has started occupies its stream,
-// its transfer begins when the last member has started, and each member ends on its own. The host's launch
-// queue is a stream of kind `host`: add_host() tasks there, with dependencies from what a blocking
-// synchronisation waits for and to what is launched after it.
+// Streams are in-order queues as in CUDA: a task starts when the previous task on its stream and all its
+// dependencies have ended. A collective is a rendezvous: a member that has started occupies its stream, the
+// transfer begins when the last member has started, and each member ends separately. The host's launch queue
+// is a stream of kind `host`: add_host() tasks on it, with dependencies from the operations that a blocking
+// synchronisation waits for and to the operations launched after it.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ namespace moesim::sim {
 
 enum class TaskKind : std::uint8_t {
   compute,  // work on the GPU
-  delay,    // time that passes on a stream without anything running (a recorded gap)
+  delay,    // idle time on a stream (a recorded gap)
   host,     // time of the CPU
-  member,   // one rank's part in a collective
+  member,   // one rank's part of a collective
 };
 
 enum class StreamKind : std::uint8_t { compute, comm, copy, host };
 
-// What a task's time is booked as in a breakdown.
+// The breakdown category of a task's time.
 enum class Category : std::uint8_t {
   attention,
   router,
@@ -40,8 +40,8 @@ enum class Category : std::uint8_t {
   combine,
   unpermute,
   host_sync,
-  straggler_wait,  // of the timeline: in a rendezvous, before the last member has come
-  bubble,          // of the timeline: nothing to do, or waiting for the other side of a send_recv
+  straggler_wait,  // timeline only: in a rendezvous, before the last member arrives
+  bubble,          // timeline only: idle, or waiting for the other side of a send_recv
   grad_sync,
   optimizer,
   p2p,
@@ -60,7 +60,7 @@ struct Label {
   Category category = Category::other;
 };
 
-// The traffic of a collective by reference into the graph; made by the functions below.
+// The traffic of a collective by reference into the graph; created by the functions below.
 struct TrafficRef {
   Traffic::Kind kind = Traffic::Kind::uniform;
   bool transposed = false;
@@ -68,7 +68,7 @@ struct TrafficRef {
   std::uint32_t id = 0;  // of the pieces or the matrix
   std::uint32_t price = Traffic::kNoPrice;
 
-  // The same traffic, known to its Costs by this number.
+  // Returns the same traffic with this number for its Costs.
   TrafficRef priced(std::uint32_t number) const;
   friend bool operator==(const TrafficRef&, const TrafficRef&) = default;
 };
@@ -94,34 +94,36 @@ class TaskGraph {
   RankId rank(TaskId task) const { return rank_of(stream(task)); }
   const Label& label(TaskId task) const { return labels_[index(label_[index(task)])]; }
   const Label& label(LabelId label) const { return labels_[index(label)]; }
-  // The recorded line a task comes from, in a numbering of the caller's; Id::kNone without one.
+  // Returns the recorded line of a task, in the caller's numbering; Id::kNone without one.
   std::uint32_t origin(TaskId task) const { return origin_.empty() ? LabelId::kNone : origin_[index(task)]; }
 
   TaskId next_on_stream(TaskId task) const { return next_[index(task)]; }
-  // Tasks that depend on `task`, in the order their dependencies were added. The stream order is not among
-  // them.
+  // Returns the tasks that depend on `task`, in the order in which dependencies were added, without the
+  // stream order.
   std::span<const TaskId> successors(TaskId task) const {
     return {successors_.data() + successor_begin_[index(task)],
             successor_begin_[index(task) + 1] - successor_begin_[index(task)]};
   }
-  // How many tasks must end before `task` starts: its dependencies and the task before it on its stream.
+  // Returns the number of tasks that must end before `task` starts: its dependencies and the previous task on
+  // its stream.
   std::uint32_t predecessor_count(TaskId task) const { return predecessors_[index(task)]; }
 
-  WorkId work(TaskId task) const { return WorkId(payload_[index(task)]); }  // not of members
-  CollectiveId collective(TaskId task) const { return CollectiveId(payload_[index(task)]); }  // of members
-  std::uint32_t member_index(TaskId task) const { return member_index_[index(task)]; }        // of members
+  WorkId work(TaskId task) const { return WorkId(payload_[index(task)]); }  // not for members
+  // for members only
+  CollectiveId collective(TaskId task) const { return CollectiveId(payload_[index(task)]); }
+  std::uint32_t member_index(TaskId task) const { return member_index_[index(task)]; }  // for members only
 
   std::size_t work_count() const { return work_time_.size(); }
   std::span<const Time> work_times() const { return work_time_; }
 
-  // Collectives of the same operation, group and traffic have one shape.
+  // Collectives with equal operation, group and traffic share one shape.
   std::size_t shape_count() const { return shapes_.size(); }
   std::uint32_t shape_index(CollectiveId collective) const { return collective_shape_[index(collective)]; }
   CollectiveShape shape(std::uint32_t shape_index) const;
   CollectiveShape shape(CollectiveId collective) const { return shape(shape_index(collective)); }
   GroupId group(CollectiveId collective) const { return shapes_[shape_index(collective)].group; }
   LabelId label_of(CollectiveId collective) const { return collective_label_[index(collective)]; }
-  // The task of every member in group order; an invalid id where nobody added the member.
+  // Returns the task of every member in group order; an invalid id for a missing member.
   std::span<const TaskId> members(CollectiveId collective) const {
     return {member_task_.data() + member_begin_[index(collective)],
             member_begin_[index(collective) + 1] - member_begin_[index(collective)]};
@@ -175,10 +177,9 @@ class TaskGraph {
   std::vector<Label> labels_;
 };
 
-// Builds a TaskGraph. Ids are handed out in order from 0. Arguments that do not fit together (a stream of
-// another rank, a member twice, a matrix of the wrong size) are errors of the caller and abort through
-// check(); a graph that cannot finish (members missing, cycles, mismatched order) is built and reported by
-// run() as a Deadlock.
+// Builds a TaskGraph. Ids are numbered from 0. Inconsistent arguments (a stream of another rank, a member
+// twice, a matrix of the wrong size) are errors of the caller and abort through check(); a graph that cannot
+// finish (members missing, cycles, mismatched order) is built, and run() reports it as a Deadlock.
 class TaskGraphBuilder {
  public:
   TaskGraphBuilder();
@@ -203,10 +204,10 @@ class TaskGraphBuilder {
   TaskId add_host(StreamId stream, Time time, LabelId label);
 
   CollectiveId add_collective(CollectiveOp op, GroupId group, TrafficRef traffic, LabelId label);
-  // The part of the group's member_index-th rank, on a stream of that rank; its label is the collective's.
+  // Adds the part of the group's member_index-th rank, on a stream of that rank, with the collective's label.
   TaskId add_member(StreamId stream, CollectiveId collective, std::uint32_t member_index);
   // The same, started together with the member added before on this stream (NCCL's group call, Megatron's
-  // send_forward_recv_backward): neither waits for the other, the stream goes on when both have ended.
+  // send_forward_recv_backward): neither waits for the other, and the stream continues when both have ended.
   TaskId add_fused_member(StreamId stream, CollectiveId collective, std::uint32_t member_index);
 
   void add_dependency(TaskId before, TaskId after);
@@ -216,7 +217,7 @@ class TaskGraphBuilder {
   std::size_t task_count() const;
   void reserve(std::size_t tasks, std::size_t collectives, std::size_t dependencies);
 
-  // The graph; the builder is empty afterwards.
+  // Returns the graph; the builder is empty afterwards.
   TaskGraph finalize();
 
  private:

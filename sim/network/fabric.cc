@@ -24,7 +24,7 @@ namespace {
 using Boost = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, boost::no_property,
                                     boost::property<boost::edge_index_t, std::uint32_t>>;
 
-// Lets a search go only where traffic to `target` may pass.
+// Restricts a search to nodes through which traffic to `target` may pass.
 struct LeadsTo {
   const Boost* graph = nullptr;
   const std::vector<FabricNode>* nodes = nullptr;
@@ -59,8 +59,8 @@ struct Fabric::Graph {
     return static_cast<std::uint32_t>(boost::add_vertex(boost));
   }
 
-  // Whether all GPUs have links to and from one part of the network whose nodes all reach each other: then
-  // all GPUs reach each other. In time that grows with the links only.
+  // Returns whether all GPUs have links to and from one strongly connected part of the network: then all GPUs
+  // reach each other. Time grows with the links only.
   bool all_meet() const {
     const boost::filtered_graph<Boost, boost::keep_all, Forwards> inner(boost, {}, Forwards{&nodes});
     std::vector<int> part(nodes.size(), -1);
@@ -147,7 +147,7 @@ std::vector<std::uint32_t> Fabric::distances_to(std::uint32_t target) const {
   result[target] = 0;
   const boost::filtered_graph<Boost, LeadsTo> open(graph_->boost,
                                                    LeadsTo{&graph_->boost, &graph_->nodes, target});
-#ifndef __clang_analyzer__  // which takes the counts of Boost's shared arrays for memory that was freed
+#ifndef __clang_analyzer__  // it mistakes the counts of Boost's shared arrays for freed memory
   boost::breadth_first_search(
       boost::make_reverse_graph(open), target,
       boost::visitor(boost::make_bfs_visitor(boost::record_distances(result.data(), boost::on_tree_edge()))));
@@ -173,8 +173,8 @@ std::vector<std::string> Fabric::problems() const {
                                    where, link.connection_cap));
   }
   if (graph_->all_meet()) return result;
-  // The pairs that do not reach each other, if any: a search for each GPU, until enough are named.
-  constexpr std::size_t kMostWork = 100'000'000;  // links, nodes and GPUs looked at
+  // Names the pairs that do not reach each other, if any: a search for each GPU, until enough are named.
+  constexpr std::size_t kMostWork = 100'000'000;  // links, nodes and GPUs visited
   std::size_t unreachable = 0;
   for (std::size_t to = 0; to < gpu_count(); ++to) {
     const std::vector<std::uint32_t> distance = distances_to(graph_->gpus[to]);

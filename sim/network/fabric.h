@@ -16,11 +16,10 @@ namespace moesim::sim {
 enum class NodeKind : std::uint8_t { gpu, nvswitch, pcie, nic, leaf, spine, core };
 std::string_view name(NodeKind kind);
 
-// What the fabric does where several shortest routes lead to a GPU.
+// Choice among several shortest routes to a GPU.
 enum class Multipath : std::uint8_t {
-  hash,         // one of them by a hash of source, destination and switch (ECMP)
-  destination,  // one of them by the destination's number (D-mod-k, the usual choice of static fat-tree
-                // routing)
+  hash,         // by a hash of source, destination and switch (ECMP)
+  destination,  // by the destination's number (D-mod-k, the usual choice of static fat-tree routing)
 };
 
 // A directed link. Bandwidths in bytes per second.
@@ -29,13 +28,13 @@ struct FabricLink {
   std::uint32_t to = 0;
   double capacity = 0;
   Time latency;
-  double connection_cap = 0;  // of one flow; 0: none
+  double connection_cap = 0;  // per flow; 0: none
 };
 
 struct FabricNode {
   NodeKind kind = NodeKind::gpu;
   std::string name;
-  bool forwards = true;  // traffic between others may pass through
+  bool forwards = true;  // whether it forwards traffic between other nodes
 };
 
 class Fabric {
@@ -45,18 +44,18 @@ class Fabric {
   Fabric(Fabric&&) noexcept;
   Fabric& operator=(Fabric&&) noexcept;
 
-  // Building. GPUs are numbered in the order they are added; they forward nothing unless told to.
-  // `domain` numbers the NVLink domain (usually the node): collectives stay inside as long as they can.
+  // Building. GPUs are numbered in the order in which they are added and do not forward by default. `domain`
+  // numbers the NVLink domain (usually the node): collectives stay inside as far as possible.
   std::uint32_t add_gpu(std::string name, std::uint32_t domain = 0, bool forwards = false);
   std::uint32_t add_node(NodeKind kind, std::string name);
   void add_link(std::uint32_t from, std::uint32_t to, double capacity, Time latency,
                 double connection_cap = 0);
-  // Both directions.
+  // Adds both directions.
   void add_cable(std::uint32_t a, std::uint32_t b, double capacity, Time latency, double connection_cap = 0);
   void set_multipath(Multipath multipath);
 
   std::size_t gpu_count() const;
-  std::uint32_t gpu_node(std::size_t gpu) const;  // the graph node of the gpu-th GPU
+  std::uint32_t gpu_node(std::size_t gpu) const;  // graph node of the gpu-th GPU
   std::uint32_t domain(std::size_t gpu) const;
   std::span<const FabricNode> nodes() const;
   std::span<const FabricLink> links() const;
@@ -66,11 +65,11 @@ class Fabric {
   std::span<const std::uint32_t> links_to(std::uint32_t node) const;
   Multipath multipath() const;
 
-  // For every node, how many links lead from it to `target` through nodes that forward; kNoWay where none do.
+  // Returns for every node the number of links to `target` through forwarding nodes; kNoWay without a route.
   static constexpr std::uint32_t kNoWay = 0xffffffff;
   std::vector<std::uint32_t> distances_to(std::uint32_t target) const;
 
-  // One line for each thing that is wrong: pairs of GPUs without a way (the first few by name), links without
+  // Returns one line per problem: pairs of GPUs without a route (the first few by name), links without
   // bandwidth or with an absurd bandwidth (outside 1 kB/s .. 1 PB/s) or latency (negative or beyond one
   // second).
   std::vector<std::string> problems() const;

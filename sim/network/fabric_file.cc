@@ -26,7 +26,7 @@ constexpr double kMostCables = 1 << 22;  // about 1.5 GB
 constexpr double kMostBandwidth = 1e15;  // bytes per second
 constexpr double kMostLatency = 1.0;     // seconds
 
-// A number in base units, or a string with a unit.
+// Reads a number in base units, or a string with a unit.
 double quantity(const JsonNode& node, double (*parse)(std::string_view), double most) {
   double value = 0;
   if (node.is_string()) {
@@ -163,10 +163,10 @@ Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
   return fabric;
 }
 
-// Adds nodes by name; both kinds of files do the same checks.
+// Adds nodes by name; both kinds of files share the checks.
 class OwnNetwork {
  public:
-  // Returns what is wrong, or nothing.
+  // Returns an error, or nothing.
   std::string add_node(const std::string& id, std::string_view kind_name, std::int64_t domain,
                        bool forwards) {
     const auto kind = kind_of(kind_name);
@@ -249,8 +249,8 @@ struct GraphmlEdge {
   double bandwidth = 0, latency = 0, cap = 0;
 };
 
-// Counts levels, nodes and edges before the parser, which recurses and keeps all, sees the text. What is no
-// XML is the parser's to refuse.
+// Counts levels, nodes and edges before the recursive parser, which keeps everything, sees the text. The
+// parser refuses text that is not XML.
 void check_graphml_size(std::string_view text, const std::string& file) {
   std::size_t at = 0, counted = 0;
   long line = 1;

@@ -10,7 +10,7 @@ namespace moesim::sim {
 
 namespace {
 
-// Adds a node's inside and returns its NICs.
+// Adds the inside of a node and returns its NICs.
 std::vector<std::uint32_t> add_node(Fabric& fabric, std::uint32_t id, const NodeShape& shape) {
   check(shape.gpus > 0 && shape.nics > 0 && shape.nics <= shape.gpus,
         "a node has GPUs and at most a NIC for each");
@@ -29,7 +29,7 @@ std::vector<std::uint32_t> add_node(Fabric& fabric, std::uint32_t id, const Node
   for (std::uint32_t n = 0; n < shape.nics; ++n)
     nics.push_back(fabric.add_node(NodeKind::nic, fmt::format("node{}.nic{}", id, n)));
   for (std::uint32_t g = 0; g < shape.gpus; ++g) {
-    // A PCIe port of its own keeps GPUs that share a NIC from reaching each other through it in two hops.
+    // A PCIe port for each NIC keeps GPUs that share it from reaching each other through it in two hops.
     const std::uint32_t port = fabric.add_node(NodeKind::pcie, fmt::format("node{}.pcie{}", id, g));
     const auto& staged = shape.without_gpudirect;
     const bool direct = std::find(staged.begin(), staged.end(), g) == staged.end();
@@ -45,7 +45,7 @@ void plug_in(Fabric& fabric, std::uint32_t nic, std::uint32_t leaf, const NodeSh
   fabric.add_cable(nic, leaf, shape.nic_bandwidth, shape.nic_latency, shape.connection_cap);
 }
 
-// Links every lower switch to every upper one; together they carry what the lower switch gets from below
+// Links every lower switch to every upper one; together they carry a lower switch's downlink bandwidth
 // divided by the oversubscription.
 void join(Fabric& fabric, std::span<const std::uint32_t> lower, std::span<const std::uint32_t> upper,
           double below, const TreeShape& tree) {
@@ -63,12 +63,12 @@ std::vector<std::uint32_t> add_switches(Fabric& fabric, NodeKind kind, std::uint
   return result;
 }
 
-// Groups of at most `each`.
+// Returns the number of groups of at most `each`.
 std::uint32_t parts(std::uint32_t nodes, std::uint64_t each) {
   return static_cast<std::uint32_t>((nodes + each - 1) / each);
 }
 
-// Of the nodes' insides and from their NICs to the switches.
+// Returns the cables inside the nodes and from their NICs to the switches.
 double plugged_in_cables(std::uint32_t nodes, const NodeShape& node) {
   return nodes * (single_node_cables(node) + node.nics);
 }
@@ -171,7 +171,7 @@ Fabric torus(std::span<const std::uint32_t> extents, double bandwidth, Time late
     for (const std::uint32_t extent : extents) {
       const std::uint32_t at = i / stride % extent;
       const std::uint32_t next = i - at * stride + (at + 1) % extent * stride;
-      // With two GPUs in a dimension the way on and the way back are one cable.
+      // With two GPUs in a dimension both directions are one cable.
       if (extent > 2 || (extent == 2 && at == 0))
         fabric.add_cable(fabric.gpu_node(i), fabric.gpu_node(next), bandwidth, latency);
       stride *= extent;

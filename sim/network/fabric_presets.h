@@ -1,4 +1,4 @@
-// Networks people build, by name and a few numbers. GPUs are numbered node by node.
+// Common networks by name and a few numbers. GPUs are numbered node by node.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,15 @@ namespace moesim::sim {
 // A server, or a rack with one NVLink domain. Bandwidths in bytes per second and direction.
 struct NodeShape {
   std::uint32_t gpus = 8;
-  double nvlink_bandwidth = 450e9;  // per GPU, to the switch; of a mesh: of the link to each other GPU
+  double nvlink_bandwidth = 450e9;  // per GPU, to the switch; in a mesh: of the link to each other GPU
   Time nvlink_latency = Time::from_us(0.5);
   bool mesh = false;       // GPUs are linked to each other (xGMI) instead of a switch
   std::uint32_t nics = 8;  // 1 .. gpus; GPU i uses NIC i * nics / gpus
   double nic_bandwidth = 50e9;
   Time nic_latency = Time::from_us(1);
-  double connection_cap = 0;  // of one flow through a NIC; 0: none
+  double connection_cap = 0;  // per flow through a NIC; 0: none
   double pcie_bandwidth = 64e9;
-  // GPUs of every node that cannot hand memory to a NIC directly: what they send and receive is staged in
-  // host memory.
+  // GPUs of every node without direct access to a NIC: their traffic is staged in host memory.
   std::vector<std::uint32_t> without_gpudirect = {};
   double staging_bandwidth = 12e9;
   Time staging_latency = Time::from_us(10);
@@ -36,24 +35,25 @@ struct TreeShape {
   Time switch_latency = Time::from_us(0.5);
 };
 
-// Rail-optimised: NIC i of all nodes under a leaf group hangs on the group's leaf i; spines join all leaves.
+// Rail-optimised: NIC i of all nodes under a leaf group connects to the group's leaf i; spines join all
+// leaves.
 Fabric rail_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
-// Plain: all NICs of a node hang on one leaf.
+// Plain: all NICs of a node connect to one leaf.
 Fabric fat_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
-// Three layers: pods of `leaves_per_pod` leaves with spines of their own, and as many core switches as spines
-// in a pod, spine i of every pod on core i.
+// Three layers: pods of `leaves_per_pod` leaves with their own spines, and as many core switches as spines in
+// a pod, spine i of every pod on core i.
 Fabric pod_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree,
                 std::uint32_t leaves_per_pod);
-// Groups of `routers` routers that are linked all to all; a link between any two groups, shared out over the
-// routers (Kim, Dally, Scott, Abts 2008). `nodes_per_router` nodes hang on each router.
+// Groups of `routers` fully connected routers, with one link between any two groups, distributed over the
+// routers (Kim, Dally, Scott, Abts 2008). Each router has `nodes_per_router` nodes.
 Fabric dragonfly(std::uint32_t nodes, const NodeShape& node, std::uint32_t routers,
                  std::uint32_t nodes_per_router, double local_bandwidth, double global_bandwidth);
-// GPUs in a grid of 2 or 3 dimensions that wraps around, each linked to its neighbours; GPUs forward.
+// GPUs in a wrapped grid of 2 or 3 dimensions, each linked to its neighbours; GPUs forward.
 Fabric torus(std::span<const std::uint32_t> extents, double bandwidth, Time latency);
 // One node alone.
 Fabric single_node(const NodeShape& node);
 
-// How many cables they would have, before anything is built.
+// Return the number of cables, before anything is built.
 double rail_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
 double fat_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
 double pod_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree,

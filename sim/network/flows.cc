@@ -15,15 +15,15 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Fair shares closer than this are one bottleneck.
 constexpr double kSameLevel = 1.0 + 1e-12;
-// A link with less than this share of its capacity free counts as full.
+// A link with less than this share of its capacity free counts as saturated.
 constexpr double kFull = 1.0 - 1e-9;
-// A look at all links finds the next bottleneck so many times; if more links than kFewLinks are left then, a
-// heap does.
+// Scanning all links finds the next bottleneck so many times; if more than kFewLinks are left then, a heap
+// does.
 constexpr std::size_t kFewRounds = 4;
 constexpr std::size_t kFewLinks = 32;
 // More limits than this are sorted to find the next one.
 constexpr std::size_t kFewLimits = 64;
-// Flows that would end this soon (ps) are looked at for ending together with one that is due.
+// Flows that end within this time (ps) are checked for ending together with one that is due.
 constexpr std::int64_t kSoon = 1000;
 
 }  // namespace
@@ -134,7 +134,7 @@ void FlowNetwork::end_due(Time now, std::vector<std::uint32_t>& tags) {
   next_end();
   now_ = now;
   if (leaves_ == 0 || tree_[1] > now.ps()) return;
-  // Depth first to the left finds the due leaves in the order of their slots.
+  // Depth first to the left finds the due leaves in slot order.
   stack_.clear();
   stack_.push_back(1);
   while (!stack_.empty()) {
@@ -160,7 +160,7 @@ void FlowNetwork::end_due(Time now, std::vector<std::uint32_t>& tags) {
   refresh_tree();
 }
 
-// Brings the inner nodes of the tournament up to date with the leaves of rescheduled_.
+// Updates the inner nodes of the tournament tree from the leaves of rescheduled_.
 void FlowNetwork::refresh_tree() {
   if (rescheduled_.size() * 8 > leaves_) {
     for (std::size_t i = leaves_ - 1; i > 0; --i) tree_[i] = std::min(tree_[2 * i], tree_[2 * i + 1]);
@@ -258,7 +258,7 @@ bool FlowNetwork::drag_others() {
   return !whole_links_.empty();
 }
 
-// Flows with a limit below `level` stop there. True when there were any.
+// Fixes flows with a limit below `level` at that limit. Returns true when there were any.
 bool FlowNetwork::fix_limited(double level) {
   if (lowest_limit_ >= level) return false;
   bool any = false;
@@ -286,7 +286,7 @@ bool FlowNetwork::fix_limited(double level) {
   return any;
 }
 
-// The link's open users get `level`.
+// Fixes the link's open users at `level`.
 void FlowNetwork::fix_users(std::uint32_t id, double level) {
   tight_.emplace_back(level, id);
   for (const User& user : links_[id].users) {
@@ -295,8 +295,8 @@ void FlowNetwork::fix_users(std::uint32_t id, double level) {
   }
 }
 
-// Looks at all links for the lowest fair share, again and again; links that share it are done in one round.
-// Stops after `rounds`, and keeps links with open users in shares_.
+// Scans all links for the lowest fair share repeatedly; links with equal shares are fixed in one round. Stops
+// after `rounds`, and keeps links with open users in shares_.
 void FlowNetwork::fill_by_rounds(std::size_t rounds) {
   while (rounds-- > 0 && !shares_.empty()) {
     double lowest = kInfinity;
@@ -315,7 +315,7 @@ void FlowNetwork::fill_by_rounds(std::size_t rounds) {
   }
 }
 
-// The same with a heap, for many links with many different shares.
+// Fills by a heap, for many links with many different shares.
 void FlowNetwork::fill_by_heap() {
   const auto later = [](const auto& a, const auto& b) { return a > b; };
   std::make_heap(shares_.begin(), shares_.end(), later);
@@ -340,7 +340,7 @@ void FlowNetwork::fill_by_heap() {
 }
 
 // Progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2): the link with the lowest fair share
-// bounds all its flows; take them out and go on.
+// bounds all its flows; removes them and repeats.
 void FlowNetwork::fill() {
   ++filling_;
   tight_.clear();
@@ -387,7 +387,7 @@ void FlowNetwork::set_rate(Flow& flow, Slot slot, double rate) {
   flow.updated = now_;
   flow.rate = rate;
   const double needs = std::ceil(flow.remaining / rate);
-  // Neither alone nor behind what came before.
+  // Out of range, alone or after earlier time.
   check_clock(needs < static_cast<double>(kLastPs) ? now_.ps() + static_cast<std::int64_t>(needs)
                                                    : std::numeric_limits<std::int64_t>::max());
   tree_[leaves_ + slot] = now_.ps() + static_cast<std::int64_t>(needs);

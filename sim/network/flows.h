@@ -1,12 +1,12 @@
-// Flows over shared links with max-min fair rates: the solver under timing `flow`.
+// Flows over shared links with max-min fair rates: the solver of timing `flow`.
 //
-// A flow has one rate x and loads each link it uses with factor * x; no link is loaded beyond its capacity,
-// and the rates are max-min fair: none can grow without a smaller or equal one shrinking. A factor above one
-// stands for several equal flows that are simulated as one, or for the parts of a collective that advance in
+// A flow has one rate x and loads each link on its path with factor * x; no link is loaded beyond its
+// capacity, and the rates are max-min fair: none can grow without a smaller or equal one shrinking. A factor
+// above one stands for several equal flows simulated as one, or for the parts of a collective that advance in
 // step.
 //
-// Rates are solved lazily, and only for the flows that are connected to a change through shared links. A link
-// that a single flow uses connects nothing: it is a limit of that flow.
+// Rates are solved lazily, and only for flows connected to a change through shared links. A link with a
+// single flow connects nothing: it is a limit of that flow.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct LinkShare {
 
 class FlowNetwork {
  public:
-  using Slot = std::uint32_t;  // of a flow, until it has ended
+  using Slot = std::uint32_t;  // of a flow, until it ends
 
   // `capacities` in bytes per second, positive.
   explicit FlowNetwork(std::span<const double> capacities);
@@ -36,11 +36,11 @@ class FlowNetwork {
 
   void set_cap(Time now, Slot flow, double cap);
 
-  // When the next flow ends if nothing starts before; Time::kMax while there is none. A flow ends when less
-  // than a byte is left of it.
+  // Returns when the next flow ends if nothing starts before; Time::kMax without one. A flow ends when less
+  // than a byte remains.
   Time next_end();
 
-  // Ends the flows that are due at `now` and appends their tags, in the order of their slots.
+  // Ends the flows due at `now` and appends their tags, in slot order.
   void end_due(Time now, std::vector<std::uint32_t>& tags);
 
   std::size_t running() const { return running_; }
@@ -49,7 +49,7 @@ class FlowNetwork {
   }  // bytes per second, as of the last next_end()
   double carried(std::uint32_t link) const {
     return links_[link].carried;
-  }  // bytes, of flows that have ended
+  }  // bytes, by flows that have ended
 
  private:
   struct User {
@@ -64,11 +64,11 @@ class FlowNetwork {
     std::uint32_t mark = 0;
     bool dirty = false;
     // While solving:
-    bool whole = false;        // all users are solved, not only those that were reached otherwise
+    bool whole = false;        // all users are solved, not only those reached otherwise
     std::uint32_t solved = 0;  // users that are solved
-    std::uint32_t open = 0;    // of these, without a rate yet
-    double weight = 0;         // the sum of the factors of solved users
-    double offer = 0;          // what the users that are not solved leave to them
+    std::uint32_t open = 0;    // solved users without a rate yet
+    double weight = 0;         // sum of the factors of solved users
+    double offer = 0;          // capacity that the other users leave to solved users
     double open_weight = 0;    // the same for open users
     double left = 0;
     double carried = 0;
@@ -78,7 +78,7 @@ class FlowNetwork {
     std::uint32_t link;
     std::uint32_t place;  // in Link::users
     double factor;
-    double limit;  // of the flow, by this link alone
+    double limit;  // rate limit of the flow by this link alone
     bool alone;    // the link has no other user; its load is then not kept
   };
 
@@ -89,8 +89,8 @@ class FlowNetwork {
     double cap = 0;
     Time updated;
     double next_rate = 0;     // while solving
-    std::uint32_t mark = 0;   // of the solution that it is part of
-    std::uint32_t fixed = 0;  // of the filling that has given it a rate
+    std::uint32_t mark = 0;   // of the solution that it belongs to
+    std::uint32_t fixed = 0;  // of the filling that set its rate
     std::uint32_t tag = 0;
     std::uint32_t use_begin = 0;
     std::uint32_t use_end = 0;
@@ -118,21 +118,21 @@ class FlowNetwork {
   std::vector<Use> uses_;                // a range per slot
   std::vector<std::vector<Slot>> free_;  // slots by number of links
 
-  // A tournament over the ends of all slots; leaf i at leaves_ + i.
+  // A tournament tree over the ends of all slots; leaf i at leaves_ + i.
   std::size_t leaves_ = 0;
   std::vector<std::int64_t> tree_;
   std::vector<Slot> rescheduled_;
 
-  std::vector<std::uint32_t> dirty_links_;  // full ones that a flow has left or come to
+  std::vector<std::uint32_t> dirty_links_;  // saturated links that a flow has left or joined
   std::vector<Slot> dirty_flows_;           // new, or with another limit
-  // What is being solved.
+  // State of the solver.
   std::vector<std::uint32_t> reached_links_;
   std::vector<Slot> reached_flows_;
-  std::vector<std::uint32_t> whole_links_;                // whose users are still to be reached
+  std::vector<std::uint32_t> whole_links_;                // links whose users are still to be reached
   std::vector<std::pair<double, std::uint32_t>> shares_;  // links by fair share; a heap when there are many
   std::vector<std::pair<double, std::uint32_t>>
-      tight_;                                    // links that bound some of their users, and their share
-  std::vector<std::pair<double, Slot>> limits_;  // of the flows; sorted once one is needed
+      tight_;                                    // links that bound some of their users, with their share
+  std::vector<std::pair<double, Slot>> limits_;  // of the flows; sorted on first use
   std::size_t next_limit_ = 0;
   double lowest_limit_ = 0;
   std::vector<std::uint32_t> stack_;

@@ -81,7 +81,7 @@ std::uint32_t Router::choose(const std::uint32_t* links, std::uint32_t count, st
   return links[mix(mix(pair + 0x9e3779b97f4a7c15u) + node) % count];
 }
 
-// Out of a GPU with several links.
+// Chooses the first link of a GPU with several links.
 std::uint32_t Router::first_link(const Signposts& posts, std::size_t from_gpu, std::size_t to_gpu) {
   const std::uint32_t target = gpus_[to_gpu].target;
   std::uint32_t best = Fabric::kNoWay;
@@ -131,7 +131,7 @@ void Router::find(std::size_t from_gpu, std::size_t to_gpu, Route& route) {
       }
     } else {
       link = from.first_link != kNoLink ? from.first_link : first_link(posts, from_gpu, to_gpu);
-      // The only way out of a GPU may lead to a node that forwards nothing.
+      // The only link of a GPU may lead to a node that does not forward.
       if (link != kNoLink && link_to_[link] != to.target && forwarder_[link_to_[link]] == kNoLink)
         link = kNoLink;
     }

@@ -1,4 +1,4 @@
-// The way of every pair of GPUs through a fabric.
+// Routes between all pairs of GPUs through a fabric.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,32 @@ namespace moesim::sim {
 struct Route {
   std::vector<std::uint32_t> links;
   Time latency;
-  double cap = 0;        // of a flow: the smallest connection cap on the way; 0: none
-  bool reaches = false;  // false: there is no way
+  double cap = 0;        // of a flow: the smallest connection cap on the route; 0: none
+  bool reaches = false;  // false: no route exists
 };
 
-// Finds the way with the fewest links through nodes that forward, the same for every call. Where several are
-// equally short the fabric's Multipath decides. What leads to a destination is kept once it has been asked
-// for (GPUs that hang on one switch share it), so a router belongs to one thread, and the fabric must not
-// change meanwhile.
+// Finds the route with the fewest links through forwarding nodes, deterministically. The fabric's Multipath
+// decides between equally short routes. Routing tables of a destination are kept after the first query (GPUs
+// on one switch share them), so a router belongs to one thread, and the fabric must not change meanwhile.
 class Router {
  public:
   explicit Router(const Fabric& fabric);
   ~Router();
   Router(Router&&) noexcept;
 
-  // Into `route`; no links for from == to. `reaches` is false where there is no way.
+  // Writes to `route`; no links for from == to. `reaches` is false without a route.
   void find(std::size_t from_gpu, std::size_t to_gpu, Route& route);
 
  private:
-  // Where everything that goes to one node goes on from each node that forwards.
+  // Next hops from every forwarding node to one destination node.
   struct Signposts {
     std::vector<std::uint32_t> next;      // by forwarding node: a link, or kSeveral | index into `several`
-    std::vector<std::uint32_t> several;   // a count, then so many links
+    std::vector<std::uint32_t> several;   // a count, then that many links
     std::vector<std::uint32_t> distance;  // by forwarding node
   };
   struct Gpu {
     std::uint32_t node = 0;
-    std::uint32_t target = 0;  // the node whose signposts lead here: its own, or the switch it hangs on
+    std::uint32_t target = 0;            // destination of the table to use: its own node, or its switch
     std::uint32_t last_link = kNoLink;   // from that switch
     std::uint32_t first_link = kNoLink;  // when there is only one
   };
@@ -55,8 +54,7 @@ class Router {
   const Fabric& fabric_;
   Multipath multipath_;
   std::vector<Gpu> gpus_;
-  std::vector<std::uint32_t>
-      forwarder_;  // by node: its number among those that forward; kNoLink for the others
+  std::vector<std::uint32_t> forwarder_;  // by node: its index among forwarding nodes; kNoLink for others
   std::vector<std::uint32_t> link_to_;
   std::vector<Time> link_latency_;
   bool capped_ = false;

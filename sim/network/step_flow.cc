@@ -16,7 +16,7 @@ class Load {
   Load(const CollectiveShape& shape, Router& router, StepFlow& flow)
       : shape_(shape), router_(router), flow_(flow) {}
 
-  // `bytes` from one member to another.
+  // Adds `bytes` from one member to another.
   void connect(std::size_t from, std::size_t to, double bytes) {
     if (bytes == 0) return;
     find(from, to);
@@ -24,13 +24,13 @@ class Load {
     note(bytes);
   }
 
-  // Whether one link leads from a member to another, without a switch.
+  // Returns whether one link leads from a member to another, without a switch.
   bool linked_directly(std::size_t from, std::size_t to) {
     router_.find(index(shape_.ranks[from]), index(shape_.ranks[to]), route_);
     return route_.links.size() == 1;
   }
 
-  // `out` bytes from a member to the first switch on the way to `peer`, `in` bytes from that switch.
+  // Adds `out` bytes from a member to the first switch towards `peer`, `in` bytes from that switch.
   void to_switch(std::size_t member, std::size_t peer, double out, double in) {
     find(member, peer);
     if (!route_.links.empty()) bytes_[route_.links.front()] += out;
@@ -59,7 +59,7 @@ class Load {
     if (route_.cap > 0) flow_.cap = flow_.cap > 0 ? std::min(flow_.cap, route_.cap) : route_.cap;
   }
 
-  // That the bytes take on the tightest link of a GPU or of a NIC.
+  // Returns the seconds that the bytes take on the busiest link of a GPU or of a NIC.
   double seconds_of_ports(const Fabric& fabric) const {
     const auto ends = [&](std::uint32_t node) {
       const NodeKind kind = fabric.nodes()[node].kind;
@@ -102,8 +102,9 @@ std::size_t smallest(const Domains& domains) {
   return size;
 }
 
-// The order of ring `channel`: through each domain from its channel-th member on, through every other one the
-// other way round, so that a ring enters a domain at the place where it left the one before (the same rail).
+// Returns the order of ring `channel`: through each domain from its channel-th member on, through every other
+// one in reverse, so that a ring enters a domain at the position where it left the previous one (the same
+// rail).
 std::vector<std::size_t> ring_order(const Domains& domains, std::size_t channel) {
   std::vector<std::size_t> order;
   bool forwards = true;
@@ -115,14 +116,14 @@ std::vector<std::size_t> ring_order(const Domains& domains, std::size_t channel)
   return order;
 }
 
-// Bytes that a ring over `order` carries from one member to the next, in all its steps together.
+// Returns the bytes that a ring over `order` carries from one member to the next, in all its steps together.
 double ring_bytes(const CollectiveShape& shape, const std::vector<std::size_t>& order, std::size_t i) {
   const auto g = static_cast<double>(shape.members());
   const auto& traffic = shape.traffic;
   if (traffic.kind == Traffic::Kind::pieces) {
     double sum = 0;
     for (const std::uint64_t piece : traffic.pieces) sum += static_cast<double>(piece);
-    // All-gather: everything but what the successor had; reduce-scatter: everything but what stays here.
+    // All-gather: everything but the successor's piece; reduce-scatter: everything but its own piece.
     const std::size_t without =
         shape.op == CollectiveOp::all_gather ? order[(i + 1) % order.size()] : order[i];
     return sum - static_cast<double>(traffic.pieces[without]);
@@ -133,8 +134,9 @@ double ring_bytes(const CollectiveShape& shape, const std::vector<std::size_t>& 
   return shape.op == CollectiveOp::all_reduce ? 2 * (g - 1) / g * bytes : (g - 1) * bytes;
 }
 
-// A ring's hop inside a domain. Where GPUs are linked to each other there are as many rings as links to a
-// GPU, and together they load all links alike (a complete directed graph falls into Hamiltonian cycles).
+// Adds a ring's hop inside a domain. Where GPUs are linked to each other there are as many rings as links per
+// GPU, and together they load all links equally (a complete directed graph decomposes into Hamiltonian
+// cycles).
 void hop(const Domains& domains, std::size_t domain, std::size_t from, std::size_t to, double bytes,
          Load& load) {
   const auto& members = domains[domain];
@@ -162,7 +164,7 @@ void rings(const CollectiveShape& shape, const Domains& domains, Load& load) {
   }
 }
 
-// Chains inside the domains and, between their heads, two binary trees with half the bytes each, so that
+// Adds chains inside the domains and, between their heads, two binary trees with half the bytes each, so that
 // every head is a leaf of one and an inner node of the other (Sanders, Speck, Traeff 2009; NCCL since 2.4).
 void trees(const CollectiveShape& shape, const Domains& domains, Load& load) {
   const std::size_t channels = domains.size() > 1 ? smallest(domains) : 1;
@@ -218,7 +220,7 @@ void inside_domains(const CollectiveShape& shape, const Domains& domains, bool b
       } else if (shape.op == CollectiveOp::reduce_scatter) {
         load.to_switch(domain[i], next, k * m * bytes, m * bytes);
       } else {
-        // Each member has the switch reduce its 1/k of all buffers and multicasts the result.
+        // The switch reduces each member's 1/k of all buffers and multicasts the result.
         load.to_switch(domain[i], next, (1 + 1 / k) * bytes, (1 + 1 / k) * bytes);
       }
     }

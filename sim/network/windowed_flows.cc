@@ -15,12 +15,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Relaxation stops when no share moves by more than this fraction, or after so many rounds.
 constexpr double kSettled = 0.1;
 constexpr int kMostRounds = 3;
-// The mean remaining time that windows are measured by is at least this fraction of the whole time of the
-// flows.
+// Lower bound of the mean remaining time that sets the windows, as a fraction of the flows' total time.
 constexpr double kLeastRemaining = 0.125;
 // More starts than this fraction of the running flows close a window early.
 constexpr double kManyStarts = 0.125;
-// A link gives back at most this fraction of its capacity in one window.
+// A link returns at most this fraction of its capacity in one window.
 constexpr double kMostReturned = 0.5;
 constexpr double kSame = 1.0 - 1e-9;
 
@@ -121,7 +120,7 @@ void WindowedFlowNetwork::end_due(Time now, std::vector<std::uint32_t>& tags) {
   if (live_ > 0 && now >= window_end_) stale_ = true;
 }
 
-// The flow's links carry `rate` more from now on.
+// Adds `rate` to the load of the flow's links from now on.
 void WindowedFlowNetwork::change_load(std::uint32_t flow, double rate) {
   const auto passed = static_cast<double>((now_ - window_start_).ps());
   const Use* use = uses_.data() + use_begin_[flow];
@@ -131,7 +130,7 @@ void WindowedFlowNetwork::change_load(std::uint32_t flow, double rate) {
   }
 }
 
-// Brings the remaining bytes of the running flows up to now and forgets the ended ones.
+// Updates the remaining bytes of the running flows to now and drops the ended ones.
 void WindowedFlowNetwork::settle() {
   std::size_t kept = 0;
   for (const std::uint32_t flow : active_) {
@@ -178,7 +177,7 @@ double WindowedFlowNetwork::relax() {
       link.share = link.offered;
       continue;
     }
-    // Nobody held back here: one flow more or a flow set free elsewhere could have what is left.
+    // Without bound flows, one more flow or a flow released elsewhere could have the rest.
     double share = link.bound > 0 ? (link.offered - link.elsewhere) / link.bound
                                   : link.offered - link.elsewhere + link.largest;
     share = std::max(share, link.offered / static_cast<double>(link.users));
@@ -193,11 +192,10 @@ void WindowedFlowNetwork::open_window() {
   const auto passed = static_cast<double>((now_ - window_start_).ps());
   const auto planned = static_cast<double>((window_end_ - window_start_).ps());
   for (Link& link : links_) {
-    // load x passed would be right if everything had run since the window opened; the moment takes back
-    // the rest.
+    // load x passed holds if everything had run since the window opened; the moment corrects it.
     const double moved = link.load * passed - link.moment;
     const double balance = link.account + link.capacity * std::min(passed, planned) - moved;
-    // What nobody wanted is not saved up.
+    // Unused capacity is not saved up.
     link.account = link.bound > 0 && link.users > 0 ? balance : std::min(balance, 0.0);
     link.moment = 0;
   }
@@ -213,7 +211,7 @@ void WindowedFlowNetwork::open_window() {
     remaining_time += remaining_[flow] * per_byte;
     whole_time += bytes_[flow] * per_byte;
   }
-  // Flows that end together would never be reached by windows that shrink with them.
+  // Windows that shrink with flows that end together would never reach their end.
   const double mean = std::max(remaining_time, kLeastRemaining * whole_time) / static_cast<double>(live_);
   const double length = std::max(1.0, window_ * mean);
   window_end_ = now_ + Time::from_ps(static_cast<std::int64_t>(length));

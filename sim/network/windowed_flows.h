@@ -1,13 +1,13 @@
 // Max-min fair flows for very many flows of unequal sizes, where every start and end would change every rate:
-// rates are brought up to date in windows of time instead of at every instant.
+// rates are updated in windows of time instead of at every instant.
 //
-// A window is a fraction of the mean remaining time of the running flows. Within it a flow that starts takes
-// the fair share of its links as they stood, and what an ended flow leaves stays unused. Each link keeps an
-// account of what its flows took too much or too little against its capacity, and the next window gives it
-// back, so that a saturated link carries its capacity on average. The fair shares follow by relaxation: each
-// link shares what the flows that are held back elsewhere leave to those that are not, from the shares of the
-// window before. Ends of flows are exact for their rates; the error against FlowNetwork falls with the window
-// (docs/performance.md has measurements).
+// A window is a fraction of the mean remaining time of the running flows. Within it a new flow takes the fair
+// share of its links at the window's start, and the capacity of ended flows stays unused. Each link accounts
+// for the difference between its flows' use and its capacity, and the next window returns it, so that a
+// saturated link carries its capacity on average. The fair shares follow by relaxation: each link divides the
+// capacity left by flows bound elsewhere among the others, from the shares of the previous window. Ends of
+// flows are exact for their rates; the error against FlowNetwork falls with the window (docs/performance.md
+// has measurements).
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ class WindowedFlowNetwork {
   // `window` in (0, 1).
   WindowedFlowNetwork(std::span<const double> capacities, double window);
 
-  // As of FlowNetwork.
+  // As in FlowNetwork.
   std::uint32_t start(Time now, std::span<const LinkShare> shares, double bytes, double cap,
                       std::uint32_t tag);
   void set_cap(Time now, std::uint32_t flow, double cap);
-  // When a flow ends or a window closes.
+  // Returns when a flow ends or a window closes.
   Time next_end();
   void end_due(Time now, std::vector<std::uint32_t>& tags);
   double carried(std::uint32_t link) const { return links_[link].carried; }
@@ -57,19 +57,19 @@ class WindowedFlowNetwork {
     double share = 0;      // fair share of a flow
     double offered = 0;    // capacity in this window
     double load = 0;       // of the running flows
-    double bound = 0;      // of these, by flows that are held back here: the sum of their factors
-    double elsewhere = 0;  // of these, the rates of flows that are held back elsewhere
-    double largest = 0;    // rate among them
+    double bound = 0;      // sum of the factors of running flows that this link bounds
+    double elsewhere = 0;  // sum of the rates of running flows bound elsewhere
+    double largest = 0;    // largest rate among them
     std::uint32_t users = 0;
-    double moment = 0;   // changes of the load in this window, times when after its start
-    double account = 0;  // bytes that the link has carried too little (positive) or too much
+    double moment = 0;   // changes of the load in this window, times their time after its start
+    double account = 0;  // bytes that the link owes (positive) or has carried too much
     double carried = 0;
   };
   std::vector<Link> links_;
 
   // By flow.
   std::vector<double> rate_;
-  std::vector<double> remaining_;  // bytes at the start of the window, or at its own start
+  std::vector<double> remaining_;  // bytes at the start of the window, or at the flow's own start
   std::vector<double> bytes_;
   std::vector<double> cap_;
   std::vector<Time> since_;
@@ -80,11 +80,11 @@ class WindowedFlowNetwork {
   std::vector<Use> uses_;
   std::vector<std::vector<std::uint32_t>> free_;  // by number of links
 
-  std::vector<std::uint32_t> active_;  // flows of this window in order of their start, ended ones included
+  std::vector<std::uint32_t> active_;  // flows of this window in start order, ended ones included
   std::vector<Due> due_;               // a heap: flows that end within this window
   std::size_t live_ = 0;
   std::size_t started_ = 0;  // in this window
-  bool stale_ = false;       // a new window must be opened before time goes on
+  bool stale_ = false;       // a new window must be opened before time advances
   Time window_start_;
   Time window_end_;
   Time now_;

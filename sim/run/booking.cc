@@ -15,7 +15,7 @@ struct Edge {
   std::uint32_t order;
 };
 
-// The activities that go on at an instant.
+// The activities in progress at an instant.
 class Open {
  public:
   void change(const Edge& edge) {
@@ -30,7 +30,7 @@ class Open {
   Category first(Activity activity) const { return of_[static_cast<std::size_t>(activity)].front().second; }
 
  private:
-  std::array<std::vector<std::pair<std::uint32_t, Category>>, kActivities> of_;  // in the order of starts
+  std::array<std::vector<std::pair<std::uint32_t, Category>>, kActivities> of_;  // in start order
 };
 
 void add(Time span, const Open& open, RankSummary& summary) {

@@ -1,4 +1,4 @@
-// How an instant of a rank's time is booked: the one rule of timelines, layers and steps.
+// The one rule by which timelines, layers and steps book each instant of a rank's time.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +8,27 @@
 
 namespace moesim::sim {
 
-// What a rank can be seen doing, most telling first: an instant is booked as the first of these that is going
-// on. Where nothing is, the rank has nothing to do, a bubble.
+// Activities of a rank by priority: an instant is booked as the first of these that is active; as bubble
+// where none is.
 enum class Activity : std::uint8_t {
   computing,
   transferring,
-  straggling,  // in a rendezvous, before the last member has come
+  straggling,  // in a rendezvous, before the last member arrives
   peer,        // waiting for the other side of a send_recv: a bubble
-  host,        // the host launches, or waits for the device
+  host,        // the host launches, or waits for the GPU
 };
 inline constexpr std::size_t kActivities = 5;
 
-// An activity of a rank from one time to another.
+// An activity of a rank over a span of time.
 struct BusySpan {
   Time from, to;
   Activity activity = Activity::computing;
-  Category category = Category::other;  // of computing, transferring and host
-  std::uint32_t order = 0;              // of spans that start together, the lowest is booked first
+  Category category = Category::other;  // for computing, transferring and host
+  std::uint32_t order = 0;              // among spans that start together, the lowest is booked first
 };
 
-// Books every instant from zero to `total` once, into the breakdown and the sums of `summary`. Of several
-// spans of one activity the one that started first counts. `spans` is reordered.
+// Books every instant from zero to `total` once, into the breakdown and the sums of `summary`. Among spans of
+// one activity the earliest start counts. Reorders `spans`.
 void book(std::vector<BusySpan>& spans, Time total, RankSummary& summary);
 
 }  // namespace moesim::sim

@@ -64,7 +64,7 @@ class Finder {
  private:
   bool stuck(TaskId task) const { return times_.end[index(task)] == kNotYet; }
 
-  // The tasks before `task` that have not ended.
+  // Returns the tasks before `task` that have not ended.
   std::span<const TaskId> stuck_before(TaskId task) const {
     return {before_.data() + before_begin_[index(task)],
             before_begin_[index(task) + 1] - before_begin_[index(task)]};
@@ -89,8 +89,8 @@ class Finder {
     return result;
   }
 
-  // A chain of tasks of which each waits for the next, and where in it the circle starts that its last task
-  // closes; no circle when the last task waits for a member that does not exist.
+  // Returns a chain of tasks, each waiting for the next, and the start of the cycle that its last task
+  // closes; no cycle when the last task waits for a missing member.
   std::pair<std::vector<TaskId>, std::optional<std::size_t>> blame() const {
     TaskId task;
     for (std::uint32_t i = 0; i < graph_.task_count() && !task.valid(); ++i)

@@ -1,4 +1,4 @@
-// A graph that cannot finish: who stands where, waiting for whom.
+// A graph that cannot finish: the stuck ranks, their tasks, and what they wait for.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace moesim::sim {
 
-// One rank's stream that stands still.
+// A stuck stream of a rank.
 struct StuckStream {
   RankId rank;
   StreamId stream;
@@ -18,18 +18,18 @@ struct StuckStream {
   std::string label;
   std::uint32_t origin;           // of the task; Id::kNone without one
   std::string reason;             // "waits in all_to_all 'dispatch' for rank 3, which stands at ..."
-  std::vector<TaskId> waits_for;  // tasks that would have to end or start first
+  std::vector<TaskId> waits_for;  // tasks that must end or start first
 };
 
 // Thrown by run(). what() explains it in several lines: the first names the kind of deadlock (a cycle, a
-// missing member), the next ones the ranks in it.
+// missing member), the others the ranks involved.
 class Deadlock : public std::runtime_error {
  public:
   Deadlock(const std::string& explanation, std::vector<StuckStream> streams)
       : std::runtime_error(explanation), streams_(std::move(streams)) {}
 
-  // The streams that are part of the cause first (a cycle in its order, or those that wait for a missing
-  // member), then those that merely wait behind them.
+  // Returns the streams that cause it first (a cycle in order, or those that wait for a missing member), then
+  // those that wait behind them.
   const std::vector<StuckStream>& streams() const { return streams_; }
 
  private:

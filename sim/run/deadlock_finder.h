@@ -7,7 +7,7 @@
 
 namespace moesim::sim {
 
-// `times` of a run in which nothing can go on: at least one task has not ended.
+// `times`: of a stuck run, in which at least one task has not ended.
 Deadlock find_deadlock(const TaskGraph& graph, const TaskTimes& times);
 
 }  // namespace moesim::sim

@@ -1,4 +1,4 @@
-// Pending events by time: an indexed heap whose keys can move either way, and lines of equal delays.
+// Pending events by time: an indexed heap with keys that can move either way, and FIFO lines of equal delays.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace moesim::sim {
 
-// Items 0 .. capacity-1, each in the queue at most once. Of equal times the lower item comes first, so that
-// the order does not depend on the order of insertion. Nothing is allocated per event.
+// Items 0 .. capacity-1, each in the queue at most once. At equal times the lower item comes first,
+// independent of the order of insertion. Does not allocate per event.
 class EventQueue {
  public:
   explicit EventQueue(std::size_t capacity) : place_(capacity, kOut) {}
@@ -90,9 +90,8 @@ class EventQueue {
   std::vector<std::uint32_t> place_;
 };
 
-// Events that come a fixed delay after they were made: events of one delay leave in the order in which they
-// came, so a queue per delay is enough. There are few distinct delays in a run (latencies), and each costs a
-// comparison per look.
+// Events that fire a fixed delay after creation: events with equal delays fire in order of creation, so one
+// queue per delay suffices. A run has few distinct delays (latencies); each costs one comparison per query.
 template <class Payload>
 class DelayLines {
  public:

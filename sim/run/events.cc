@@ -55,10 +55,9 @@ class Events {
   }
 
  private:
-  // What a rank is doing, kept where overlap slows it down.
+  // State of a rank, kept where overlap slows it down.
   struct Rank {
-    std::vector<TaskId>
-        running;  // tasks in the queue that are slowed: compute, and members under `calibrated`
+    std::vector<TaskId> running;  // slowed tasks in the queue: compute, and members under `calibrated`
     std::uint32_t computing = 0;
     std::uint32_t transferring = 0;
     bool changed = false;
@@ -110,7 +109,7 @@ class Events {
     changed_.push_back(id);
   }
 
-  // Gives the tasks of ranks whose mix of computing and communicating has changed their new rates.
+  // Updates the rates of tasks on ranks whose mix of computing and communicating has changed.
   void adjust_rates() {
     for (const RankId id : changed_) {
       Rank& rank = ranks_[index(id)];

@@ -130,7 +130,7 @@ void FlowCollectives::launch(std::uint32_t id, Time now) {
   }
 }
 
-// Pairwise: `member` goes to its next step. A message starts when both its ends are there.
+// Pairwise: `member` enters its next step. A message starts when both its ends are there.
 void FlowCollectives::reach_step(std::uint32_t id, std::uint32_t member, Time now) {
   Active& a = active_[id];
   const auto g = static_cast<std::uint32_t>(a.shape.members());
@@ -161,8 +161,8 @@ void FlowCollectives::send(std::uint32_t id, std::uint32_t from, std::uint32_t t
   delays_.push(now, latency, {id, from, to});
 }
 
-// How much longer a message occupies the tightest link of route_ than its bytes alone: what the ports of a
-// GPU give is less than the link has.
+// Returns how much longer a message occupies the busiest link of route_ than its bytes alone: a GPU's port
+// rate is below the link's.
 double FlowCollectives::occupancy(const Active& a, const Part& part) const {
   const std::uint32_t domain = fabric_.domain(index(a.shape.ranks[part.from]));
   const bool within = domain == fabric_.domain(index(a.shape.ranks[part.to]));

@@ -1,4 +1,4 @@
-// Collectives on a fabric: each becomes flows, steps and latencies, and its members end as their messages do.
+// Collectives on a fabric: each becomes flows, steps and latencies, and its members end with their messages.
 #pragma once
 
 #include <cstdint>
@@ -18,53 +18,54 @@
 namespace moesim::sim {
 
 // A message waits for its latency (the plan's step, or the route's where the plan has none) and then is a
-// flow. An all_to_all is made of messages, pairwise or direct, which are made when their step begins; the
-// other operations are one flow each (step_flow.h).
+// flow. An all_to_all consists of messages, pairwise or direct, created when their step begins; other
+// operations are one flow each (step_flow.h).
 class FlowCollectives {
  public:
   FlowCollectives(const TaskGraph& graph, const Prices& prices, const Fabric& fabric, double window,
                   Router* router);
 
-  // All members have come.
+  // Starts the collective after all members have arrived.
   void begin(CollectiveId collective, Time now);
 
-  // When something happens next; Time::kMax for never.
+  // Returns the time of the next event; Time::kMax for none.
   Time next();
 
-  // Does what is due at `now` and appends the members that have ended.
+  // Processes the events due at `now` and appends the members that have ended.
   void advance(Time now, std::vector<TaskId>& ended);
 
-  // Flows of this rank may take their most divided by `factor` from now on.
+  // Divides the caps of this rank's flows by `factor` from now on.
   void slow_down(RankId rank, double factor, Time now);
 
   std::vector<LinkUse> link_use() const;
 
  private:
-  static constexpr std::uint32_t kWhole = 0xffffffff;  // as a sender: not a message but the collective
+  // as a sender: the whole collective instead of a message
+  static constexpr std::uint32_t kWhole = 0xffffffff;
 
-  // A collective under way.
+  // A running collective.
   struct Active {
     CollectiveId collective;
     CollectiveShape shape;
     const FlowPlan* plan = nullptr;
-    const StepFlow* step_flow = nullptr;     // of one-flow collectives
+    const StepFlow* step_flow = nullptr;     // for one-flow collectives
     std::vector<std::uint32_t> step;         // pairwise: of each member
     std::vector<std::uint32_t> outstanding;  // messages of each member
     std::uint32_t members_left = 0;
-    double neighbours = 1;  // other members in the fullest domain, where ports are given
+    double neighbours = 1;  // other members in the fullest domain, where port rates are given
   };
 
-  // What waits for a latency, or flows.
+  // A part of a collective that waits for a latency, or flows.
   struct Part {
     std::uint32_t active;
-    std::uint32_t from;  // member that sends, or kWhole
+    std::uint32_t from;  // sending member, or kWhole
     std::uint32_t to;
   };
 
-  // A part that flows, kept where ranks are slowed.
+  // A flowing part, kept where ranks are slowed.
   struct Flow {
     std::uint32_t slot = 0;  // in the network
-    double most = 0;         // bytes per second that it could take alone
+    double most = 0;         // bytes per second alone
   };
 
   std::uint32_t take_active();
@@ -88,11 +89,11 @@ class FlowCollectives {
   std::optional<Router> own_router_;
   Router& router_;
   FlowNetwork exact_;
-  std::optional<WindowedFlowNetwork> windowed_;  // in its place
+  std::optional<WindowedFlowNetwork> windowed_;  // replaces exact_
   DelayLines<Part> delays_;
   std::vector<Active> active_;
   std::vector<std::uint32_t> free_active_;
-  std::vector<Part> parts_;  // that flow, by tag
+  std::vector<Part> parts_;  // flowing parts, by tag
   std::vector<std::uint32_t> free_parts_;
   std::vector<std::optional<StepFlow>> step_flows_;  // by shape
   std::vector<std::uint32_t> due_;

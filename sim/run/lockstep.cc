@@ -9,7 +9,7 @@ namespace moesim::sim {
 
 namespace {
 
-constexpr std::int64_t kFree = 0;  // a stream that nothing of this run occupies
+constexpr std::int64_t kFree = 0;  // a stream unused by this run
 
 }  // namespace
 
@@ -49,7 +49,7 @@ struct Lockstep::Chain {
   const LockstepChain* programs = nullptr;
   std::size_t at = 0;                       // program whose operations `end` holds
   std::vector<std::int64_t> end;            // [operation * ranks + rank]
-  std::vector<std::int64_t> entry, latest;  // by rank: when the program may begin; latest end so far
+  std::vector<std::int64_t> entry, latest;  // by rank: earliest start of the program; latest end so far
   std::vector<LockstepTrace>* traces = nullptr;
 
   const LockstepProgram& program() const { return *(*programs)[at]; }
@@ -114,7 +114,7 @@ void Lockstep::issue(Chain& chain, std::int32_t index) {
   const std::int64_t* const ps = program.ps.data() + op.first;
   const std::size_t step = op.step;
 
-  // What the operation depends on.
+  // Dependencies of the operation.
   if (op.kind == Kind::host)
     std::copy(host, host + R, start);
   else
@@ -126,7 +126,8 @@ void Lockstep::issue(Chain& chain, std::int32_t index) {
   }
 
   if (op.partial) {
-    // A rank that does not wait is not held up; for what depends on the wait, it is over with the awaited.
+    // A rank that skips a host wait is not delayed; dependents of the wait continue after the awaited
+    // operation.
     if (op.kind == Kind::host)
       for (const std::int32_t other : op.after)
         for (std::size_t r = 0; other >= 0 && r < R; ++r)
@@ -192,8 +193,8 @@ void Lockstep::issue(Chain& chain, std::int32_t index) {
   }
 }
 
-// The operation on the ranks that run it; on others it keeps its place on the stream, where it takes no time,
-// and no host launches it.
+// Runs the operation on the ranks that issue it; on others it keeps its place on the stream without time and
+// without a host launch.
 void Lockstep::issue_on_some(const LockstepProgram& program, const LockstepOp& op, std::int64_t* end) {
   const bool waits = op.kind == LockstepOp::Kind::host;
   check(waits || op.kind == LockstepOp::Kind::compute || op.kind == LockstepOp::Kind::delay,

@@ -1,13 +1,12 @@
-// Runs programs that all ranks of a group share: the same operations in the same order on every rank, other
+// Runs programs shared by all ranks of a group: the same operations in the same order, with different
 // durations.
 //
-// Every rank has in-order streams and a host. The host launches the operations one by one in the order in
-// which they are issued. An operation starts when the host has launched it, its stream is free, what it
-// depends on has ended, and its rank is done with the program before. A collective begins when its last
-// member has started, and each member ends by its own duration. That is what run() does with a task graph of
-// the same operations (tests/sim/lockstep_test.cc holds them against each other to the picosecond); because
-// the operations are known to be the same on all ranks, no graph is needed, and an operation costs a few
-// vector instructions.
+// Every rank has in-order streams and a host. The host launches the operations one by one in issue order. An
+// operation starts when the host has launched it, its stream is free, its dependencies have ended, and its
+// rank has finished the previous program. A collective begins when its last member has started, and each
+// member ends after its own duration. run() does the same with a task graph of these operations
+// (tests/sim/lockstep_test.cc compares both to the picosecond). Since all ranks run the same operations, no
+// graph is needed, and an operation costs a few vector instructions.
 #pragma once
 
 #include <array>
@@ -28,24 +27,24 @@ struct LockstepOp {
   enum class Kind : std::uint8_t {
     compute,
     transfer,  // a collective, or one rank's transfer where `group` is -1
-    delay,     // time that passes on a stream without slowing anything down (a copy to the host)
-    host,      // the host waits for what the operation depends on, then spends the duration
-    nothing,   // ends with what it depends on
+    delay,     // idle time on a stream without slowing anything (a copy to the host)
+    host,      // the host waits for the operation's dependencies, then spends the duration
+    nothing,   // ends with its dependencies
   };
   Kind kind = Kind::compute;
   Category category = Category::other;
-  std::uint8_t stream = 0;  // below kLockstepStreams; of compute, transfer and delay
-  std::int8_t group = -1;   // of a transfer: index into LockstepProgram::groups; -1: it meets nobody
+  std::uint8_t stream = 0;  // below kLockstepStreams; for compute, transfer and delay
+  std::int8_t group = -1;   // for a transfer: index into LockstepProgram::groups; -1: no rendezvous
   std::int32_t launches = 1;
   std::array<std::int32_t, 2> after{-1, -1};  // earlier operations of the same program; -1: none
   std::uint32_t first = 0, step = 0;          // rank r takes ps[first + step * r] picoseconds
-  // Of compute, delay and host: ranks whose picoseconds are negative neither launch it nor wait for it.
+  // For compute, delay and host: ranks with negative picoseconds neither launch it nor wait for it.
   bool partial = false;
 };
 
 inline constexpr std::size_t kLockstepStreams = 4;
 
-// How the ranks are divided for one kind of collective.
+// Division of the ranks for one kind of collective.
 struct LockstepGroup {
   std::vector<std::int32_t> of_rank;
   std::int32_t count = 1;
@@ -55,7 +54,7 @@ using LockstepGroups = std::vector<LockstepGroup>;
 struct LockstepProgram {
   std::vector<LockstepOp> ops;
   std::vector<std::int64_t> ps;
-  std::shared_ptr<const LockstepGroups> groups;  // null: no operation names one
+  std::shared_ptr<const LockstepGroups> groups;  // null: no operation has a group
 
   bool runs(const LockstepOp& op, std::size_t rank) const {
     return !op.partial || ps[op.first + op.step * rank] >= 0;
@@ -63,12 +62,12 @@ struct LockstepProgram {
   std::int64_t at(const LockstepOp& op, std::size_t rank) const {
     return runs(op, rank) ? ps[op.first + op.step * rank] : 0;
   }
-  // Host time of all launches, in launches.
+  // Returns the number of host launches.
   std::int64_t launches() const;
-  bool waits_on_host() const;  // whether an operation is of kind host
-  // Whether every compute and transfer waits for the one issued before it, so that none runs beside another.
+  bool waits_on_host() const;  // whether any operation is of kind host
+  // Whether every compute and transfer waits for the previously issued one, so that none overlap.
   bool serial() const;
-  // Whether all ranks take the same time for everything.
+  // Whether all ranks have equal times for all operations.
   bool uniform() const;
   static bool on_device(LockstepOp::Kind kind) {
     return kind == LockstepOp::Kind::compute || kind == LockstepOp::Kind::transfer ||
@@ -76,25 +75,24 @@ struct LockstepProgram {
   }
 };
 
-// Programs that one rank goes through one after the other. Several chains share the rank's streams and host.
+// Programs that a rank runs one after another. Several chains share the rank's streams and host.
 using LockstepChain = std::vector<const LockstepProgram*>;
 
-// Operations [from, to) of the program-th program of a chain. The operations of a program are issued in
-// order.
+// Operations [from, to) of the program-th program of a chain. Operations of a program are issued in order.
 struct LockstepPiece {
   std::int32_t chain = 0, program = 0;
   std::int32_t from = 0, to = 0;
 };
 
-// When the operations of a program ran, in picoseconds: [operation * ranks + rank]. A transfer starts when
-// its rank has come and begins when the last member has; others begin when they start.
+// Times of a program's operations, in picoseconds: [operation * ranks + rank]. A transfer starts when its
+// rank arrives and begins when the last member has arrived; other operations begin when they start.
 struct LockstepTrace {
   std::vector<std::int64_t> start, begin, end;
   std::size_t ranks = 0;
 };
 
 struct LockstepWatch {
-  int rank = -1;                                              // whose spans are kept; -1: nobody's
+  int rank = -1;                                              // rank whose spans are kept; -1: none
   std::vector<BusySpan> spans;                                // of that rank, over all runs
   std::vector<std::vector<LockstepTrace>>* traces = nullptr;  // [chain][program] of each run; null: not kept
 };
@@ -108,24 +106,24 @@ class Lockstep {
  public:
   Lockstep(std::size_t ranks, const LockstepOptions& options);
 
-  // Runs the programs one after the other.
+  // Runs the programs one after another.
   void run(const LockstepChain& chain);
-  // Runs several chains at the same time, their operations issued in the order of the pieces, which name
-  // every operation of every chain once. All chains have ended before anything of a later run starts.
+  // Runs several chains at the same time, with operations issued in the order of the pieces, which name every
+  // operation of every chain once. All chains end before anything of a later run starts.
   void run(std::span<const LockstepChain> chains, std::span<const LockstepPiece> order);
 
-  // Device work of rank r that is issued later starts no earlier than `when[r]`.
+  // GPU work of rank r that is issued later starts no earlier than `when[r]`.
   void wait(std::span<const std::int64_t> when);
 
   std::size_t ranks() const { return ready_.size(); }
-  // By rank: when everything issued until now has ended, and when the host is free.
+  // By rank: time when everything issued so far has ended, and when the host is free.
   std::span<const std::int64_t> ready() const { return ready_; }
   std::span<const std::int64_t> host() const { return host_; }
   void set(std::span<const std::int64_t> ready, std::span<const std::int64_t> host);
   std::int64_t end() const;  // of the rank that is ready last
   int last_rank() const;     // the first of those that are ready last
 
-  // Notes what happens from now on; null: nothing.
+  // Records events from now on; null: none.
   void watch(LockstepWatch* watch) { watch_ = watch; }
 
  private:
@@ -137,7 +135,7 @@ class Lockstep {
 
   LockstepOptions options_;
   std::vector<std::int64_t> ready_, host_;
-  std::vector<std::int64_t> streams_;  // [stream * ranks + rank]: free from
+  std::vector<std::int64_t> streams_;  // [stream * ranks + rank]: time from which it is free
   std::vector<std::int64_t> start_, meeting_;
   LockstepWatch* watch_ = nullptr;
 };

@@ -13,7 +13,7 @@ using Kind = LockstepOp::Kind;
 
 bool on_device(const LockstepOp& op) { return LockstepProgram::on_device(op.kind); }
 
-// The operations of all chains in the order of their issue, with who waits for whom: the same on all ranks.
+// The operations of all chains in issue order, with their dependencies: the same on all ranks.
 class Issue {
  public:
   struct Op {
@@ -21,7 +21,7 @@ class Issue {
     const LockstepProgram* program;
     std::int32_t chain, place, index;  // place: of the program in its chain
     std::int32_t instance;             // of the program among all
-    std::uint16_t waits_for = 0;       // operations, and one for the program before
+    std::uint16_t waits_for = 0;       // operations, and one for the previous program
   };
 
   Issue(std::span<const LockstepChain> chains, std::span<const LockstepPiece> order) {
@@ -66,7 +66,7 @@ class Issue {
     }
   }
 
-  // The program that may begin when `instance` has ended, and the one that it waits for; -1: none.
+  // Returns the program that may begin when `instance` has ended, and the one that it waits for; -1: none.
   std::int32_t after(std::size_t instance) const { return next_[instance]; }
   std::int32_t before(std::size_t instance) const { return before_[instance]; }
   std::span<const std::int32_t> of(std::size_t instance) const { return members_[instance]; }
@@ -82,7 +82,7 @@ class Issue {
   }
 
   std::vector<std::int32_t> sizes_, next_, before_;
-  std::vector<std::vector<std::int32_t>> members_;  // [instance][operation]: its place in the order
+  std::vector<std::vector<std::int32_t>> members_;  // [instance][operation]: its index in issue order
 };
 
 class Rates {
@@ -146,7 +146,7 @@ class Rates {
 
   struct State {
     std::int64_t start = 0, begin = 0, end = -1;  // end: -1 until it has ended
-    std::int64_t launched = 0;                    // when the host has launched it
+    std::int64_t launched = 0;                    // time of the host's launch
     Progress progress;
     std::uint16_t pending = 0, version = 0;
   };
@@ -159,14 +159,14 @@ class Rates {
     std::uint16_t version;
     bool starts;
 
-    bool operator<(const Event& other) const {  // for a queue whose top is the earliest
+    bool operator<(const Event& other) const {  // for a queue with the earliest on top
       if (when != other.when) return when > other.when;
       if (op != other.op) return op > other.op;
       return rank > other.rank;
     }
   };
   struct Rank {
-    std::size_t launched = 0;  // operations that the host has gone through
+    std::size_t launched = 0;  // operations that the host has processed
     std::vector<std::uint32_t> running;
     int computing = 0, transferring = 0;
     bool changed = false;
@@ -190,7 +190,7 @@ class Rates {
     }
   }
 
-  // The host goes on until it has to wait for something that has not ended yet.
+  // The host continues until it must wait for an operation that has not ended.
   void launch(std::size_t r) {
     Rank& rank = ranks_[r];
     for (; rank.launched < N_; ++rank.launched) {
@@ -219,7 +219,7 @@ class Rates {
     }
   }
 
-  // One of the things that the operation waits for has come.
+  // One dependency of the operation is resolved.
   void resolve(std::size_t i, std::size_t r) {
     State& s = at(i, r);
     if (--s.pending > 0) return;
@@ -305,7 +305,7 @@ class Rates {
     changed_.clear();
   }
 
-  // The operation has ended, or will at a time that is certain (of the host).
+  // The operation has ended, or will at a known time (host operations).
   void finish(std::size_t i, std::size_t r, std::int64_t when) {
     check_clock(when);
     at(i, r).end = when;
@@ -319,7 +319,7 @@ class Rates {
     if (--left_[instance * R_ + r] == 0) leave(instance, r);
   }
 
-  // The rank is done with a program, unless it is still busy with the one before.
+  // The rank has finished a program, unless it is still busy with the previous one.
   void leave(std::size_t instance, std::size_t r) {
     std::int64_t& latest = latest_[instance * R_ + r];
     if (latest >= 0 || left_[instance * R_ + r] > 0) return;
@@ -336,7 +336,7 @@ class Rates {
       s.start = std::max(s.start, latest);
       resolve(static_cast<std::size_t>(op), r);
     }
-    leave(static_cast<std::size_t>(next), r);  // of host operations only, it may have ended already
+    leave(static_cast<std::size_t>(next), r);  // a program of host operations only may have ended already
   }
 
   const Issue& issue_;
@@ -345,9 +345,9 @@ class Rates {
   std::vector<std::int64_t> entry_;
   std::vector<std::int64_t>&ready_, &host_;
   std::vector<State> state_;
-  std::vector<std::vector<std::int32_t>> arrived_;  // [operation][group]: members still to come
+  std::vector<std::vector<std::int32_t>> arrived_;  // [operation][group]: missing members
   std::vector<std::int32_t> left_;                  // [instance][rank]: operations that have not ended
-  std::vector<std::int64_t> latest_;                // [instance][rank]: when the rank was done; -1: not yet
+  std::vector<std::int64_t> latest_;                // [instance][rank]: when the rank finished; -1: not yet
   std::vector<Rank> ranks_;
   std::priority_queue<Event> queue_;
   std::vector<std::uint32_t> changed_, waiting_hosts_;

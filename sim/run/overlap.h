@@ -1,5 +1,4 @@
-// The law of what computes and communicates at the same time on a GPU: progress is a rate, and the rate
-// changes when the overlap does.
+// Overlap of computing and communication on a GPU: progress has a rate, which changes with the overlap.
 #pragma once
 
 #include <algorithm>
@@ -10,19 +9,19 @@
 
 namespace moesim::sim {
 
-// How much longer a task of a rank takes that is computing (or else communicating) while both go on.
+// Returns the slowdown of a rank's task that computes (or else communicates) while both are active.
 inline double slowdown_of(const Overlap& factors, bool compute, bool both) {
   if (!both) return 1.0;
   return compute ? factors.compute : factors.communication;
 }
 
-// A running task whose rate can change.
+// A running task with a variable rate.
 struct Progress {
-  Time left;  // of the work, as time at full rate, at `since`
+  Time left;  // remaining work at `since`, as time at full rate
   Time since;
   double slowdown = 1.0;
 
-  // The rate changes at `now`. Returns when the task will end.
+  // Changes the rate at `now`. Returns the new end of the task.
   Time change(double to, Time now) {
     const auto done = static_cast<double>((now - since).ps()) / slowdown;
     left = std::max(Time::kZero, left - Time::from_ps(std::llround(done)));

@@ -13,7 +13,7 @@ class Fabric;
 class Router;
 
 enum class Timing : std::uint8_t {
-  calibrated,  // collectives take what Costs::price_collective says
+  calibrated,  // collectives take the time of Costs::price_collective
   flow,        // collectives become flows that share the fabric's links, max-min fair
 };
 
@@ -25,17 +25,17 @@ enum class Detail : std::uint8_t {
 struct RunOptions {
   Timing timing = Timing::calibrated;
   Detail detail = Detail::full;
-  const Fabric* fabric = nullptr;  // needed by `flow`; rank i is the fabric's GPU i
-  // Of `flow`: zero solves the fair rates at every instant; see FlowNetwork for what a positive fraction
-  // does.
+  const Fabric* fabric = nullptr;  // required for `flow`; rank i is the fabric's GPU i
+  // For `flow`: zero solves the fair rates at every instant; a positive fraction uses windows
+  // (WindowedFlowNetwork).
   double flow_window = 0.0;
   Router* router =
-      nullptr;  // of `flow`: one of the fabric's that several runs share; null: one of the run's own
+      nullptr;  // for `flow`: a router of the fabric shared by several runs; null: created for the run
 };
 
-// The timeline of `graph`. The same graph, costs and options give the same timeline on every machine.
-// Throws Deadlock when the graph cannot finish, and InputError when the fabric has too few GPUs or no way
-// between two ranks that talk.
+// Returns the timeline of `graph`, the same on every machine for equal graph, costs and options. Throws
+// Deadlock when the graph cannot finish, and InputError when the fabric has too few GPUs or no route between
+// two communicating ranks.
 Timeline run(const TaskGraph& graph, const Costs& costs, const RunOptions& options = {});
 
 }  // namespace moesim::sim

@@ -1,5 +1,5 @@
-// Longest path through a task graph: the run of a graph in which nothing shares a resource with anything
-// else, so that tasks can be timed in any order that respects their dependencies, without a queue of events.
+// Longest path through a task graph: runs a graph without shared resources, in which tasks can be timed in
+// any topological order without an event queue.
 #pragma once
 
 #include "sim/graph/task_graph.h"
@@ -8,7 +8,7 @@
 
 namespace moesim::sim {
 
-// Times every task that can be reached; the others keep kNotYet (a deadlock). Timing `calibrated`.
+// Times every reachable task; the others keep kNotYet (a deadlock). Timing `calibrated`.
 TaskTimes sweep(const TaskGraph& graph, const Prices& prices);
 
 }  // namespace moesim::sim

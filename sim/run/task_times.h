@@ -1,4 +1,4 @@
-// The raw result of a run, before it is summed up into a Timeline.
+// The raw result of a run, before it becomes a Timeline.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ inline constexpr Time kNotYet = Time::from_ps(-1);
 struct TaskTimes {
   explicit TaskTimes(const TaskGraph& graph);
 
-  // `before` has ended at `when`: `task` cannot start earlier. Of equal times the task before it on the
-  // stream is the cause, then the lower id, so that the cause does not depend on the order of these calls.
+  // `before` has ended at `when`: `task` cannot start earlier. At equal times the previous task on the stream
+  // is the cause, then the lower id, independent of the order of these calls.
   void wait_for(TaskId task, TaskId before, Time when, Cause why) {
     const std::size_t i = index(task);
     const bool later =
@@ -39,20 +39,20 @@ struct TaskTimes {
     last_arrival[c] = member;
   }
 
-  std::vector<Time> start;  // of a task that has not started: the earliest start known so far
+  std::vector<Time> start;  // for a task that has not started: the earliest start known so far
   std::vector<Time> end;    // kNotYet until the task has ended
   std::vector<Cause> cause;
   std::vector<TaskId> cause_task;
-  std::vector<Time> begin;  // of the transfer of a collective
+  std::vector<Time> begin;  // start of a collective's transfer
   std::vector<TaskId> last_arrival;
 };
 
-// Why a task that depends on `before` waits for it.
+// Returns why a task waits for its dependency `before`.
 inline Cause cause_of_dependency(const TaskGraph& graph, TaskId before) {
   return graph.kind(before) == TaskKind::host ? Cause::host : Cause::dependency;
 }
 
-// Sums up a finished run. `links` of timing `flow`.
+// Turns a finished run into a Timeline. `links`: with timing `flow`.
 class TimelineRecorder {
  public:
   static Timeline finish(const TaskGraph& graph, TaskTimes&& times, bool keep_tasks,

@@ -1,4 +1,4 @@
-// What happened: start, end and cause of every task, and the reports that follow from them.
+// The result of a run: start, end and cause of every task, and the reports derived from them.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@
 
 namespace moesim::sim {
 
-// Why a task did not start earlier.
+// The reason why a task did not start earlier.
 enum class Cause : std::uint8_t {
   none,        // it started at time zero
-  stream,      // the task before it on its stream
-  dependency,  // a task it depends on
-  host,        // a task of the host that it depends on
-  rendezvous,  // (of a transfer) the last member to come
+  stream,      // the previous task on its stream
+  dependency,  // a dependency
+  host,        // a dependency on a host task
+  rendezvous,  // (of a transfer) the last member to arrive
 };
 std::string_view name(Cause cause);
 
@@ -27,18 +27,18 @@ using Breakdown = std::array<Time, kCategories>;  // by Category
 
 // One rank's time from zero to the end of the iteration.
 struct RankSummary {
-  Time busy;            // computing, of all compute streams together (an instant counts once)
+  Time busy;            // computing on any compute stream (an instant counts once)
   Time exposed_comm;    // transferring while not computing
   Time straggler_wait;  // waiting in a rendezvous while neither computing nor transferring
-  Time host;            // the host busy while none of the above
+  Time host;            // the host busy and none of the above
   Time bubble;          // none of these, or waiting for the other side of a send_recv
   Time end;             // end of the rank's last task
-  // Adds up to the iteration exactly: each instant is booked once, as computing if the rank computes, else as
+  // Its sum is exactly the iteration: each instant is booked once, as computing if the rank computes, else as
   // transferring, else as waiting, else as host (sim/run/booking.h).
   Breakdown breakdown{};
 };
 
-// A piece of the critical path; pieces join without gaps from zero to the end of the iteration.
+// A piece of the critical path; pieces cover the time from zero to the end of the iteration without gaps.
 struct PathStep {
   TaskId task;
   Time from;
@@ -48,7 +48,7 @@ struct PathStep {
 
 struct LinkUse {
   LinkId link;
-  double bytes = 0;        // carried
+  double bytes = 0;        // bytes carried
   double utilisation = 0;  // bytes / (capacity x iteration)
 };
 
@@ -61,20 +61,20 @@ class Timeline {
   RankId critical_rank() const { return critical_rank_; }  // the first of those that end last
   const Breakdown& breakdown() const { return rank(critical_rank_).breakdown; }
 
-  // Of Detail::full only; indexed by task.
+  // With Detail::full only; indexed by task.
   bool has_tasks() const { return !start_.empty(); }
   Time start(TaskId task) const { return start_[index(task)]; }
   Time end(TaskId task) const { return end_[index(task)]; }
   Cause cause(TaskId task) const { return cause_[index(task)]; }
   TaskId cause_task(TaskId task) const { return cause_task_[index(task)]; }  // invalid for Cause::none
-  // When the transfer of a collective began, and the member that came last.
+  // The start of a collective's transfer, and the member that arrived last.
   Time begin(CollectiveId collective) const { return begin_[index(collective)]; }
   TaskId last_arrival(CollectiveId collective) const { return last_arrival_[index(collective)]; }
 
-  // From the start of the iteration to its end. Of Detail::full only.
+  // Returns the critical path of the iteration. With Detail::full only.
   std::vector<PathStep> critical_path(const TaskGraph& graph) const;
 
-  std::span<const LinkUse> links() const { return links_; }  // of timing `flow`: links that carried something
+  std::span<const LinkUse> links() const { return links_; }  // with timing `flow`: links that carried traffic
 
  private:
   friend class TimelineRecorder;

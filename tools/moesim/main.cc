@@ -1,4 +1,4 @@
-// The moesim command: runs what the command line asks for, turns every error into one line and an exit code.
+// The moesim command: runs the command line and turns every error into one line and an exit code.
 #include <fmt/format.h>
 
 #include <csignal>
@@ -20,8 +20,8 @@ constexpr int kInternalError = 3;
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // print() sees the error and exits as a pipe's writer should
-  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of write()
+  std::signal(SIGPIPE, SIG_IGN);  // print() sees the error and exits like a pipe's writer
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit is an error of write()
   try {
     return moesim::tools::CommandLine({argv + (argc > 0 ? 1 : 0), argv + argc}).run();
   } catch (const moesim::InputError& error) {

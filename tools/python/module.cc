@@ -1,5 +1,5 @@
-// The Python module below the package `moesim`: it runs a command as the program does and returns the text.
-// What Python sees of it is in tools/python/moesim.
+// The Python module below the package `moesim`: runs a command as the program does and returns the text. The
+// Python interface is in tools/python/moesim.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -16,14 +16,14 @@ namespace py = pybind11;
 
 namespace {
 
-// Other threads of the interpreter go on meanwhile.
+// Releases the interpreter lock for other threads.
 std::pair<int, std::string> run(const std::vector<std::string>& words) {
   const py::gil_scoped_release released;
   moesim::tools::CommandOutput out = moesim::tools::run_command(words);
   return {out.exit_code, std::move(out.text)};
 }
 
-// Keyword, path and help of every field that the command line has.
+// Returns keyword, path and help of every field with an option.
 std::vector<std::tuple<std::string, std::string, std::string>> keywords() {
   std::vector<std::tuple<std::string, std::string, std::string>> all;
   for (const moesim::models::Field& field : moesim::models::scenario_fields()) {

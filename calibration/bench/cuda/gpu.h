@@ -1,5 +1,5 @@
-// What every program on a GPU shares: errors that end the run with a line, buffers that are given back, the
-// GPU's name and state.
+// Shared parts of all GPU programs: errors that end the run with a message, owning buffers, name and state of
+// the GPU.
 #pragma once
 
 #include <cublas_v2.h>
@@ -11,7 +11,7 @@
 
 namespace moesim::bench {
 
-// Print where and what, and exit 1: a failed call makes every later number worthless.
+// Print place and cause and exit with 1: a failed call invalidates every later number.
 void require(cudaError_t status, const char* what);
 void require(cublasStatus_t status, const char* what);
 [[noreturn]] void fail(const char* what, const char* why);
@@ -37,7 +37,7 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-// All launches go through the runtime's typed call, which the virtual GPU of the tests has, too
+// Launches a kernel through the runtime's typed call, which the tests' virtual GPU implements as well
 // (tests/calibration/virtual_gpu).
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::size_t blocks, unsigned threads, std::size_t shared,
@@ -50,17 +50,17 @@ void launch(void (*kernel)(Parameters...), std::size_t blocks, unsigned threads,
   require(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "kernel");
 }
 
-// Clocks and power of the current GPU, found by its place on the PCI bus, since NVML also counts GPUs that
+// Clocks and power of the current GPU, identified by its PCI bus address, since NVML also counts GPUs that
 // CUDA_VISIBLE_DEVICES hides. Zeros where the management library is missing.
 struct Condition {
   double sm_mhz = 0, most_sm_mhz = 0, memory_mhz = 0, watts = 0, celsius = 0;
 };
 Condition condition();
 std::string place_of_gpu();                // "0000:1B:00.0"
-std::vector<unsigned> processes_on_gpu();  // that compute there, as NVML says
+std::vector<unsigned> processes_on_gpu();  // that compute there, according to NVML
 
-// "H200-SXM5-141GB" as published tables call it, with its form (SXM, PCIe, NVL) kept apart, or the device's
-// own name.
+// Returns the GPU's name in published tables, "H200-SXM5-141GB", with its form (SXM, PCIe, NVL), or the
+// device's own name.
 std::string canonical_gpu(const std::string& name);
 
 }  // namespace moesim::bench

@@ -1,4 +1,4 @@
-// bf16 products by cuBLAS, sums in float: one, or many of different sizes in one call.
+// bf16 products by cuBLAS with float sums: one product, or many of different sizes in one call.
 #pragma once
 
 #include <vector>
@@ -6,7 +6,7 @@
 #include "gpu.h"
 #include "layer/product.h"
 
-// The version of cuBLAS whose header first has the grouped call; with an older one a loop takes its place.
+// Whether this cuBLAS has the grouped call; older versions use a loop.
 #define kGroupedSince 120500
 
 namespace moesim::bench {
@@ -15,17 +15,17 @@ inline constexpr bool kHasGrouped = CUBLAS_VERSION >= kGroupedSince;
 
 cublasOperation_t turn(bool turned);
 
-// C in elements of `out`, CUDA_R_16BF or CUDA_R_32F, added to what is there where `add` says so.
+// Computes C in elements of `out`, CUDA_R_16BF or CUDA_R_32F; `add`: adds to C.
 void multiply(cublasHandle_t handle, const Product& product, cudaDataType_t out, bool add);
 
 // The arrays that the grouped call reads: sizes on the host, pointers on the device.
 class GroupedCall {
  public:
   explicit GroupedCall(const std::vector<Product>& products);
-  // To be copied to the device,
+  // The pointers to copy to the device.
   const void* pointers() const { return pointers_.data(); }
   std::size_t pointer_bytes() const { return pointers_.size() * sizeof(void*); }
-  // where the call finds them.
+  // Runs the call; `on_device`: the copied pointers.
   void run(cublasHandle_t handle, const void* on_device) const;
 
  private:

@@ -1,5 +1,5 @@
-// The host bench: the same suite as on a GPU, with Eigen for matrix products and MPI for collectives, so that
-// measure -> fit -> check can be tried on any machine. Its numbers say something about this host only.
+// The host benchmark: the same suite as on a GPU, with Eigen for matrix products and MPI for collectives, so
+// that measure -> fit -> check can be tried on any machine. Its numbers are about this host only.
 #include <benchmark/benchmark.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -31,25 +31,24 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The slowest member's time is the time of a collective.
+// A collective takes the time of its slowest member.
 double slowest(double seconds) {
   double result = seconds;
   MPI_Allreduce(&seconds, &result, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return result;
 }
 
-// Rank 0 talks to the benchmark library: which case runs and how often. The other ranks have no state and
-// follow.
+// Rank 0 has the benchmark library: which case runs and how often. The other ranks have no state and follow.
 bool keep_running(benchmark::State* state) {
   int more = state ? static_cast<int>(state->KeepRunning()) : 0;
   MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
   return more != 0;
 }
 
-// Timed call of `operation`, then `right` says whether its result is what it must be.
+// Times calls of `operation`; `right` checks its result.
 template <class Operation, class Right>
 void measure_collective(benchmark::State* state, const Operation& operation, const Right& right) {
-  operation();  // warm-up, and the run that is checked
+  operation();  // warm-up, and the checked run
   int wrong = right() ? 0 : 1, wrong_anywhere = 0;
   MPI_Allreduce(&wrong, &wrong_anywhere, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (wrong_anywhere) {
@@ -118,7 +117,7 @@ void all_to_all(benchmark::State* state, std::size_t bytes) {
 }
 
 void gemm(benchmark::State& state, int m, int n, int k) {
-  // Enough copies of the inputs that none is in a cache when its turn comes.
+  // Enough copies of the inputs that none is cached when its turn comes.
   const std::size_t bytes =
       (static_cast<std::size_t>(m) * k + static_cast<std::size_t>(k) * n) * sizeof(float);
   const std::size_t copies = std::clamp<std::size_t>(kRotation / bytes, 1, 16);
@@ -151,7 +150,7 @@ void copy(benchmark::State& state, std::size_t bytes) {
   if (to.back() != 'x') state.SkipWithError("wrong result");
 }
 
-// Rows of 4 KiB taken in random order, as permute does.
+// Rows of 4 KiB in random order, as in permute.
 void gather_rows(benchmark::State& state, std::size_t bytes) {
   constexpr std::size_t kWidth = 1024;
   const std::size_t rows = std::max<std::size_t>(bytes / 2 / (kWidth * sizeof(float)), 1);
@@ -193,10 +192,10 @@ constexpr int kStop = -1;
 
 struct Suite {
   std::vector<std::string> names;
-  std::vector<Collective> collectives;  // by the number that rank 0 calls out
+  std::vector<Collective> collectives;  // by the number that rank 0 broadcasts
 };
 
-// The other ranks: run what rank 0 calls out until it says stop.
+// Runs on the other ranks what rank 0 broadcasts, until it stops.
 void follow(const Suite& suite) {
   for (;;) {
     int which = kStop;
@@ -268,7 +267,7 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("gpu", "HOST");
   benchmark::AddCustomContext("host", host);
   benchmark::AddCustomContext("ranks", std::to_string(ranks_of_world));
-  // Only rank 0 talks; the others run as many iterations as it says.
+  // Rank 0 prints; the others run as many iterations as it broadcasts.
   if (rank_of_world == 0) {
     benchmark::Initialize(&argc, argv);
     benchmark::RunSpecifiedBenchmarks();

@@ -1,6 +1,5 @@
-// Numbers, and the parts of kernels that a GPU and a CPU can share: what one thread, or one lane of a warp,
-// does. Compiles on the host and with nvcc, so that the tests of the host exercise the index arithmetic of
-// the kernels.
+// Numbers, and the parts of kernels that a GPU and a CPU share: the work of one thread or one lane of a warp.
+// Compiles on the host and with nvcc, so that host tests exercise the index arithmetic of the kernels.
 #pragma once
 
 #include <cmath>
@@ -28,7 +27,7 @@ MOESIM_BOTH inline float to_float(Bf16 value) {
   return result;
 }
 
-// To the nearest, ties to even; what is no number stays none.
+// Rounds to nearest, ties to even; NaN stays NaN.
 template <class T>
 MOESIM_BOTH T from_float(float value);
 template <>
@@ -43,7 +42,7 @@ MOESIM_BOTH inline Bf16 from_float<Bf16>(float value) {
   return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
-// What a thread loads and stores at once: 16 bytes.
+// The unit of a thread's loads and stores: 16 bytes.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);
@@ -59,7 +58,7 @@ MOESIM_BOTH void store(void* row, std::size_t pack, const Pack<T>& value) {
   static_cast<Pack<T>*>(row)[pack] = value;
 }
 
-// A normal number of a counter (splitmix64, Box and Muller).
+// Returns a normal random number for a counter (splitmix64, Box-Muller).
 MOESIM_BOTH inline float normal_of(std::uint64_t counter) {
   std::uint64_t z = counter * 0x9e3779b97f4a7c15ULL + 0x9e3779b97f4a7c15ULL;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -72,7 +71,8 @@ MOESIM_BOTH inline float normal_of(std::uint64_t counter) {
 
 MOESIM_BOTH inline float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
-// In which of `count` pieces, piece c from starts[c] to starts[c + 1], the row lies; pieces may be empty.
+// Returns the piece, of `count`, that contains the row; piece c spans starts[c] to starts[c + 1] and may be
+// empty.
 MOESIM_BOTH inline int piece_of(const int* starts, int count, int row) {
   int low = 0, high = count;  // starts[low] <= row < starts[high]
   while (high - low > 1) {
@@ -85,7 +85,7 @@ MOESIM_BOTH inline int piece_of(const int* starts, int count, int row) {
   return low;
 }
 
-// An expert and its score; of equal scores the first expert is better.
+// An expert and its score; among equal scores the lower expert wins.
 struct Best {
   float score;
   int expert;

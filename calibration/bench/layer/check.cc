@@ -14,7 +14,7 @@ using Vector = std::vector<double>;
 
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
 
-// Values as the device holds them, from element `first` on.
+// Returns values as the device holds them, from element `first` on.
 Vector elements(LayerDevice& device, const void* data, std::size_t first, std::size_t count) {
   const std::size_t one = size_of(device.element());
   std::vector<unsigned char> raw(count * one);
@@ -38,7 +38,7 @@ Vector floats(LayerDevice& device, const Memory& memory, std::size_t first, std:
   return {values.begin(), values.end()};
 }
 
-// Two rows of values, compared when both are whole: what is far off is judged by the size of all.
+// Compares two complete rows of values: a large error is judged by the size of all values.
 class Comparison {
  public:
   void add(double is, double should) {
@@ -59,7 +59,7 @@ class Comparison {
     Finding finding{what, std::sqrt(off_squares / count) / std::max(root, 1e-30), 0, is_.size()};
     for (std::size_t i = 0; i < is_.size(); ++i) {
       const double off = std::abs(is_[i] - should_[i]) / std::max(std::abs(should_[i]) + root, 1e-30);
-      // What is no number is as wrong as can be.
+      // NaN is the largest error.
       finding.worst = off <= finding.worst ? finding.worst : std::isfinite(off) ? off : INFINITY;
     }
     if (!std::isfinite(finding.deviation)) finding.deviation = INFINITY;
@@ -84,7 +84,7 @@ std::vector<Finding> findings_of(const Comparisons& comparisons) {
   return out;
 }
 
-// The weights of the experts of a world, taken off the device where they are asked for.
+// The weights of a world's experts, downloaded on demand.
 class Weights {
  public:
   explicit Weights(World& world) : world_(world) {
@@ -116,8 +116,7 @@ class Weights {
   std::map<int, Vector> up_, down_;
 };
 
-// How far the choice is from the best one: by how much the worst chosen score is below the best one that was
-// not chosen.
+// Returns by how much the worst chosen score is below the best one that was not chosen.
 double choice_error(const Vector& logits, const std::vector<float>& bias, const std::vector<int>& chosen) {
   const std::set<int> taken(chosen.begin(), chosen.end());
   if (taken.size() != chosen.size()) return INFINITY;
@@ -132,7 +131,7 @@ double choice_error(const Vector& logits, const std::vector<float>& bias, const 
   return std::max(0.0, most - least);
 }
 
-// One token of a rank against the reference.
+// Compares one token of a rank with the reference.
 ReferenceToken compare_token(World& world, const Weights& weights, RankLayer& rank, int token,
                              Comparisons& found, ReferenceGradients* gradients) {
   LayerDevice& device = world.device();
@@ -148,7 +147,7 @@ ReferenceToken compare_token(World& world, const Weights& weights, RankLayer& ra
   ReferenceToken reference =
       reference_token(shape, weights.reference, elements(device, rank.x.get(), at, width),
                       elements(device, rank.target.get(), at, width), chosen, 1.0 / shape.tokens, gradients);
-  // A choice is compared as 1 + what it lost against 1, so that its error is in units of a logit.
+  // Compares 1 + the loss of a choice with 1, so that its error is in units of a logit.
   found["choices of the router"].add(1 + choice_error(reference.logits, bias, chosen), 1);
   found["logits"].add(floats(device, rank.logits, size(token) * size(shape.experts), size(shape.experts)),
                       reference.logits);
@@ -158,7 +157,7 @@ ReferenceToken compare_token(World& world, const Weights& weights, RankLayer& ra
   return reference;
 }
 
-// The mean loss of a rank's tokens, of what the device holds.
+// Returns the mean loss of a rank's tokens, from the device.
 double loss_of(LayerDevice& device, const RankLayer& rank) {
   const std::size_t tokens = size(rank.shape().tokens), values = tokens * size(rank.shape().hidden);
   const Vector y = elements(device, rank.y.get(), 0, values),
@@ -168,7 +167,7 @@ double loss_of(LayerDevice& device, const RankLayer& rank) {
   return sum / static_cast<double>(tokens);
 }
 
-// What AdamW makes of a first step.
+// Compares the first step of AdamW.
 void compare_optimizer(LayerDevice& device, const Parameter& parameter, const Vector& before,
                        const Vector& gradient, float rate, Comparisons& found) {
   const auto master = floats(device, parameter.master, 0, parameter.elements);
@@ -177,7 +176,7 @@ void compare_optimizer(LayerDevice& device, const Parameter& parameter, const Ve
   const Vector weights = elements(device, parameter.weights.get(), 0, parameter.elements);
   for (std::size_t i = 0; i < parameter.elements; ++i) {
     const double g = gradient[i];
-    // A first step goes by the sign: mean and root of the square are both the gradient.
+    // A first step follows the sign: the mean and the root of the square both equal the gradient.
     const double wanted =
         before[i] - static_cast<double>(rate) * (g / (std::abs(g) + 1e-8) + 0.1 * before[i]);
     found["optimizer, mean"].add(mean[i], 0.1 * g);
@@ -193,8 +192,8 @@ Vector gradient_of(LayerDevice& device, const Parameter& parameter, std::size_t 
                                   : elements(device, parameter.gradient.get(), first, count);
 }
 
-// Some elements of gradient[i, j] = sum over the rows of left[row, i] right[row, j], rows from `begin` to
-// `end`.
+// Compares some elements of gradient[i, j] = sum over the rows of left[row, i] right[row, j], rows from
+// `begin` to `end`.
 void compare_outer(World& world, const void* left, int left_width, const void* right, int right_width,
                    int begin, int end, const Vector& gradient, Comparison& found) {
   const std::size_t rows = size(end - begin), lw = size(left_width), rw = size(right_width);
@@ -202,7 +201,7 @@ void compare_outer(World& world, const void* left, int left_width, const void* r
   const Vector r = elements(world.device(), right, size(begin) * rw, rows * rw);
   constexpr std::size_t kSamples = 16;
   for (std::size_t s = 0; s < kSamples; ++s) {
-    // Corners first, then places that walk over both widths.
+    // Corners first, then positions across both widths.
     const std::size_t i = s == 0   ? 0
                           : s == 1 ? lw - 1
                                    : s * 7919 % lw,
@@ -245,7 +244,7 @@ Allowed allowed(Element element, bool in_float) {
   if (element == Element::kFloat) return {2e-5, 2e-4};
   // Sums of many numbers in another order.
   if (in_float) return {1e-4, 1e-3};
-  // bf16 has eight bits: half a step is 0.2 to 0.4 % of a value, and a gradient went through some ten of
+  // bf16 has eight bits: half a step is 0.2 to 0.4 % of a value, and a gradient passes through about ten of
   // them.
   return {0.015, 0.08};
 }
@@ -260,7 +259,7 @@ std::vector<Finding> check_all(LayerDevice& device, const LayerShape& shape) {
   Comparisons found;
   ReferenceGradients all(shape);
   for (auto& rank : world.ranks()) {
-    ReferenceGradients own(shape);  // the gate's is of the rank's tokens
+    ReferenceGradients own(shape);  // the gate's covers the rank's tokens
     for (int t = 0; t < shape.tokens; ++t) compare_token(world, weights, *rank, t, found, &own);
     found["loss"].add(floats(device, rank->loss, 0, 1).front(), loss_of(device, *rank));
     const double share = 1.0 / shape.ep;

@@ -18,7 +18,7 @@ std::string processor() {
   return "unknown";
 }
 
-// Does the work; how many items and lanes that were.
+// Runs the work; returns the number of items and lanes.
 template <class T, class W>
 std::size_t run_all(const W& work) {
   if constexpr (W::kWarp) {
@@ -37,7 +37,7 @@ std::size_t run_all(const W& work) {
   }
 }
 
-// op(A) as floats, one column of it after the other.
+// op(A) as floats, in column order.
 template <class T>
 std::vector<float> unpacked(const void* from, bool turned, int rows, int columns, int ld) {
   const T* data = static_cast<const T*>(from);
@@ -118,7 +118,7 @@ class HostDevice : public LayerDevice {
   }
 
   void wait() override {}
-  // Only the time on a core counts: others use this machine, too.
+  // Counts only CPU time, since other processes use this machine.
   void mark(std::size_t number) override {
     if (number >= marks_.size()) marks_.resize(number + 1);
     timespec now{};

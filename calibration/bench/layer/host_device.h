@@ -1,5 +1,5 @@
-// The host as a device: every item and lane of a piece of work in order, products by plain loops. It is there
-// to test the layer, the recording and the index arithmetic that the GPU's kernels share, not to be fast.
+// The host as a device: runs every item and lane of a work in order and products by plain loops. It tests the
+// layer, the recording and the index arithmetic that the GPU's kernels share; it is not fast.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace moesim::bench {
 
-// `counts_work`: times are those of a made-up device that does a million million operations of products a
-// second and a thousand million of all else, so that tests know them.
+// `counts_work`: times of a fictitious device with 10^12 operations of products per second and 10^9 of all
+// others, so that tests can predict them.
 std::unique_ptr<LayerDevice> host_device(Element element, bool counts_work = false);
 
 }  // namespace moesim::bench

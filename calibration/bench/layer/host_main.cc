@@ -1,4 +1,4 @@
-// moesim-layer-host: the layer of moesim-layer-cuda on the host, for tests and to see what is written.
+// moesim-layer-host: the layer of moesim-layer-cuda on the host, for tests and to inspect its output.
 #include "layer/host_device.h"
 #include "layer/program.h"
 

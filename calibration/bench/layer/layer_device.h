@@ -1,5 +1,5 @@
-// What a layer asks of the device that computes it: memory, products, pieces of work, a sort, and times. A
-// GPU's is in cuda/layer_device.cu, the host's in host_device.h.
+// The interface of a device that computes a layer: memory, products, works, a sort, and times. The GPU's is
+// in cuda/layer_device.cu, the host's in host_device.h.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,13 @@ inline std::size_t size_of(Element element) {
   return element == Element::kBf16 ? sizeof(Bf16) : sizeof(float);
 }
 
-// What becomes of a product: elements, floats, or elements added to those that are there. Sums are always
-// float.
+// Output of a product: elements, floats, or elements added to the existing ones. Sums are always float.
 enum class Into { kElements, kFloats, kAddElements };
 
-// The device at this moment; empty where nobody tells.
+// State of the device at this moment; empty where unknown.
 using Readings = std::vector<std::pair<std::string, double>>;
 
-// Calls return at once or wait, as the device likes; `wait`, `download` and `seconds` wait for all before.
+// Calls may return before the work is done; `wait`, `download` and `seconds` wait for all earlier work.
 class LayerDevice {
  public:
   LayerDevice() = default;
@@ -34,13 +33,13 @@ class LayerDevice {
   virtual ~LayerDevice() = default;
 
   virtual std::string kind() const = 0;                // "cuda" or "cpu"
-  virtual std::string name() const = 0;                // as its maker calls it
-  virtual std::string clock() const = 0;               // what times it: "CUDA events"
-  virtual std::vector<std::string> about() const = 0;  // versions, one fact a line
+  virtual std::string name() const = 0;                // vendor's name
+  virtual std::string clock() const = 0;               // clock source: "CUDA events"
+  virtual std::vector<std::string> about() const = 0;  // versions, one fact per line
   virtual Readings readings() const = 0;
   virtual Element element() const = 0;
 
-  // Of at least `bytes`, aligned to 16 or more; zeros.
+  // Returns at least `bytes` zeroed bytes, aligned to 16 or more.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
   virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
@@ -50,18 +49,18 @@ class LayerDevice {
 
   virtual void run(const Work& work) = 0;
   virtual void product(const Product& product, Into into) = 0;
-  // Products of elements, none empty, that do not depend on one another.
+  // Independent products of elements, none empty.
   virtual void grouped(const std::vector<Product>& products) = 0;
-  // A stable sort of keys from 0 to `values` - 1: sorted keys, and where each was.
+  // Sorts keys from 0 to `values` - 1 stably: `sorted` keys, and the original index of each in `order`.
   virtual void sort(const int* keys, int* sorted, int* order, int count, int values) = 0;
 
   virtual void wait() = 0;
-  // Takes the time when all work before is done. Marks are numbered; a number may come again.
+  // Records the time when all earlier work is done. Mark numbers may be reused.
   virtual void mark(std::size_t number) = 0;
   virtual double seconds(std::size_t from, std::size_t to) = 0;
 };
 
-// Memory of a device, given back by the destructor.
+// Owning device memory.
 class Memory {
  public:
   Memory() = default;

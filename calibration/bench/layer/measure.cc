@@ -26,7 +26,7 @@ double plain_step(LayerDevice& device, const RankLayer& rank) {
   return device.seconds(0, 1);
 }
 
-// The time from mark to mark belongs to the operation between them, waiting for its launch included.
+// The time between marks belongs to the operation between them, including the wait for its launch.
 std::vector<double> marked_step(LayerDevice& device, const RankLayer& rank) {
   std::size_t marks = 0;
   device.mark(marks++);

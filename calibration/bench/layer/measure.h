@@ -1,4 +1,4 @@
-// Times of a training step of each rank, alone on the device: operation by operation, and as a whole.
+// Times of a training step of each rank, alone on the device: per operation, and as a whole.
 #pragma once
 
 #include <vector>
@@ -14,15 +14,15 @@ struct MeasurePlan {
 
 struct RankTimes {
   double started = 0;                              // host clock, seconds
-  std::vector<double> operations;                  // seconds, medians over the iterations; 0 of transfers
-  double forward_jitter = 0, backward_jitter = 0;  // mean over median, less one
-  double step = 0;                                 // seconds of a step that nothing interrupts, median
+  std::vector<double> operations;                  // seconds, medians over the iterations; 0 for transfers
+  double forward_jitter = 0, backward_jitter = 0;  // mean over median, minus one
+  double step = 0;                                 // seconds of an uninterrupted step, median
   double step_low = 0, step_high = 0;
-  Readings readings;  // of the device right after
+  Readings readings;  // of the device right after the step
 };
 
-// Steps without and with a mark after every operation take turns. The world has to have taken a step, and its
-// rate to be 0: then rows from other ranks are where they were left, and every step computes the same.
+// Alternates steps with and without a mark after every operation. The world must have run a step, and its
+// rate must be 0: rows from other ranks then stay in place, and every step computes the same.
 std::vector<RankTimes> measure(World& world, const MeasurePlan& plan);
 
 double sum(const std::vector<double>& values);

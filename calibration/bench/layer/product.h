@@ -1,11 +1,11 @@
-// Matrix products of a layer as cuBLAS takes them: which matrix is turned, and how far apart columns lie. One
-// mapping for all measuring programs; compiles on the host and with nvcc.
+// Matrix products of a layer in cuBLAS terms: transposed operands and leading dimensions. One mapping for all
+// measuring programs; compiles on the host and with nvcc.
 #pragma once
 
 namespace moesim::bench {
 
-// In column-major terms: C[rows, columns] = op(A)[rows, depth] op(B)[depth, columns]; op turns a matrix where
-// it says so.
+// In column-major terms: C[rows, columns] = op(A)[rows, depth] op(B)[depth, columns]; op transposes where
+// set.
 struct Product {
   bool turn_a, turn_b;
   int rows, columns, depth;

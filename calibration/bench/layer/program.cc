@@ -20,7 +20,7 @@ struct Options {
   DeviceChoice device;
   std::string out, profile;
   bool help = false;
-  std::string problem;  // with what was read
+  std::string problem;  // with the options read
 };
 
 bool read_number(const char* text, int& number) {
@@ -115,8 +115,8 @@ void print_help(const Program& program) {
                          : "");
 }
 
-// Small layers in every detail: widths of odd numbers of packs, tokens that fill no warp, an expert without
-// rows.
+// Checks small layers in every detail: widths of odd numbers of packs, tokens that do not fill a warp, an
+// expert without rows.
 std::string check_small(LayerDevice& device, std::vector<Finding>& findings) {
   LayerShape alone;
   alone.ep = 1, alone.tokens = 77, alone.hidden = 136, alone.ffn = 40, alone.experts = 12, alone.topk = 3,
@@ -166,7 +166,7 @@ int measure_and_write(const Program& program, const Options& options, LayerDevic
   problem = wrong(found, device.element());
   if (!problem.empty()) return fail(problem);
   const std::vector<RankTimes> times = measure(world, options.plan);
-  // Once more, behind the last step that was timed: times of wrong results are no times.
+  // Checks again after the last timed step: times of wrong results are worthless.
   found = check_some(world);
   problem = wrong(found, device.element());
   if (!problem.empty()) return fail("after the timed steps: " + problem);

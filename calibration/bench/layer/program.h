@@ -8,20 +8,21 @@
 
 namespace moesim::bench {
 
-// What the options of the host's program say of its device.
+// Device options of the host's program.
 struct DeviceChoice {
   Element element = Element::kBf16;
   bool counts_work = false;
 };
 
-// Makes the device once the options are read, or exits with a line.
+// Creates the device after the options are read, or exits with a message.
 struct Program {
   const char* name;
   bool has_choice;  // --element and --clock
   std::function<std::unique_ptr<LayerDevice>(const DeviceChoice&)> device;
 };
 
-// Exit codes: 0 written, 1 a wrong result or a file that cannot be written (and no recording), 2 bad usage.
+// Returns the exit code: 0 written, 1 a wrong result or a file that cannot be written (no recording), 2 bad
+// usage.
 int run_program(const Program& program, int argc, char** argv);
 
 }  // namespace moesim::bench

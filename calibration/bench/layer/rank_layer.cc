@@ -118,12 +118,12 @@ void RankLayer::add(const char* step, const char* name, std::function<void()> ru
 }
 
 void RankLayer::add_transfer(const char* step, Transfer transfer) {
-  if (shape_.ep == 1) return;  // nobody to send to
+  if (shape_.ep == 1) return;  // no other ranks
   const std::string name = transfer.function;
   operations_.push_back({step, name, {}, std::move(transfer), {}});
 }
 
-// The host reads what was chosen: it gives the products their sizes.
+// The host reads the choices, which give the products their sizes.
 void RankLayer::make_plan() {
   const std::size_t numbers = size(shape_.experts) + 1;
   std::vector<std::vector<int>> all(size(shape_.ep), std::vector<int>(numbers));
@@ -140,8 +140,8 @@ void RankLayer::make_plan() {
   device_.upload(piece_starts_.get(), both.data(), both.size() * sizeof(int));
 }
 
-// Memory for the rows, whose number is known from the first plan on: every step has the same tokens and
-// weights.
+// Allocates memory for the rows, whose number is known from the first plan on: every step has the same tokens
+// and weights.
 void RankLayer::make_room() {
   const std::size_t element = size_of(device_.element()), received = size(plan_.rows());
   const auto room = [&](std::size_t count, int width) {
@@ -170,7 +170,7 @@ void RankLayer::make_room() {
   piece_starts_ = Memory(device_, (plan_.by_expert.size() + plan_.by_sender.size()) * sizeof(int));
 }
 
-// The product of every local expert that has rows; gradients of the weights of others are zero.
+// Adds the product of every local expert with rows; weight gradients of the others are zero.
 void RankLayer::experts(Pass pass, void* inputs, void* matrices, void* outputs, int n, int k) {
   std::vector<Product> products;
   const Element element = device_.element();
@@ -187,7 +187,7 @@ void RankLayer::experts(Pass pass, void* inputs, void* matrices, void* outputs, 
   if (!products.empty()) device_.grouped(products);
 }
 
-// From the order by sender to that by expert, or back.
+// Sorts from the order by sender to that by expert, or back.
 void RankLayer::sort_pieces(const void* from, void* to, bool back) {
   device_.run(MoveRows{from, piece_map_.as<int>(), to, size(plan_.rows()), shape_.hidden, 1, back});
 }
@@ -324,14 +324,14 @@ void RankLayer::list_backward() {
 
 void RankLayer::optimize(Parameter& p) {
   constexpr float kDecay = 0.1f, kMean = 0.9f, kSquare = 0.95f, kEpsilon = 1e-8f;
-  // The corrections of a first step, in every step: they change no time.
+  // Uses the corrections of a first step in every step: they do not change the time.
   device_.run(AdamW{p.master.as<float>(), p.mean.as<float>(), p.square.as<float>(), p.weights.get(),
                     p.gradient.get(), p.elements, p.float_gradient, rate, kDecay, kMean, kSquare,
                     1 / (1 - kMean), 1 / (1 - kSquare), kEpsilon});
 }
 
 void RankLayer::list_optimizer() {
-  // Gradients are the mean over the data-parallel ranks: divided before they are reduced, as Megatron does.
+  // Gradients are the mean over the data-parallel ranks: divided before the reduction, as in Megatron.
   const float share = 1.0f / static_cast<float>(shape_.ep);
   add("dp_allreduce", "mean of the gate's gradient", [this, share] {
     device_.run(Scale{gate.gradient.get(), gate.elements, share, gate.float_gradient});

@@ -12,21 +12,22 @@
 
 namespace moesim::bench {
 
-// Which rows a rank sends and receives, from what every rank's router chose.
+// Rows that a rank sends and receives, from the choices of every rank's router.
 struct RowPlan {
   std::vector<int> sent;      // rows to each rank
   std::vector<int> received;  // rows from each rank
   std::vector<int>
-      expert_starts;  // of the local experts in the received rows, by expert; the last is their number
-  // Pieces of one expert and sender: where each lies by expert (ascending), and where it arrives by sender.
+      // first row of each local expert in the received rows ordered by expert; the last is their number
+      expert_starts;
+  // Pieces of one expert and sender: start of each by expert (ascending), and start of arrival by sender.
   std::vector<int> by_expert, by_sender;
   int rows() const { return expert_starts.back(); }
 };
 
-// starts[r]: where the rows of each expert start in what rank r sends, experts + 1 numbers.
+// starts[r]: first row of each expert in the rows that rank r sends, experts + 1 numbers.
 RowPlan plan_rows(const LayerShape& shape, int rank, const std::vector<std::vector<int>>& starts);
 
-// A collective, as a recording names it.
+// A collective as named in a recording.
 struct Transfer {
   enum class Kind { kCounts, kDispatch, kCombine, kCombineBackward, kDispatchBackward, kLoss };
   Kind kind;
@@ -34,14 +35,14 @@ struct Transfer {
 };
 
 struct Operation {
-  std::string step;  // "forward_step", ...: the line of the recording that it belongs to
+  std::string step;  // "forward_step", ...: its line in the recording
   std::string name;
-  std::function<void()> run;  // nothing in a transfer: the world does that
+  std::function<void()> run;  // empty for a transfer, which the world performs
   std::optional<Transfer> transfer;
-  std::function<double()> flops = {};  // of matrix products
+  std::function<double()> flops = {};  // for matrix products
 };
 
-// Weights with their gradient and the state of the optimizer.
+// Weights with their gradient and the optimizer's state.
 struct Parameter {
   std::size_t elements;
   Memory weights, gradient, master, mean, square;
@@ -54,16 +55,16 @@ class RankLayer {
 
   const LayerShape& shape() const { return shape_; }
   int rank() const { return rank_; }
-  // In order; every rank has the same ones.
+  // In order and equal on every rank.
   const std::vector<Operation>& operations() const { return operations_; }
-  // Rows and columns of what a transfer takes from this rank, and of one number its bytes.
+  // Returns rows and columns of a transfer's data from this rank, and the bytes of one number.
   std::vector<int> shape_of(Transfer::Kind kind) const;
 
-  // Of the optimizer: 0 leaves the weights as they are, so that every step computes the same.
+  // The optimizer's learning rate: 0 keeps the weights, so that every step computes the same.
   float rate = 0;
 
-  // What the world exchanges and the check reads. With one rank nothing is exchanged or sorted by expert, and
-  // `arrived` and `rows` are `sent`; so for the way back.
+  // Buffers that the world exchanges and the check reads. With one rank nothing is exchanged or sorted by
+  // expert, and `arrived` and `rows` are `sent`; likewise on the return.
   Memory x, target, bias;
   Parameter gate, up,
       down;  // [hidden, experts], local experts x [hidden, 2 ffn], local experts x [ffn, hidden]
@@ -98,7 +99,7 @@ class RankLayer {
   std::vector<Memory> rooms_;  // of sent, arrived, ...
 };
 
-// A number for each random stream: which kind, and which rank or expert.
+// Returns a number for each random stream, from its kind and its rank or expert.
 unsigned stream(const LayerShape& shape, unsigned kind, int index);
 
 }  // namespace moesim::bench

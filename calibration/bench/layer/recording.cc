@@ -32,7 +32,7 @@ std::string utc(const char* format) {
   return out;
 }
 
-// Inside of a comment or a JSON string: one line of plain characters.
+// Escapes text for a comment or a JSON string: one line of plain characters.
 std::string plain(const std::string& any) {
   std::string out;
   for (const char c : any) out += c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
@@ -206,8 +206,8 @@ std::string layer_json(World& world, const std::vector<RankTimes>& times, const 
   return out + "]\n}\n";
 }
 
-// Seconds per byte of gradients that are divided before a reduction, over all ranks. A replay takes all
-// gradients as float.
+// Returns seconds per byte of gradients for the division before a reduction, over all ranks. A replay takes
+// all gradients as float.
 double prescale(World& world, const std::vector<RankTimes>& times) {
   double seconds = 0, elements = 0;
   for (const auto& rank : world.ranks()) {
@@ -222,7 +222,8 @@ double prescale(World& world, const std::vector<RankTimes>& times) {
 }
 
 // Effects that a forecast adds to a recording (replay/recording/effects.cc) belong to a framework and its
-// hosts. This run has none of them: its host launches ahead, and the recording holds the device's time whole.
+// hosts. This run has none of them: its host launches ahead, and the recording contains the device's full
+// time.
 std::string constants(World& world, const std::vector<RankTimes>& times, const std::string& profile) {
   double forward = 0, backward = 0;
   for (const RankTimes& rank : times) {

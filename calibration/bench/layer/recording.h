@@ -1,5 +1,5 @@
-// What a measured world becomes: a scaling recording (docs/formats.md, CMD recordings), the routing beside
-// it, what was measured, and constants for a profile.
+// Writes a measured world: a scaling recording (docs/formats.md, CMD recordings), its routing, the
+// measurements, and constants for a profile.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace moesim::bench {
 
 struct RecordingFacts {
   std::string command;
-  std::string profile;  // whose constants `constants.json` holds; empty: none are written
+  std::string profile;  // profile that `constants.json` extends; empty: not written
   MeasurePlan plan;
   std::vector<Finding> checked;
 };
@@ -25,7 +25,7 @@ std::string recording_folder(const std::string& out, const LayerShape& shape);
 void write_recording(const std::string& folder, World& world, const std::vector<RankTimes>& times,
                      const RecordingFacts& facts);
 
-// One rank's file as text; `stamp` are 14 digits.
+// Returns one rank's file as text; `stamp`: 14 digits.
 std::string rank_file(const RankLayer& rank, const LayerDevice& device, const RankTimes& times,
                       const RecordingFacts& facts);
 

@@ -1,5 +1,5 @@
-// The layer once more, token by token in double and in its plainest form: no ranks, no rows that move, no
-// kernels. What a device computed is held against this.
+// Reference of the layer: token by token in double and in its plainest form, without ranks, moved rows or
+// kernels. Device results are compared with it.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace moesim::bench {
 
-// Weights of the whole layer: gate [hidden][experts], of an expert up [hidden][2 ffn] and down [ffn][hidden].
+// Weights of the whole layer: gate [hidden][experts]; per expert up [hidden][2 ffn] and down [ffn][hidden].
 struct ReferenceWeights {
   std::vector<double> gate;
   std::function<const std::vector<double>&(int)> up, down;
@@ -22,13 +22,13 @@ struct ReferenceGradients {
 };
 
 struct ReferenceToken {
-  std::vector<double> logits, weights;  // of all experts; of the chosen ones
+  std::vector<double> logits, weights;  // for all experts; for the chosen ones
   std::vector<double> y, dx;
   double loss = 0;  // |y - target|^2 / 2
 };
 
-// One token `x` whose experts are given; the gradients are those of loss * `share`. Adds the weights'
-// gradients to `gradients` where there are some.
+// Computes one token `x` with given experts; gradients are those of loss * `share`. Adds weight gradients to
+// `gradients` unless null.
 ReferenceToken reference_token(const LayerShape& shape, const ReferenceWeights& weights,
                                const std::vector<double>& x, const std::vector<double>& target,
                                const std::vector<int>& chosen, double share, ReferenceGradients* gradients);

@@ -1,6 +1,5 @@
-// The memory-bound operations of a layer, each as what one thread (`item`) or one lane of a warp (`lane`,
-// `join`, `finish`) does; T is the element of activations and weights. A device runs all items of a piece of
-// work.
+// The memory-bound operations of a layer, each as the work of one thread (`item`) or of one lane of a warp
+// (`lane`, `join`, `finish`); T is the element of activations and weights. A device runs all items of a work.
 #pragma once
 
 #include <variant>
@@ -58,7 +57,7 @@ struct MoveRows {
   }
 };
 
-// Where pack i of the gates stands in rows of gate[packs], value[packs]; its value stands `packs` behind.
+// Position of pack i of the gates in rows of gate[packs], value[packs]; its value lies `packs` further.
 MOESIM_BOTH inline std::size_t gate_at(std::size_t i, std::size_t packs) {
   return i / packs * 2 * packs + i % packs;
 }
@@ -113,7 +112,7 @@ struct SwiGluBackward {
   }
 };
 
-// y[t] = sum over the copies k of weights[t, k] * rows[places[t, k]], in float; without weights they are 1.
+// y[t] = sum over the copies k of weights[t, k] * rows[places[t, k]], in float; null weights are 1.
 struct Combine {
   const void* rows;
   const int* places;
@@ -143,7 +142,7 @@ struct Combine {
   }
 };
 
-// d_logits[t, e] = w (d_w - sum over the token's copies of w d_w) of a chosen expert, 0 of any other.
+// d_logits[t, e] = w (d_w - sum over the token's copies of w d_w) for a chosen expert, 0 for others.
 struct RouteBackward {
   const int* chosen;
   const float *weights, *d_weights;
@@ -185,7 +184,7 @@ struct Invert {
   }
 };
 
-// starts[e] = the first place in `sorted` whose value is at least e, for e from 0 to `values`.
+// starts[e] = first index in `sorted` whose value is at least e, for e from 0 to `values`.
 struct FindStarts {
   const int* sorted;
   int* starts;
@@ -286,8 +285,8 @@ struct StartAdamW {
   }
 };
 
-// A warp per token: the `copies` experts of the highest logit + bias, in falling order, and the softmax over
-// their logits.
+// One warp per token: the `copies` experts with the highest logit + bias in descending order, and the softmax
+// over their logits.
 struct Route {
   const float *logits, *bias;
   int* chosen;
@@ -298,7 +297,7 @@ struct Route {
   using Value = Best;
   MOESIM_BOTH std::size_t count() const { return tokens; }
   MOESIM_BOTH int rounds() const { return copies; }
-  // Of the experts that this lane looks at, the best that no round before took.
+  // Best expert of this lane that no earlier round took.
   template <class T>
   MOESIM_BOTH Best lane(std::size_t token, int round, int lane) const {
     const int* taken = chosen + token * static_cast<std::size_t>(copies);
@@ -317,7 +316,7 @@ struct Route {
   template <class T>
   MOESIM_BOTH void finish(std::size_t token, int round, Best best) const {
     const std::size_t first = token * static_cast<std::size_t>(copies);
-    // Logits that are no numbers have no best: any expert, so that nothing is read out of bounds.
+    // NaN logits have no best expert: take any, so that no index is out of bounds.
     chosen[first + static_cast<std::size_t>(round)] = best.expert < experts ? best.expert : round;
     if (round + 1 < copies) return;
     const float* mine = logits + token * static_cast<std::size_t>(experts);
@@ -331,7 +330,7 @@ struct Route {
   }
 };
 
-// What warps that add have in common.
+// Shared parts of warps that sum.
 struct Adding {
   static constexpr bool kWarp = true;
   using Value = float;
@@ -339,7 +338,7 @@ struct Adding {
   MOESIM_BOTH static float join(float a, float b) { return a + b; }
 };
 
-// A warp per copy of a token: d_rows[place] = weight * d_y[token], d_weight = d_y[token] . rows[place].
+// One warp per copy of a token: d_rows[place] = weight * d_y[token], d_weight = d_y[token] . rows[place].
 struct CombineBackward : Adding {
   const void *rows, *d_y;
   const int* places;
@@ -373,7 +372,8 @@ struct CombineBackward : Adding {
   }
 };
 
-// A warp per token: loss[t] = |y - target|^2 / 2, d_y = (y - target) / tokens, the gradient of the mean loss.
+// One warp per token: loss[t] = |y - target|^2 / 2, d_y = (y - target) / tokens, the gradient of the mean
+// loss.
 struct Loss : Adding {
   const void *y, *target;
   void* d_y;

@@ -25,14 +25,14 @@ void World::exchange(Transfer::Kind kind) {
   const std::size_t starts = (static_cast<std::size_t>(shape_.experts) + 1) * sizeof(int);
   for (std::size_t s = 0; s < ranks_.size(); ++s) {
     RankLayer& sender = *ranks_[s];
-    std::size_t at = 0;  // in what the sender's tokens became, rows by the rank of their expert
+    std::size_t at = 0;  // in the sender's rows, ordered by the rank of their expert
     for (std::size_t d = 0; d < ranks_.size(); ++d) {
       RankLayer& owner = *ranks_[d];
       if (kind == Kind::kCounts) {
         device_.copy(owner.all_starts.as<char>() + s * starts, sender.starts.get(), starts);
         continue;
       }
-      std::size_t there = 0;  // in what the owner of the experts receives, rows by sender
+      std::size_t there = 0;  // in the receiver's rows, ordered by sender
       for (std::size_t before = 0; before < s; ++before)
         there += static_cast<std::size_t>(owner.plan().received[before]);
       const std::size_t rows = static_cast<std::size_t>(sender.plan().sent[d]);

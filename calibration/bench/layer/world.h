@@ -1,5 +1,5 @@
-// An expert-parallel group on one device: all ranks in step, with rows that really go from one rank's memory
-// to another's, so that results are those of the whole group.
+// An expert-parallel group on one device: all ranks in step, with rows copied from one rank's memory to
+// another's, so that results are those of the whole group.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class World {
  public:
   World(LayerDevice& device, const LayerShape& shape);
 
-  // One training step of all ranks, operation by operation; untimed.
+  // Runs one training step of all ranks, operation by operation; untimed.
   void step();
 
   LayerDevice& device() { return device_; }

@@ -1,6 +1,6 @@
 // Megatron's AllGather dispatcher, current version (docs/spec.md 2.1.1): every rank gets every token of the
-// group, computes what it holds of the experts, and a reduce-scatter sums the partial outputs. The volume
-// does not depend on routing. Expert tensor parallelism (2.1.3) is the same over slices of all experts.
+// group and computes its share of the experts; a reduce-scatter sums the partial outputs. The volume does not
+// depend on routing. Expert tensor parallelism (2.1.3) does the same over slices of all experts.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kKinds{"none", "eplb", "least-loaded"};
 constexpr std::array<std::string_view, 4> kOwnOptions{"slots", "limit", "min_rows", "threshold"};
-// Operations of models/dispatchers/parts/common.cc.
+// Names of operations in models/dispatchers/parts/common.cc.
 constexpr std::array<std::string_view, 3> kPaid{"weights of moved experts", "gradients of copies",
                                                 "summed gradients"};
 
@@ -88,7 +88,7 @@ class Balanced final : public Dispatcher {
         hierarchical_placement(layer.load ? *layer.load : layer.routing->expert_totals(), layer.ep, slots_,
                                layer.routing_groups, nodes);
     Moved moved{placed(*layer.routing, placement), {}};
-    // A node that holds one group whole is what that group was.
+    // A node that holds one group whole takes the role of that group.
     if (nodes > 1 && layer.routing_groups == nodes)
       moved.routing.set_group_limit(layer.routing_groups, layer.routing_topk_groups);
     ExpertMoves& moves = moved.moves;

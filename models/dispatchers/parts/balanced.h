@@ -11,14 +11,14 @@ namespace moesim::models {
 
 inline constexpr std::string_view kBalanceOption = "balance";
 
-// Returns `inner` where no balance was asked for. Throws InputError for a dispatcher whose experts cannot
-// move.
+// Wraps `inner` in the balancing that the options ask for; returns `inner` where they ask for none. Throws
+// InputError for a dispatcher whose experts cannot move.
 std::unique_ptr<Dispatcher> balanced(std::unique_ptr<Dispatcher> inner, DispatcherOptions& options);
 
-// The same dispatcher without its balancing; nullopt where it has none.
+// Returns the same dispatcher without its balancing; nullopt where it has none.
 std::optional<DispatcherSpec> without_balance(const DispatcherSpec& spec);
 
-// Whether an operation of a program is there for the balancing alone.
+// Returns whether an operation of a program exists only for the balancing.
 bool pays_for_balance(const Op& op);
 
 }  // namespace moesim::models

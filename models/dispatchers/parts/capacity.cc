@@ -8,7 +8,7 @@ namespace moesim::models {
 std::int64_t capacity(std::int64_t tokens, std::int64_t topk, std::int64_t experts, double factor) {
   const double rows =
       static_cast<double>(tokens) * static_cast<double>(topk) / static_cast<double>(experts) * factor;
-  // A product that is a whole number but for rounding (T*K/E * 1.1) must not gain a row.
+  // A product that is integral up to rounding (T*K/E * 1.1) must not gain a row.
   const double nearest = std::round(rows);
   return static_cast<std::int64_t>(std::abs(rows - nearest) <= 1e-9 * std::max(1.0, rows) ? nearest
                                                                                           : std::ceil(rows));

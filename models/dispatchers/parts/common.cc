@@ -105,7 +105,7 @@ ExpertBlock expert_block(const MoeLayer& layer, const LayerSizes& f, ProgramBuil
 
 namespace {
 
-// Weights of the experts that a rank computes for others, before its products.
+// Fetches the weights of the experts that a rank computes for others, before its products.
 void fetch_weights(ProgramBuilder& b, const ExpertBlock& block) {
   if (!block.moves || !block.moves->every_pass) return;
   b.save("weights of others' experts", b.scaled(block.moves->foreign, block.expert_bytes));
@@ -113,7 +113,7 @@ void fetch_weights(ProgramBuilder& b, const ExpertBlock& block) {
                  block.expert_bytes);
 }
 
-// Gradients of copies go home; those of copies that stay come back as their sum.
+// Returns gradients of copies to their owner; those of permanent copies come back as their sum.
 void return_gradients(ProgramBuilder& b, const ExpertBlock& block) {
   if (!block.moves) return;
   const bool home = block.moves->every_pass;
@@ -213,7 +213,7 @@ Program finish(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f,
   Program& p = b.program();
   p.tokens = f.tokens;
   p.computed_rows = computed_rows;
-  // Rows that only fill up the products' tiles are no tokens; those of a capacity stand in f.computed.
+  // Rows that only fill up the products' tiles are not tokens; those of a capacity are in f.computed.
   p.dispatched_rows = computed_rows;
   for (int r = 0; r < f.R; ++r) p.dispatched_rows[r] = std::min(p.dispatched_rows[r], f.computed[r]);
   p.balanced_rows.resize(f.R);

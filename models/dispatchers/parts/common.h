@@ -1,4 +1,5 @@
-// What every dispatcher computes first from a layer and its routing, and the parts that several share.
+// Sizes that every dispatcher computes from a layer and its routing, and parts that several dispatchers
+// share.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct LayerSizes {
   const Routing* routing;
 
   std::vector<std::int64_t> tokens;    // T_r
-  std::vector<std::int64_t> sent;      // in[r]: rows of this rank, all destinations
+  std::vector<std::int64_t> sent;      // in[r]: rows that this rank sends, to all destinations
   std::vector<std::int64_t> arrived;   // R'_r: rows after the exchange over ep
   std::vector<std::int64_t> computed;  // R_d: rows of the rank's experts (after the gather over tp)
   std::vector<std::int64_t> experts;   // M_e = N_e of the local experts, [R][E_l]
@@ -34,7 +35,7 @@ struct LayerSizes {
   std::int64_t T(int rank = 0) const { return tokens[rank]; }
 };
 
-// The name, and the number of rows per local expert with `rows(rank, expert)` instead of the routing's.
+// Row counts per local expert summed per rank, and rounded up to a multiple each.
 std::vector<std::int64_t> sums_per_rank(const std::vector<std::int64_t>& per_expert, int experts);
 std::vector<std::int64_t> round_up_each(std::vector<std::int64_t> rows, std::int64_t multiple);
 
@@ -46,16 +47,17 @@ struct ExpertBlock {
   std::int64_t b = 2, b_p = 4;
   int experts = 1;  // local experts
   bool gated = true;
-  bool split_gate = false;   // gate and up are two weights, two GEMMs of N = F'
+  bool split_gate = false;   // gate and up are two weights and two GEMMs of N = F'
   bool probability = false;  // the activation multiplies the routing probability
   bool recompute_activation = false;
   DType dtype = DType::kBf16;
   GemmBackend backend = GemmBackend::kGrouped;
   Category category = Category::expert;
   const ExpertMoves* moves = nullptr;
-  int copies = -1;                   // matrix of the moves
-  std::int64_t expert_bytes = 0;     // of the weights of an expert
-  std::int64_t copied_gradient = 0;  // bytes of its gradient that are summed over copies, by microbatch
+  int copies = -1;                // matrix of the copied experts
+  std::int64_t expert_bytes = 0;  // weight bytes of an expert
+  // gradient bytes of a copied expert that are summed over copies, per microbatch
+  std::int64_t copied_gradient = 0;
 
   int launches() const { return backend == GemmBackend::kLoop ? experts : 1; }
   std::int64_t F_up() const { return (gated ? 2 : 1) * F; }
@@ -63,18 +65,18 @@ struct ExpertBlock {
 
 ExpertBlock expert_block(const MoeLayer& layer, const LayerSizes& sizes, ProgramBuilder& builder);
 
-// fc1, activation (x probability), fc2. Saves the activations of the experts; the input rows are the
-// caller's. The output (rows x H) is allocated and stays for the caller to free with free_expert_output().
+// fc1, activation (x probability), fc2. Saves the activations of the experts; the caller saves the input
+// rows. Allocates the output (rows x H), which the caller frees with free_expert_output().
 void experts_forward(ProgramBuilder& builder, const ExpertBlock& block);
 void free_expert_output(ProgramBuilder& builder, const ExpertBlock& block);
-// fc2 dgrad and wgrad, activation, fc1 dgrad and wgrad, with the transients of docs/spec.md 1.7. The
-// incoming gradient rows are allocated by the caller.
+// fc2 dgrad and wgrad, activation, fc1 dgrad and wgrad, with the transients of docs/spec.md 1.7. The caller
+// allocates the incoming gradient rows.
 void experts_backward(ProgramBuilder& builder, const ExpertBlock& block);
 
 // Row kernels of docs/spec.md 1.5: n rows of `row` bytes per rank.
 void gather_rows(ProgramBuilder& builder, std::string_view name, Category category,
                  const std::vector<std::int64_t>& rows, std::int64_t row);
-// Zeros for `targets` rows, then an atomic add of `rows` rows.
+// Zeroes `targets` rows, then atomically adds `rows` rows.
 void scatter_add(ProgramBuilder& builder, std::string_view name, Category category,
                  const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& targets,
                  std::int64_t row);
@@ -86,16 +88,16 @@ void sort_keys(ProgramBuilder& builder, std::string_view name, Category category
 PerRank combined(ProgramBuilder& builder, const std::vector<std::int64_t>& x, std::int64_t a,
                  const std::vector<std::int64_t>& y, std::int64_t b, std::int64_t offset = 0);
 
-// The rule that forbids batch-level overlap (docs/spec.md 2.2.3) on a layer, if any.
+// Returns the rule that forbids batch-level overlap (docs/spec.md 2.2.3) on a layer, if any.
 std::optional<std::string> rule_against_batch_overlap(const MoeLayer& layer, bool shared_overlap);
 
-// Smallest number of bits that holds values below n (at least 1).
+// Returns the smallest number of bits that holds values below n (at least 1).
 int bits_for(std::int64_t n);
 std::int64_t ceil_div(std::int64_t a, std::int64_t b);
 std::int64_t round_up(std::int64_t a, std::int64_t multiple);
 
-// The reporting figures that every program fills the same way, the full recompute where asked for, and
-// finish().
+// Sets the reported figures that all programs share, adds the full recompute where asked for, and calls
+// builder.finish().
 Program finish(ProgramBuilder& builder, const MoeLayer& layer, const LayerSizes& sizes,
                const std::vector<std::int64_t>& computed_rows);
 

@@ -9,7 +9,7 @@ namespace moesim::models {
 
 namespace {
 
-// Of rows[r][d], the copies of rank r's tokens for rank d, in domains of `per_domain` ranks.
+// Returns the copies of rank r's tokens for rank d, rows[r][d], in domains of `per_domain` ranks.
 StagedRows staged(const Routing& routing, const std::vector<std::int64_t>& rows, std::size_t ranks,
                   std::size_t per_domain) {
   const std::size_t domains = ranks / per_domain;

@@ -1,5 +1,5 @@
 // Exchange of deduplicated rows (DeepEP, HybridEP): one copy of a token per destination rank; between nodes
-// one copy per destination node, to the GPU with the same local index, which hands it on over NVLink.
+// one copy per destination node, to the GPU with the same local index, which forwards it over NVLink.
 #pragma once
 
 #include <optional>
@@ -15,13 +15,14 @@ class DeduplicatedExchange {
   DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer, const LayerSizes& sizes,
                        ExchangeLibrary library, int sms);
 
-  // The rule that a group breaks, if any: it must lie inside one node or fill whole nodes.
+  // Returns the rule that a group violates, if any: it must lie inside one node or fill whole nodes.
   static std::optional<std::string> illegal(const MoeLayer& layer);
 
   const std::vector<std::int64_t>& received() const { return received_; }  // U_d
   int nodes() const { return nodes_; }
 
-  // `row_bytes` of payload in `dtype`, and `extra_bytes` per row of `extra` (0: none) inside the same kernel.
+  // Adds an exchange of `row_bytes` payload per row in `dtype` and `extra_bytes` per row of `extra` (0: none)
+  // inside the same kernel.
   void dispatch(std::string_view name, Category category, DType dtype, std::int64_t row_bytes,
                 std::string_view extra, std::int64_t extra_bytes) const;
   void combine(std::string_view name, Category category, DType dtype, std::int64_t row_bytes,

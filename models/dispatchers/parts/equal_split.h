@@ -8,9 +8,9 @@
 
 namespace moesim::models {
 
-// How a chunk gets its zero rows: F.pad, or a concatenation with rows of zeros.
+// Source of a chunk's zero rows: F.pad, or concatenation with rows of zeros.
 enum class Padding : std::uint8_t { kPad, kConcatenate };
-Padding padding_option(DispatcherOptions& options);  // pad_with
+Padding padding_option(DispatcherOptions& options);  // option pad_with
 
 struct EqualSplit {
   explicit EqualSplit(const LayerSizes& sizes);
@@ -19,7 +19,7 @@ struct EqualSplit {
   std::vector<double> overheads;  // per rank; infinite where a rank neither sends nor receives rows
   double worst() const;
 
-  // Chunks padded at their end to m rows, exchanged, compacted. `there`: from the sender's rows to the
+  // Pads chunks at their end to m rows, exchanges and compacts them. `there`: from the sender's rows to the
   // receiver's.
   void exchange(ProgramBuilder& builder, std::string_view name, Category category, DType dtype,
                 const LayerSizes& sizes, bool there, Padding padding) const;

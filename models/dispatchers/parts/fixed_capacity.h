@@ -1,5 +1,5 @@
-// What DeepSpeed and Tutel share (docs/spec.md 2.13): every rank sends C rows to every expert, whatever the
-// routing says; rows above it are dropped, rows below are padding.
+// Shared parts of DeepSpeed and Tutel (docs/spec.md 2.13): every rank sends C rows to every expert whatever
+// the routing; rows above C are dropped, missing rows are padding.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 namespace moesim::models {
 
 struct FixedCapacity {
-  // C rows of every rank for every expert.
+  // `rows_per_expert`: C, rows of every rank for every expert.
   FixedCapacity(const MoeLayer& layer, std::int64_t rows_per_expert);
 
-  // The rule that a layer breaks, if any.
+  // Returns the rule that a layer violates, if any.
   static std::optional<std::string> illegal(const MoeLayer& layer);
-  // The most rows that any rank sends to any expert: the capacity that drops nothing.
+  // Returns the most rows that any rank sends to any expert: the capacity that drops nothing.
   static std::int64_t largest_count(const Routing& routing);
 
   LayerSizes sizes;  // sent, arrived, computed and experts at their padded sizes
   std::int64_t C = 0;
-  std::int64_t rows = 0;  // E * C: of the send and of the receive buffer
+  std::int64_t rows = 0;  // E * C rows of the send and of the receive buffer
   std::int64_t dropped = 0;
 };
 

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 3> kModes{"dynamic", "static", "pad"};
 // Ranks of unequal length agree on a multiple of it; NCCL EP sizes everything in such chunks.
 constexpr std::int64_t kChunk = 64;
 
-// Rows above the budget are dropped, the last experts first: they come last in the buffer.
+// Drops rows above the budget, the last experts first: they come last in the buffer.
 void drop_above(ProgramBuilder& b, const LayerSizes& f, std::vector<std::int64_t>& per_expert,
                 std::int64_t budget) {
   for (int r = 0; r < f.R; ++r) {

@@ -1,6 +1,6 @@
-// The Flex dispatcher over HybridEP's kernels (docs/spec.md 2.4), which NCCL EP builds on: an all-gather of
-// the routing map replaces the notification; dispatch writes rows expert-major; exact sizes, a static budget,
-// or drop and pad.
+// The Flex dispatcher over HybridEP's kernels (docs/spec.md 2.4), which NCCL EP reuses: an all-gather of the
+// routing map replaces the notification; dispatch writes rows expert-major; exact sizes, a static budget, or
+// drop and pad.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ class FlexHybrid : public Dispatcher {
  private:
   enum Mode : std::size_t { kDynamic, kStatic, kDropAndPad };
 
-  // What travels with a token of `layer` besides its row: probabilities of every local expert of a node, or
-  // NCCL EP's K indices and weights.
+  // Bytes that travel with a token besides its row: probabilities of every local expert of a node, or NCCL
+  // EP's K indices and weights.
   std::int64_t beside(const LayerSizes& sizes, std::int64_t per_node) const;
-  // Tokens that buffers and maps count for a rank with `tokens`.
+  // Tokens for which buffers and maps of a rank with `tokens` are sized.
   std::int64_t counted(std::int64_t tokens) const;
 
   ExchangeLibrary library_;

@@ -73,7 +73,7 @@ MegablocksFigures::MegablocksFigures(const MoeLayer& layer, const MegablocksOpti
 
 namespace {
 
-// What the functions below write for one layer.
+// Shared state of the functions below for one layer.
 struct Blocks {
   const MoeLayer& layer;
   const MegablocksOptions& o;
@@ -115,7 +115,7 @@ ExpertBlock block_of(const MoeLayer& layer, const MegablocksOptions& o, const Me
   return block;
 }
 
-// What the router does beside scores and top-k: noise on its input, logits kept for the z-loss.
+// The router's work besides scores and top-k: noise on its input, logits saved for the z-loss.
 void router_extras(const Blocks& m) {
   ProgramBuilder& b = m.b;
   const std::int64_t logits = m.f.E * m.f.b;
@@ -296,7 +296,7 @@ Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& o, co
   p.forces_routing = o.uniform;
   p.tokens = f.tokens;
   p.computed_rows = m.block.rows;
-  // Blocks of 128 rows, and bins of a capacity, are filled up with zeros, which are no tokens.
+  // Blocks of 128 rows, and bins of a capacity, are filled up with zeros, which are not tokens.
   p.dispatched_rows = m.block.rows;
   for (int r = 0; r < f.W; ++r) p.dispatched_rows[r] = std::min(p.dispatched_rows[r], f.computed[r]);
   p.balanced_rows.resize(f.W);

@@ -1,4 +1,4 @@
-// What MegaBlocks' MoE and dMoE share (docs/spec.md 2.12): expert and hidden sharding, the exchange, its
+// Shared parts of MegaBlocks' MoE and dMoE (docs/spec.md 2.12): expert and hidden sharding, the exchange, its
 // syncs.
 #pragma once
 
@@ -12,19 +12,19 @@
 
 namespace moesim::models {
 
-// Options of all three.
+// Options of all MegaBlocks dispatchers.
 struct MegablocksOptions {
   explicit MegablocksOptions(DispatcherOptions& options);
   bool memory_optimized = false;  // saves only the input and the first product (not gated)
-  bool remat_act_fn = true;       // of memory_optimized: the activation is computed again in backward
-  bool z_loss = false;            // router logits are kept for their own loss
+  bool remat_act_fn = true;       // with memory_optimized: the activation is computed again in backward
+  bool z_loss = false;            // router logits are saved for their own loss
   double jitter_eps = 0;          // the router's input is multiplied by noise around 1
-  bool uniform = false;           // slot f of a rank goes to expert f mod E, whatever the router says
+  bool uniform = false;           // slot f of a rank goes to expert f mod E whatever the router returns
 
   std::optional<std::string> illegal(const MoeLayer& layer) const;
 };
 
-// Rows and shards of a group of W_e ranks: rank j hosts expert block j mod esd, hidden slice j div esd.
+// Row counts and shards of a group of W_e ranks: rank j hosts expert block j mod esd, hidden slice j div esd.
 struct MegablocksFigures {
   MegablocksFigures(const MoeLayer& layer, const MegablocksOptions& options);
 
@@ -36,13 +36,13 @@ struct MegablocksFigures {
   std::vector<std::int64_t> splits;                  // [W][W]
 };
 
-// How the compute step treats the received rows.
+// Processing of the received rows in the compute step.
 struct MegablocksCompute {
   std::vector<std::int64_t> rows;  // M_e, [W][E_pr]
   GemmBackend backend = GemmBackend::kGrouped;
-  bool sync_capacity = false;  // the largest count is read back (a capacity of 0)
-  bool sync_counts = false;    // without expert parallelism, products that want their counts on the host
-  bool topology = false;       // block topology is built, of bins padded to whole blocks
+  bool sync_capacity = false;  // the host reads back the largest count (capacity 0)
+  bool sync_counts = false;    // without expert parallelism: products that need their counts on the host
+  bool topology = false;       // block topology is built, from bins padded to whole blocks
   std::int64_t block = 128;
   std::int64_t dropped = 0;
 };

@@ -1,4 +1,4 @@
-// The shared expert overlapped with the exchange of tokens (docs/spec.md 2.2.3): its own stream, its own
+// The shared expert overlapped with the token exchange (docs/spec.md 2.2.3): on its own stream, with its own
 // tensor-parallel all-gather and reduce-scatter, started between the steps of the routed experts.
 #pragma once
 
@@ -6,17 +6,17 @@
 
 namespace moesim::models {
 
-// Every step does nothing when the shared expert does not overlap (it then runs in the dense part of the
+// All functions do nothing when the shared expert does not overlap (it then runs in the dense part of the
 // layer).
 class SharedExpert {
  public:
   SharedExpert(ProgramBuilder& builder, const MoeLayer& layer, const LayerSizes& sizes, bool overlapped);
 
   // Forward, in launch order.
-  void gather();  // the tokens of the tensor-parallel group
+  void gather();  // all-gather of the tokens over the tensor-parallel group
   void up();      // fc1 and activation
   void down();    // fc2, then the reduce-scatter
-  void add();     // the main stream waits and adds (also the gradients, in backward)
+  void add();     // the main stream waits and adds the output (in backward, the gradients)
 
   // Backward.
   void backward_gather();

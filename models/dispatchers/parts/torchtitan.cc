@@ -14,8 +14,8 @@ TorchtitanOptions::TorchtitanOptions(DispatcherOptions& options, Torchtitan sour
   experts = static_cast<Experts>(options.choice(
       "experts", static_cast<std::size_t>(whole ? Experts::kFork : Experts::kGrouped), kExperts));
   score_before = options.flag("score_before_experts", false);
-  // The fork casts the scores behind the experts to the rows' type; before the experts it computes in fp32,
-  // too.
+  // The fork casts scores applied after the experts to the rows' type; before the experts it also computes in
+  // fp32.
   score_fp32 = options.flag("score_fp32", !fork || score_before);
   old_scatter = options.flag("old_scatter_add", false);
   in_place = static_cast<InPlace>(options.choice(
@@ -70,7 +70,7 @@ TorchtitanSteps::TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer,
   expert_rows_ = f_.experts;
   using Experts = TorchtitanOptions::Experts;
   if (o_.experts != Experts::kGrouped) block_.backend = GemmBackend::kLoop;
-  // Every rank decides for itself: no collective lies in between.
+  // Every rank decides independently: no collective lies in between.
   batch_.assign(static_cast<std::size_t>(f_.R), o_.experts == Experts::kBatched ? 1 : 0);
   if (o_.experts == Experts::kFork && !layer.train)
     for (int r = 0; r < f_.R; ++r) batch_[static_cast<std::size_t>(r)] = uniform_on(f_, r) ? 1 : 0;
@@ -110,7 +110,7 @@ void TorchtitanSteps::save_input() {
 }
 
 void TorchtitanSteps::count_rows() {
-  if (o_.counted && layer_.tp == 1) return;  // behind a sequence-parallel split a rank counts its share again
+  if (o_.counted && layer_.tp == 1) return;  // after a sequence-parallel split a rank counts its share again
   b_.kernel("count rows per expert", Category::permute, KernelClass::kHistogram, b_.scaled(f_.sent, 8),
             b_.uniform(f_.E * 8));
 }
@@ -156,7 +156,7 @@ void TorchtitanSteps::index_and_gather() {
   permuted_ = true;
 }
 
-// A rank whose local experts all have as many rows copies a transposed view; the others index.
+// A rank whose local experts have equally many rows copies a transposed view; the others index.
 void TorchtitanSteps::view_or_gather() {
   if (!uniform_on_every_rank(f_)) {
     const std::vector<std::int64_t> indexed = of_ranks(false, f_.computed);
@@ -184,7 +184,7 @@ ExpertBlock TorchtitanSteps::part_of(const std::vector<std::int64_t>& present, b
 }
 
 void TorchtitanSteps::run_experts() {
-  // A loop and a batch slice by counts that the host has to know.
+  // A loop and a batch slice by counts that the host must know.
   if ((block_.backend == GemmBackend::kLoop || batches_) && !counts_on_host_)
     b_.host_sync("rows per expert", Category::host_sync, b_.uniform(f_.E_l * 8));
   if (batches_) {
@@ -211,7 +211,7 @@ void TorchtitanSteps::run_experts() {
     experts_forward(b_, part);
   }
   b_.on_all_ranks();
-  // silu and the product are two kernels in eager mode, with their own result.
+  // silu and the product are two kernels in eager mode, each with its own result.
   if (f_.gated && !o_.fused_activation) b_.save("silu output", b_.scaled(block_.rows, f_.F * f_.b));
 }
 
@@ -238,7 +238,7 @@ void TorchtitanSteps::inverse_view_or_scatter() {
 
 void TorchtitanSteps::deterministic_scatter(std::string_view name, Category category) {
   if (o_.old_scatter) {
-    // Coordinates of every element are materialised and sorted.
+    // Materialises and sorts the coordinates of every element.
     b_.kernel("expand indices", category, KernelClass::kElementwise, b_.scaled(f_.sent, 8),
               b_.scaled(f_.sent, 2 * 8 * f_.H));
     b_.kernel("sort elements", category, KernelClass::kSort, b_.scaled(f_.sent, 8 * 16 * f_.H),
@@ -255,7 +255,7 @@ void TorchtitanSteps::deterministic_scatter(std::string_view name, Category cate
 
 void TorchtitanSteps::scatter_add_back() {
   const PerRank output = b_.scaled(targets_, f_.w);
-  // Behind a sequence-parallel split rows go to their places among the tokens of all ranks of the group:
+  // After a sequence-parallel split rows go to their positions among the tokens of all ranks of the group:
   // batch * L * sp + rank * L + place mod L.
   if (layer_.tp > 1)
     b_.kernel("positions before the split", Category::unpermute, KernelClass::kElementwise,

@@ -1,6 +1,5 @@
-// The library of http_server.h. Every request is read up to its body and judged (request_guard.h) before
-// cpp-httplib sees a byte of it, and every connection has a deadline: a slow sender is not waited for byte by
-// byte.
+// The library behind http_server.h. Every request is read up to its body and checked (request_guard.h) before
+// cpp-httplib sees any of it, and every connection has a deadline, which ends slow senders.
 #include "tools/moesim/serve/http_server.h"
 
 #include <httplib.h>
@@ -35,13 +34,13 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// A connection whose reads end at one time and whose writes end at another, whatever comes in between.
+// A connection with fixed deadlines for reads and for writes.
 class TimedStream final : public httplib::Stream {
  public:
   TimedStream(int fd, const std::atomic<bool>& stopping)
       : fd_(fd), stopping_(stopping), receive_until_(after(kReceiveSeconds)) {}
 
-  // Reads up to the empty line behind the headers. Returns an HTTP status: 0 where it is there.
+  // Reads up to the empty line after the headers. Returns an HTTP status: 0 on success.
   int read_head() {
     for (;;) {
       const std::size_t from = buffer_.size() < 3 ? 0 : buffer_.size() - 3;
@@ -64,8 +63,7 @@ class TimedStream final : public httplib::Stream {
     if (send_until_ == Clock::time_point()) send_until_ = after(kSendSeconds);
   }
 
-  // Says that nothing follows, and takes what the other side still sends for a moment: closing before that
-  // would take the reply away from it.
+  // Signals the end and briefly drains the peer's remaining bytes: closing earlier would lose the reply.
   void end() {
     ::shutdown(fd_, SHUT_WR);
     receive_until_ = std::min(after(0.5), std::max(receive_until_, after(0.1)));
@@ -129,11 +127,11 @@ class TimedStream final : public httplib::Stream {
   std::size_t head_ = 0, at_ = 0;
 };
 
-// Whether the task that this thread runs is one that there is no room for.
+// Whether the task of this thread is one beyond the limit.
 thread_local bool refusing = false;
 
-// kConnections threads, fewer where the system starts no more, and as many connections that wait for one;
-// further ones are told so at once.
+// kConnections threads, fewer where the system limits them, and a queue of as many connections; further ones
+// are refused at once.
 class Pool final : public httplib::TaskQueue {
  public:
   Pool() : threads_(kConnections, [this] { work(); }) {}
@@ -183,13 +181,13 @@ class Pool final : public httplib::TaskQueue {
   std::condition_variable some_;
   std::deque<std::function<void()>> tasks_;
   bool ended_ = false;
-  HelperThreads threads_;  // behind what they use
+  HelperThreads threads_;  // destroyed before the objects that they use
 };
 
 class Server final : public HttpServer, private httplib::Server {
  public:
   explicit Server(const HttpSetup& setup) : setup_(setup) {
-    // Not the library's own choice, SO_REUSEPORT, with which two servers share a port without knowing.
+    // Overrides the library's SO_REUSEPORT, with which two servers share a port unnoticed.
     set_socket_options([](socket_t socket) {
       const int yes = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -200,7 +198,7 @@ class Server final : public HttpServer, private httplib::Server {
     httplib::Headers headers;
     for (const auto& [name, value] : reply_headers(setup.policy)) headers.emplace(name, value);
     set_default_headers(headers);
-    // Patterns of the library are regular expressions, which a long path could make expensive: none is used.
+    // Path patterns of the library are regular expressions, which long paths make expensive: none is used.
     set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
       if (request.method == "POST") return HandlerResponse::Unhandled;  // the body comes first
       reply(request, response);
@@ -228,7 +226,7 @@ class Server final : public HttpServer, private httplib::Server {
       why = "the system starts no more threads";
       return false;
     }
-    ::listen(svr_sock_, 128);  // the library asks for a queue of five
+    ::listen(svr_sock_, 128);  // the library requests a queue of five
     setup_.hosts.port = port_;
     return true;
   }
@@ -238,7 +236,7 @@ class Server final : public HttpServer, private httplib::Server {
     if (!stopping_) listen_after_bind();
     ended_ = true;
   }
-  // The library forgets a stop() that comes before it accepts.
+  // The library ignores a stop() before it accepts.
   void stop() override {
     stopping_ = true;
     for (bool told = false; !ended_; std::this_thread::sleep_for(std::chrono::milliseconds(5)))
@@ -254,7 +252,7 @@ class Server final : public HttpServer, private httplib::Server {
         setup_.reply(request.method == "HEAD" ? "GET" : request.method, request.path, request.body);
     response.status = made.status;
     if (made.status >= 400) return response.set_content(made.body, made.type);
-    // What is set as one text the library compresses with brotli, which takes longer than most answers.
+    // The library compresses a body set as one text with brotli, which takes longer than most answers.
     const std::size_t size = made.body.size();
     response.set_content_provider(
         size, made.type,

@@ -50,7 +50,7 @@ bool is_off(const Setting& setting, const KnownArgument& what) {
          (!what.neutral.empty() && setting.values.size() == 1 && setting.values.front() == what.neutral);
 }
 
-// What the table says of an argument that no rule has asked for.
+// Classifies an argument that no rule has read, by the table.
 UsedArgument classified(const ArgumentTable& table, const JobReader& reader, const Setting& setting) {
   UsedArgument result{setting, ArgumentUse::kUnknown, ""};
   if (const std::string* because = reader.approximated(setting.name)) {
@@ -79,14 +79,14 @@ UsedArgument classified(const ArgumentTable& table, const JobReader& reader, con
   return result;
 }
 
-// Words of names that say a model's shape.
+// Words in names that concern a model's shape.
 constexpr std::array<std::string_view, 32> kShapeWords{
     "layer", "layers",    "hidden",  "head",   "heads", "expert",     "experts", "moe",
     "ffn",   "attention", "attn",    "vocab",  "kv",    "vocabulary", "hybrid",  "mamba",
     "ssm",   "mlp",       "pattern", "rank",   "lora",  "latent",     "dim",     "topk",
     "embed", "embedding", "embd",    "window", "mtp",   "mla",        "router",  "intermediate"};
 
-// Whether an argument that nobody understands may make another model of the job.
+// Returns whether an unknown argument may change the job's model.
 bool may_define_model(const Setting& setting) {
   if (says_nothing(setting)) return false;
   std::string words = lower(setting.name);
@@ -96,10 +96,10 @@ bool may_define_model(const Setting& setting) {
   });
 }
 
-// The name of the option that leaves arguments out.
+// Name of the option that leaves arguments out.
 constexpr std::string_view kIgnore = "ignore";
 
-// Takes the arguments out of `file` that --ignore names. Throws InputError for a name that is not there.
+// Removes the arguments in `file` that --ignore names. Throws InputError for a missing name.
 std::vector<UsedArgument> take_ignored(JobFile& file) {
   std::vector<UsedArgument> ignored;
   const auto option = std::ranges::find(file.settings, kIgnore, &Setting::name);
@@ -120,7 +120,7 @@ std::vector<UsedArgument> take_ignored(JobFile& file) {
   return ignored;
 }
 
-// Every value below an object by its path.
+// Collects every value below an object by its path.
 void collect(const ordered_json& json, const std::string& path, std::map<std::string, ordered_json>& into) {
   if (json.is_object() && !json.empty()) {
     for (const auto& [key, value] : json.items())
@@ -132,16 +132,17 @@ void collect(const ordered_json& json, const std::string& path, std::map<std::st
 
 std::map<std::string, ordered_json> compared_values(const models::Scenario& s) {
   ordered_json json = models::to_json(s);
-  // The machine and the question are not of a job's arguments; what a recipe or a mesh says stands in others.
+  // A job's arguments contain neither machine nor question; values of a recipe or a mesh appear in other
+  // fields.
   for (const char* key : {"cluster", "gpus", "recipe", "seed", "faults", "prices", "scope", "mesh"})
     json.erase(key);
-  if (json.contains("parallel")) json["parallel"].erase("global_batch");  // the microbatches say it
+  if (json.contains("parallel")) json["parallel"].erase("global_batch");  // the microbatches imply it
   json["model"] = models::model_object(s.model);
   json["model"].erase("name");
   json["model"].erase("embedding_active");
   json["model"].erase("head_active");
   if (json.contains("topk")) json["model"]["topk"] = json["topk"];
-  // An inner size that no layer has, and what is so where nobody says it.
+  // An inner size that no layer has, and values that are defaults.
   const auto counts = models::layer_counts(s.model);
   if (std::ranges::none_of(counts,
                            [](const auto& c) { return c.kind.find("dense FFN") != std::string::npos; }))
@@ -201,7 +202,7 @@ const std::string& JobReader::only_value(const Setting& setting) const {
 }
 
 bool JobReader::flag(std::string_view name, bool fallback) {
-  // Behind a flag, a piece that nobody can tell is no value of it.
+  // After a flag, an unknown piece is not its value.
   const auto at = std::ranges::find(file_.settings, name, &Setting::name);
   if (at != file_.settings.end() && !at->unknown.empty() && at->values.size() == 1 &&
       at->values[0].starts_with('$') && at->shown.starts_with("--")) {
@@ -325,7 +326,7 @@ Job read_job(const JobFile& given, JobFramework framework) {
   job.notes = file.remarks;
   job.scenario = ordered_json::object();
   JobReader reader(file, job);
-  // What is refused has to be said before what follows from it.
+  // Refusals must be reported before their consequences.
   for (const Setting& s : file.settings)
     if (known(table.refused, s.name)) classified(table, reader, s);
   for (const ArgumentRule& rule : table.rules) {
@@ -338,7 +339,7 @@ Job read_job(const JobFile& given, JobFramework framework) {
       one.use = ArgumentUse::kIrrelevant;
       one.because = "it is off";
     }
-    // A dump names every default; elsewhere somebody wanted it.
+    // A dump lists every default; elsewhere the user chose the argument.
     if (one.use == ArgumentUse::kUnknown && !file.complete && may_define_model(s))
       throw InputError(s.place, written(s),
                        fmt::format("an argument that is understood: this one may change the model (--with "
@@ -368,7 +369,7 @@ JobArguments arguments_of(const models::Scenario& s, JobFramework framework) {
   for (const ArgumentRule& rule : table.rules)
     if (rule.out) rule.out(s, result.arguments);
 
-  // Read back, so that what is lost on the way is said.
+  // Reads the arguments back to find what they lose.
   JobFile file;
   file.file = "arguments";
   file.gpus = s.parallel.world();
@@ -441,7 +442,7 @@ std::string shell_text(const Arguments& arguments) {
   return text.empty() ? text : text.substr(0, text.size() - 3) + "\n";
 }
 
-// Names with a section as tables of TOML; the order of the sections is that of their first argument.
+// Writes names with a section as tables of TOML, in the order of each section's first argument.
 std::string toml_text(const Arguments& arguments) {
   std::vector<std::pair<std::string, std::string>> sections;
   for (const auto& [name, value] : arguments) {

@@ -1,5 +1,5 @@
-// DeepSpeed's configuration (ds_config.json). It says the batch, the precision and the sharding; the model,
-// the plan and the dispatcher's plan stand in the program, and come with options.
+// DeepSpeed's configuration (ds_config.json). It contains the batch, the precision and the sharding; model,
+// plan and dispatcher are set in the program, and here by options.
 #include <fmt/format.h>
 
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 using models::Scenario;
 using models::ShardingScheme;
 
-// The three sizes of a batch, of which two give the third.
+// The three sizes of a batch, of which two determine the third.
 void read_batch(JobReader& r) {
   const auto global = r.whole("train_batch_size"), micro = r.whole("train_micro_batch_size_per_gpu"),
              steps = r.whole("gradient_accumulation_steps");

@@ -1,4 +1,4 @@
-// A plan as the arguments of its framework, for people and programs.
+// A plan as the arguments of its framework, as text and JSON.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace moesim::tools {
 // Returns {"framework", "arguments": {name: value}, "text", "left_out": [...]}.
 nlohmann::ordered_json job_arguments_json(const JobArguments& made, JobFramework framework);
 
-// Returns a resolved scenario with one of its dispatchers, as answers call it.
+// Returns a resolved scenario with one of its dispatchers, named as in answers.
 models::Scenario with_dispatcher(const models::Scenario& scenario, const std::string& dispatcher);
 
-// Returns the text of a plan's arguments, with what they leave out in lines before it. Throws InputError for
-// what the framework has not.
+// Returns the text of a plan's arguments, preceded by lines on what they leave out. Throws InputError for
+// features that the framework lacks.
 std::string plan_arguments_text(const models::Scenario& plan, JobFramework framework);
 
 }  // namespace moesim::tools

@@ -2,8 +2,8 @@
 
 #include <stdexcept>
 
-// toml++ 3.3 takes for granted what a broken key ("[=") breaks: an assertion, or undefined behaviour without
-// them. Here it is an error of the file.
+// toml++ 3.3 has assertions that a broken key ("[=") violates, and undefined behaviour without them. Here the
+// violation becomes an error of the file.
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
 #define TOML_ASSERT(expression) \
@@ -62,7 +62,7 @@ std::string without_quotes(const std::string& word) {
   return quoted ? word.substr(1, word.size() - 2) : word;
 }
 
-// What the user adds, apart: words of arguments, and NAME=VALUE.
+// The user's additions, split into words of arguments and NAME=VALUE.
 struct Added {
   std::vector<std::string> words, values;
 };
@@ -91,7 +91,7 @@ Added added_by(const std::vector<std::string>& with) {
   return added;
 }
 
-// Arguments that tell a job of Megatron from whatever else a script runs.
+// Arguments that distinguish a Megatron job from other commands of a script.
 constexpr std::array<std::string_view, 9> kMarks{
     "--num-layers",        "--hidden-size",      "--num-attention-heads",
     "--seq-length",        "--micro-batch-size", "--tensor-model-parallel-size",
@@ -105,7 +105,7 @@ std::size_t marks_in(const std::vector<std::string>& words) {
   }));
 }
 
-// The number behind one of a launcher's options.
+// Returns the number of a launcher's option.
 std::optional<std::int64_t> launched(std::span<const std::string> words,
                                      std::initializer_list<std::string_view> names) {
   for (std::size_t i = 0; i < words.size(); ++i)
@@ -121,7 +121,7 @@ std::optional<std::int64_t> launched(std::span<const std::string> words,
   return std::nullopt;
 }
 
-// Where the arguments of the program begin: behind FILE.py or -m MODULE; 0: the words name no program.
+// Returns where the program's arguments begin: after FILE.py or -m MODULE; 0: no program is named.
 std::size_t program_end(const std::vector<std::string>& words, const ShellScript& script) {
   std::size_t module = 0;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -131,7 +131,8 @@ std::size_t program_end(const std::vector<std::string>& words, const ShellScript
   return module;
 }
 
-// GPUs of torchrun and its like, of mpirun, or of srun; nullopt where the words do not say.
+// Returns the GPUs of torchrun and similar, of mpirun, or of srun; nullopt where the words do not contain
+// them.
 std::optional<std::int64_t> gpus_of(const ShellCommand& command, std::size_t program) {
   const std::vector<std::string>& all = command.words;
   const std::span<const std::string> words(all.data(), program > 0 ? program : all.size());
@@ -160,7 +161,7 @@ std::optional<std::int64_t> gpus_of(const ShellCommand& command, std::size_t pro
   return nodes && tasks ? std::optional(*nodes * *tasks) : std::nullopt;
 }
 
-// Settings of one job, each said once; a value of the user stands in the place of the file's.
+// Collects the settings of one job, each once; the user's values replace the file's.
 class Collector {
  public:
   explicit Collector(JobFile& job) : job_(job) {}
@@ -175,7 +176,7 @@ class Collector {
     }
     Setting& before = job_.settings[at->second];
     if (before.values == setting.values) return;
-    // Two sections of a file may call different things alike; who needs one of them says so.
+    // Two sections of a file may use one name differently; an error is reported when the setting is read.
     before.unknown = fmt::format("{} in line {} and {} in line {} say different things", before.shown,
                                  before.place.line, setting.shown, setting.place.line);
   }
@@ -202,7 +203,7 @@ void put_added(Collector& collector, const std::vector<std::string>& with, bool 
     std::string name = text.substr(0, equals);
     Setting s;
     s.shown = name;
-    // Of YAML files a name in capitals is the environment's.
+    // In YAML files a name in capitals belongs to the environment.
     const auto small = [](unsigned char c) { return std::islower(c) != 0; };
     if (!sections && std::ranges::none_of(name, small)) continue;
     s.name = sections ? name : with_underscores(name.substr(name.rfind('.') + 1));
@@ -212,7 +213,7 @@ void put_added(Collector& collector, const std::vector<std::string>& with, bool 
   }
 }
 
-// ${NAME:default} of YAML files that their framework fills from the environment.
+// Fills ${NAME:default} of YAML files, which their framework fills from the environment.
 void fill_from_environment(Setting& setting, const std::vector<std::string>& values) {
   for (std::string& value : setting.values) {
     if (value.find("${") == std::string::npos) continue;
@@ -234,9 +235,8 @@ void fill_from_environment(Setting& setting, const std::vector<std::string>& val
   }
 }
 
-// A plain scalar as YAML 1.1 has it (yaml.org/type): yes and off are booleans, 010 is 8, 1_000 is 1000, 1:30
-// is
-// 90. Text stays, such as 1e3, which has no dot.
+// Converts a plain scalar by YAML 1.1 (yaml.org/type): yes and off are booleans, 010 is 8, 1_000 is 1000,
+// 1:30 is 90. Other text stays, such as 1e3, which has no dot.
 std::string yaml_1_1(const std::string& text) {
   const auto is = [&](std::initializer_list<std::string_view> words) {
     return std::ranges::any_of(words, [&](std::string_view w) {
@@ -285,7 +285,7 @@ class YamlWalk {
   YamlWalk(JobFile& job, std::vector<std::string> environment)
       : job_(job), collector_(job), environment_(std::move(environment)) {}
 
-  // `hidden`: keys that the map which merges this one says itself.
+  // `hidden`: keys that the merging map sets itself.
   void walk(const YAML::Node& node, const std::string& path, int depth,
             const std::set<std::string>& hidden = {}) {
     if (depth > kMaxJobFileDepth || ++visited_ > kMaxSettings)
@@ -325,7 +325,7 @@ class YamlWalk {
       setting.place = place(pair.first);
       if (pair.second.IsNull()) continue;
       read_values(pair.second, setting, argument);
-      // A flag of Megatron's own test files that is false is left out of the command.
+      // A false flag in Megatron's own test files is omitted from the command.
       if (argument && setting.values == std::vector<std::string>{"false"}) continue;
       fill_from_environment(setting, environment_);
       collector_.add(std::move(setting));
@@ -341,7 +341,7 @@ class YamlWalk {
   Collector& collector() { return collector_; }
 
  private:
-  // Arguments of a command line are text, of which a shell takes the quotes off; other values are YAML's.
+  // Arguments of a command line are text, from which a shell removes the quotes; other values are YAML's.
   static std::string text_of(const YAML::Node& node, bool argument) {
     const std::string& text = node.Scalar();
     const bool plain = node.Tag() == "?";
@@ -436,14 +436,14 @@ void walk_json(const JsonNode& node, const std::string& path, Collector& collect
       for (const JsonNode& item : value.items()) setting.values.push_back(text_of(item));
     else
       setting.values.push_back(text_of(value));
-    // Transformers' word for what its own arguments say.
+    // Transformers' word for values from its own arguments.
     if (setting.values == std::vector<std::string>{"auto"}) setting.unknown = "auto: the trainer says it";
     collector.add(std::move(setting));
   }
 }
 
-// toml++ has no limit on the parts of a dotted key, and makes a table of each; its end of many is a stack
-// that overflows. Outside of strings and comments nothing else has that many dots between two other signs.
+// toml++ does not limit the parts of a dotted key and creates a table for each; destroying many overflows the
+// stack. Outside of strings and comments nothing else has that many dots between two other characters.
 void check_dotted_keys(std::string_view text, const std::string& file) {
   long line = 1;
   int dots = 0;
@@ -494,7 +494,7 @@ std::vector<Setting> settings_of_words(const std::vector<std::string>& words, co
 
 namespace {
 
-// The command with most of a job's arguments. Lines that begin with an argument are one command.
+// Returns the command with most of a job's arguments. Lines that begin with an argument are one command.
 ShellCommand chosen_command(const std::vector<ShellCommand>& commands, const std::string& file) {
   ShellCommand job, bare;
   std::size_t most = 0;
@@ -534,13 +534,13 @@ JobFile job_of_command(const ShellCommand& command, const ShellScript& script, c
   std::vector<std::string> words(command.words.begin() + static_cast<std::ptrdiff_t>(program),
                                  command.words.end());
   words.insert(words.end(), added.words.begin(), added.words.end());
-  // Later ones stand in the place of earlier ones, as argparse has it.
+  // Later ones replace earlier ones, as in argparse.
   Collector collector(result);
   for (Setting& s : settings_of_words(words, command.place)) {
     std::vector<std::string> values;
     for (const std::string& value : s.values) {
       const std::string why = script.unknown(value);
-      // Behind a value, a piece that cannot be told may be arguments of its own.
+      // After a value, an unknown piece may be further arguments.
       if (!why.empty() && !values.empty()) {
         result.unread.push_back(script.shown(value));
         continue;
@@ -555,7 +555,7 @@ JobFile job_of_command(const ShellCommand& command, const ShellScript& script, c
     }
     collector.put(std::move(s));
   }
-  // Transformer Engine's switches of attention stand in the environment.
+  // Transformer Engine reads its attention switches from the environment.
   for (const auto& [name, value] :
        {std::pair{"NVTE_FLASH_ATTN", command.flash}, {"NVTE_FUSED_ATTN", command.fused}})
     if (!value.empty() && script.unknown(value).empty())
@@ -601,7 +601,7 @@ JobFile read_job_by_running(const std::string& file, const std::vector<std::stri
                      "one that starts a job");
   const ShellCommand chosen = chosen_command(commands, file);
   JobFile job = job_of_command(chosen, ShellScript("", file, {}), file, added);
-  // Their output is missing: what a script makes of it is another value.
+  // Their output is missing: what a script derives from it would be a different value.
   std::set<std::string> others;
   for (const ShellCommand& one : commands)
     if (marks_in(one.words) < 2) others.insert(one.words[0]);

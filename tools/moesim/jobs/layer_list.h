@@ -9,17 +9,17 @@
 
 namespace moesim::tools {
 
-// Longest list.
+// Length of the longest list.
 inline constexpr std::size_t kMaxLayerList = std::size_t{1} << 20;
 
-// Returns the numbers of a list expression of [ ], ( ), + and *; nullopt for another text, or a longer list.
+// Returns the numbers of a list expression of [ ], ( ), + and *; nullopt for other text or a longer list.
 std::optional<std::vector<std::int64_t>> layer_list(std::string_view text);
 
-// Which layers have experts, as an Architecture says it: after `dense` layers every `every`-th.
+// The layers with experts, as in Architecture: after `dense` layers every `every`-th.
 struct ExpertLayers {
   std::int64_t dense = 0, every = 1;
 };
-// Returns the form of a list of ones and zeros; nullopt where none has it.
+// Returns the form of a list of ones and zeros; nullopt for lists without it.
 std::optional<ExpertLayers> expert_layers(const std::vector<std::int64_t>& list);
 // Returns the list expression of the form for so many layers.
 std::string layer_list_text(const ExpertLayers& form, std::int64_t layers);

@@ -21,15 +21,14 @@ bool ends_in(const std::filesystem::path& file, std::initializer_list<std::strin
 
 bool is_yaml(const std::filesystem::path& file) { return ends_in(file, {".yaml", ".yml"}); }
 
-// Keys that a DeepSpeed configuration has and a scenario has not.
+// Keys of a DeepSpeed configuration that a scenario does not have.
 constexpr std::array<std::string_view, 4> kDeepSpeedKeys{
     "\"train_batch_size\"", "\"train_micro_batch_size_per_gpu\"", "\"zero_optimization\"",
     "\"gradient_accumulation_steps\""};
 
-// Configurations that other frameworks make a job of, by words that only they have. Their model stands in
-// another file.
+// Configurations of unsupported frameworks, by their characteristic words. Their model is in another file.
 struct Foreign {
-  std::string_view name, model;  // of the framework; the key that says its model
+  std::string_view name, model;  // of the framework; the key that names its model
   std::array<std::string_view, 2> marks;
 };
 constexpr std::array<Foreign, 6> kForeign{{
@@ -57,7 +56,7 @@ void refuse_foreign(const std::string& text, const std::string& name) {
             std::string(kSayIt));
 }
 
-// The keys that name a model which is described elsewhere.
+// Keys that name a model described elsewhere.
 constexpr std::array<std::string_view, 8> kModelKeys{"pretrained_model_name_or_path",
                                                      "model_name_or_path",
                                                      "model_config_path",
@@ -91,7 +90,7 @@ std::optional<JobFramework> framework_of_file(const std::filesystem::path& file)
   if (ends_in(file, {".toml"})) return JobFramework::kTorchtitan;
   if (is_yaml(file) || ends_in(file, {".sh", ".bash", ".slurm", ".sbatch", ".args"}))
     return JobFramework::kMegatron;
-  if (!is_file(file)) return std::nullopt;  // who reads it says so
+  if (!is_file(file)) return std::nullopt;  // the reader reports it
   std::error_code none;
   if (std::filesystem::file_size(file, none) > kMaxJobFileBytes || none) return std::nullopt;
   const std::string text = read_file(file, kMaxJobFileBytes);

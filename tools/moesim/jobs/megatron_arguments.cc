@@ -1,5 +1,5 @@
 // Megatron-LM's arguments (megatron/training/arguments.py), the keys of its YAML files, and the fields of
-// Megatron-Bridge's recipes, which carry the same names.
+// Megatron-Bridge's recipes, which have the same names.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using models::Scenario;
 using models::ShardingScheme;
 using nlohmann::ordered_json;
 
-// A whole number that stands at a path of a scenario; not written where it is `fallback`.
+// An integer at a path of a scenario; not written where it is `fallback`.
 ArgumentRule plain(const char* name, const char* path, std::int64_t (*value)(const Scenario&),
                    std::int64_t fallback) {
   return {{name},
@@ -39,12 +39,12 @@ void put_flag(Arguments& out, bool value, const char* name) {
   if (value) out.emplace_back(name, true);
 }
 
-// Whether a file says sizes of a model at all.
+// Returns whether a file contains any sizes of a model.
 bool has_model(JobReader& r) {
   return r.has("num_layers") || r.has("hidden_size") || r.has("hybrid_layer_pattern");
 }
 
-// A switch that the command line says by its opposite and files by its name.
+// Reads a switch that the command line negates and files name directly.
 bool switched(JobReader& r, const char* name, const char* off, bool fallback) {
   const bool by_name = r.flag(name, fallback);
   return r.flag(off) ? false : by_name;
@@ -67,12 +67,12 @@ std::int64_t inner_size(JobReader& r, std::int64_t hidden) {
   return r.flag("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden;
 }
 
-// Experts of a layer, under Megatron's name or that of MegaBlocks' version of it; 0: none.
+// Returns the experts of a layer, under Megatron's name or that of MegaBlocks' version; 0: none.
 std::int64_t experts_of(JobReader& r) {
   return r.whole(r.has("moe_num_experts") ? "moe_num_experts" : "num_experts", 0).value_or(0);
 }
 
-// "M*|E-/*E/*E": layers by letter in stages, and behind every / an MTP layer.
+// "M*|E-/*E/*E": layers by letter in stages, with an MTP layer after every /.
 struct HybridPattern {
   std::string layers;
   std::int64_t stages = 1, mtp = 0;
@@ -108,7 +108,7 @@ void read_sizes(JobReader& r) {
   const HybridPattern pattern = hybrid_pattern(r);
   const auto layers = r.whole("num_layers", 1, 1 << 20);
   if (!layers && pattern.layers.empty()) r.fail_without("no --num-layers", "the number of layers");
-  // Megatron counts the pattern's letters whatever --num-layers says.
+  // Megatron counts the pattern's letters whatever --num-layers is.
   r.set("model.layers", pattern.layers.empty() ? *layers : static_cast<std::int64_t>(pattern.layers.size()));
   r.set("model.experts", 0);
   const bool gated = r.flag("swiglu") || r.flag("quick_geglu") || r.flag("gated_linear_unit");
@@ -116,7 +116,7 @@ void read_sizes(JobReader& r) {
   r.set("model.gated", gated);
   r.set("model.dense_ffn", inner_size(r, *hidden));
   r.set("model.norm_bias", r.choice("normalization", "LayerNorm", {"LayerNorm", "RMSNorm"}) == "LayerNorm");
-  // Megatron-Bridge says the opposite.
+  // Megatron-Bridge has the negated switch.
   const bool shared = r.flag("share_embeddings_and_output_weights", true);
   r.set("model.tied_embeddings", shared && !r.flag("untie_embeddings_and_output_weights"));
   const auto mtp = r.whole("mtp_num_layers", 0);
@@ -166,7 +166,7 @@ void write_vocabulary(const Scenario& s, Arguments& out) {
 }
 
 void read_windows(JobReader& r) {
-  // (128, 0): so many tokens before, none behind.
+  // (128, 0): so many tokens before, none after.
   const std::vector<std::string> window = r.list("window_size");
   if (window.empty()) return;
   std::string first = window.front();
@@ -198,7 +198,7 @@ void read_attention(JobReader& r) {
     r.set("model.attention.nope_dim", r.whole_or("qk_head_dim", 128));
     r.set("model.attention.rope_dim", r.whole_or("qk_pos_emb_head_dim", 64));
     r.set("model.attention.value_dim", r.whole_or("v_head_dim", 128));
-    r.flag("qk_layernorm");  // of the latent vectors, which have norms anyway
+    r.flag("qk_layernorm");  // for the latent vectors, which have norms anyway
   } else {
     const auto groups = r.whole("num_query_groups");
     const bool grouped = r.flag("group_query_attention", groups.has_value());
@@ -216,10 +216,10 @@ void read_attention(JobReader& r) {
   read_windows(r);
 }
 
-// How the core of attention is computed: Megatron-Core's own layers and Transformer Engine's unfused kernels
+// Reads the kernel of the attention core: Megatron-Core's own layers and Transformer Engine's unfused kernels
 // write the scores.
 void read_attention_kernel(JobReader& r) {
-  // Logs and files of configurations write the enumeration's name before it.
+  // Logs and configuration files put the enumeration's name before it.
   std::string backend = r.text("attention_backend", "auto");
   if (backend.starts_with("AttnBackend.")) backend.erase(0, backend.find('.') + 1);
   constexpr std::array<std::string_view, 5> kBackends{"auto", "flash", "fused", "unfused", "local"};
@@ -229,7 +229,7 @@ void read_attention_kernel(JobReader& r) {
   const bool own = r.choice("transformer_impl", "transformer_engine",
                             {"transformer_engine", "local", "inference_optimized"}) == "local";
   const bool flash = r.flag("use_flash_attn");
-  // Transformer Engine's switches, which the environment sets.
+  // Transformer Engine's switches from the environment.
   const bool switched_off =
       r.whole("NVTE_FLASH_ATTN", 0).value_or(1) == 0 && r.whole("NVTE_FUSED_ATTN", 0).value_or(1) == 0;
   const bool unfused =
@@ -275,7 +275,7 @@ void write_attention(const Scenario& s, Arguments& out) {
 }
 
 void read_expert_layers(JobReader& r) {
-  // Files say a list by its items, the command line by an expression.
+  // Files list the items, the command line uses an expression.
   const Setting* said = r.find("moe_layer_freq");
   const std::vector<std::string> items = said ? said->values : std::vector<std::string>{"1"};
   const std::string text = items.size() == 1 ? items.front() : "[" + join(items, ",") + "]";
@@ -315,7 +315,7 @@ void read_experts(JobReader& r) {
   r.set("model.shared_gate", r.flag("moe_use_shared_expert_gate") || r.flag("moe_shared_expert_gate"));
   r.set("model.router_bias", r.flag("moe_router_enable_expert_bias"));
   if (const auto devices = r.whole("moe_router_topk_limited_devices")) {
-    // The older way to say groups: one an expert-parallel rank.
+    // The older form of groups: one per expert-parallel rank.
     r.set("model.routing_groups", r.whole_or("expert_model_parallel_size", 1));
     r.set("model.routing_topk_groups", *devices);
   }
@@ -375,7 +375,7 @@ void read_hybrid(JobReader& r) {
 
 void write_hybrid(const Scenario& s, Arguments& out) {
   const Architecture& a = s.model;
-  // Layers that the arguments read here have no words for.
+  // Layers that the supported arguments cannot express.
   const char* other = a.linear.value_heads > 0     ? "linear attention"
                       : a.mamba.rank > 0           ? "Mamba layers of the first kind"
                       : a.attention.index_topk > 0 ? "sparse attention"
@@ -406,7 +406,7 @@ void write_hybrid(const Scenario& s, Arguments& out) {
   out.emplace_back("mamba_num_groups", a.mamba.groups);
 }
 
-// Sizes of the job that one GPU imitates, rank by rank.
+// Reads the sizes of the job that one GPU imitates, rank by rank.
 std::optional<std::int64_t> imitated_tp(JobReader& r) {
   const bool scaling = r.flag("is_scaling_mode");
   const auto rank = r.whole("exp_rank", 0), tp = r.whole("fake_tp");
@@ -423,7 +423,7 @@ void read_tensor_parallel(JobReader& r) {
   const std::int64_t tp = imitated.value_or(real);
   r.set("parallel.tp", tp);
   const bool experts = experts_of(r) > 0;
-  // Nobody said: that of the rest.
+  // Default: that of the rest.
   if (experts) r.set("parallel.etp", r.whole_or("expert_tensor_parallel_size", tp));
   // The imitated job has it; its recorder switches it off.
   if (r.flag("sequence_parallel") || tp == 1 || imitated) return;
@@ -439,9 +439,9 @@ void write_tensor_parallel(const Scenario& s, Arguments& out) {
   if (s.model.experts > 0) out.emplace_back("expert_tensor_parallel_size", s.parallel.etp);
 }
 
-// Stages of a layout, "Et*3|(tt|)*29m|L": so many as bars and one.
+// Returns the stages of a layout, "Et*3|(tt|)*29m|L": the number of bars plus one.
 std::optional<std::int64_t> stages_of_layout(std::string_view text) {
-  // One number for every piece of the text between bars, repeated as the brackets are.
+  // One number for every part of the text between bars, repeated as the brackets are.
   std::int64_t bars = 0, inside = 0;
   bool open = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -520,7 +520,7 @@ struct Fp8 {
 constexpr std::array<Fp8, 4> kFp8{
     {{"delayed", "fp8"}, {"tensorwise", "fp8"}, {"blockwise", "fp8_block"}, {"mxfp8", "mxfp8"}}};
 
-// "bf16", "fp8", ... of the arguments; "" where nobody says anything.
+// Returns "bf16", "fp8", ... of the arguments; "" where they do not set it.
 std::string precision_of(JobReader& r) {
   const std::string mixed = r.text("mixed_precision");
   const auto has = [&](std::string_view part) { return mixed.find(part) != std::string::npos; };
@@ -555,7 +555,7 @@ void read_precision(JobReader& r) {
   }
   r.flag("bf16");
   r.set("training.precision", precision);
-  // Transformer Engine's layers of attention take part.
+  // Transformer Engine's attention layers run in it, too.
   if (precision == "bf16") return;
   r.set("training.fp8_attention", true);
   if (!switched(r, "fp8_wgrad", "no_fp8_wgrad", true))
@@ -692,7 +692,7 @@ void read_optimizer(JobReader& r) {
     }
     gradients = type("main_grads_dtype");
   }
-  // With bf16, Megatron adds gradients up in fp32 unless they are reduced in bf16.
+  // With bf16, Megatron accumulates gradients in fp32 unless they are reduced in bf16.
   const bool half = r.flag("grad_reduce_in_bf16") || gradients == "bf16" ||
                     !r.flag("grad_reduce_in_fp32", true) ||
                     !r.flag("accumulate_allreduce_grads_in_fp32", true);
@@ -737,7 +737,7 @@ void write_graphs(const Scenario& s, Arguments& out) {
   out.emplace_back("cuda_graph_scope", whole ? "full_iteration" : "attn");
 }
 
-// Rows of an expert are filled up for products of fewer bits; by the router's map, or behind the exchange.
+// Rows of an expert are padded for products with fewer bits; by the router's map, or after the exchange.
 int padding_of(JobReader& r) {
   const std::string precision = precision_of(r);
   if (precision.empty() || precision == "bf16") return 0;
@@ -784,7 +784,7 @@ void read_dispatcher(JobReader& r) {
   r.set("dispatcher", spec);
   const std::string router = r.choice("moe_router_dtype", "", {"fp32", "fp64"});
   r.set("router_dtype", router.empty() ? "bf16" : router);
-  // Random logits: no two batches alike.
+  // Random logits: every batch differs.
   if (r.flag("moe_router_force_load_balancing")) r.set("routing", "uniform");
   if (!r.flag("moe_grouped_gemm"))
     if (r.has("moe_grouped_gemm"))

@@ -1,4 +1,4 @@
-// Megatron's arguments that say nothing of a step's cost, what moesim models only nearly, and what it
+// Megatron's arguments that do not change a step's cost, that moesim models approximately, and that it
 // refuses, each with the reason.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why arguments of any framework say nothing of a step's cost: one sentence each, for all tables.
+// Why arguments of any framework do not change a step's cost: one sentence each, for all tables.
 #pragma once
 
 #include <string_view>

@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 34> kLaunchers{
     "podman",        "singularity", "apptainer",  "enroot",     "kubectl",   "qsub",
     "bsub",          "conda",       "uv",         "poetry"};
 
-// Notes its words. What it starts as a shell is followed: its launchers are the same.
+// Records its words. Shells that it starts are followed: their launchers are the same.
 constexpr std::string_view kLauncher = R"(
 name=${0##*/}
 slurm() {
@@ -84,7 +84,7 @@ esac
 exit 0
 )";
 
-// Every bash reads this first: launchers stay in front, whatever the script does to its PATH.
+// Every bash reads this first: launchers stay first, whatever the script does to its PATH.
 std::string environment_file() {
   std::string text;
   for (const std::string_view name : kLaunchers)
@@ -92,7 +92,7 @@ std::string environment_file() {
   return text + "trap '[[ $PATH == \"$MOESIM_BIN\":* ]] || PATH=$MOESIM_BIN:$PATH' DEBUG\nset -T\n";
 }
 
-// The first launcher that the text calls by its path; empty: none.
+// Returns the first launcher that the text calls by its path; empty: none.
 std::string called_by_path(std::string_view text) {
   for (std::string_view line : split(text, '\n')) {
     line = trim(line);
@@ -149,7 +149,7 @@ class Folder {
   fs::path path_;
 };
 
-// Starts a program in a process group of its own, its input and outputs nowhere.
+// Starts a program in its own process group, with input and output discarded.
 pid_t start(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment) {
   std::vector<std::string> pairs;
   pairs.reserve(environment.size());
@@ -179,7 +179,8 @@ pid_t start(const std::vector<std::string>& words, const std::map<std::string, s
   return child;
 }
 
-// Waits for a group to end and ends what is left of it; false: its leader still ran after `seconds`.
+// Waits for a group to end and kills the rest of it; returns false where its leader still ran after
+// `seconds`.
 bool ended(pid_t leader, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto limit = Clock::now() + std::chrono::milliseconds(static_cast<long>(seconds * 1e3));

@@ -1,4 +1,4 @@
-// Sums of decimal numbers, and tests.
+// Arithmetic on decimal numbers, and tests.
 #include <fmt/format.h>
 
 #include <cctype>
@@ -14,13 +14,13 @@ namespace {
 
 using Number = std::optional<std::int64_t>;
 
-// A sum without assignments. A variable that is unknown makes it unknown.
+// An expression without assignments. An unknown variable makes the result unknown.
 class Sum {
  public:
   Sum(std::string_view text, std::function<Number(const std::string&)> value)
       : text_(text), value_(std::move(value)) {}
 
-  // False: it is something else.
+  // Returns false for anything else.
   bool read(Number& result) {
     result = choice(0);
     return ok_ && at_ == text_.size();
@@ -42,7 +42,7 @@ class Sum {
     const Number no = choice(depth + 1);
     return !which ? which : *which != 0 ? yes : no;
   }
-  // Operators by how tightly they bind, loosest first.
+  // Operators by precedence, loosest first.
   Number binary(std::size_t level, int depth) {
     static const std::vector<std::vector<std::string_view>> kLevels{
         {"||"}, {"&&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "%"}};
@@ -137,7 +137,7 @@ std::optional<bool> compared(std::string_view op, const Number& a, const Number&
 
 std::optional<bool> turned(const std::optional<bool>& a) { return a ? std::optional(!*a) : a; }
 
-// -z and -n; of files nothing is told.
+// -z and -n; tests of files are unknown.
 std::optional<bool> unary_test(std::string_view op, const std::string& word) {
   if ((op != "-z" && op != "-n") || (!word.empty() && may_be_empty(word))) return std::nullopt;
   return word.empty() == (op == "-z");
@@ -161,7 +161,7 @@ ShellRun::Number ShellRun::value_of(const std::string& name) {
   return v;
 }
 
-// A sum, or one assignment of a sum: NAME = sum, NAME += sum, NAME++.
+// Evaluates an expression, or one assignment: NAME = expression, NAME += expression, NAME++.
 ShellRun::Number ShellRun::arithmetic(const std::string& all) {
   std::string_view text = trim(all);
   count(text.size());
@@ -193,7 +193,7 @@ ShellRun::Number ShellRun::arithmetic(const std::string& all) {
   return last ? old : result;
 }
 
-// As `test` does, by the number of words.
+// Evaluates like `test`, by the number of words.
 ShellRun::Truth ShellRun::test_words(std::span<const std::string> w) {
   if (std::ranges::any_of(w, [](const std::string& x) { return !x.empty() && may_be_empty(x); }))
     return std::nullopt;
@@ -210,7 +210,7 @@ ShellRun::Truth ShellRun::test_words(std::span<const std::string> w) {
   return std::nullopt;
 }
 
-// Of [[ ]]: tests that `sign` joins, "||" or "&&". `skip`: bash does not come here.
+// Evaluates [[ ]]: tests joined by `sign`, "||" or "&&". `skip`: bash would not evaluate this part.
 ShellRun::Truth ShellRun::double_test(Tokens& t, std::string_view sign, bool skip, int depth) {
   const bool wins = sign == "||";
   const auto next = [&](bool skipped) {

@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::size_t npos = std::string_view::npos;
 
-// Files that set up a machine's software and leave a script's own variables alone.
+// Files that set up a machine's software and leave a script's own variables unchanged.
 constexpr std::array<std::string_view, 10> kSetUps{"activate",   ".bashrc", ".bash_profile", ".profile",
                                                    "profile",    "bashrc",  "conda.sh",      "setvars.sh",
                                                    "modules.sh", "lmod.sh"};
-// Commands that go to another machine or container: they leave the environment behind.
+// Commands that run on another machine or in a container, without the environment.
 constexpr std::array<std::string_view, 6> kAway{"ssh", "docker", "podman", "kubectl", "nerdctl", "sudo"};
-// Builtins that change nothing that is followed here.
+// Builtins without effect on the followed state.
 constexpr std::array<std::string_view, 18> kHarmless{
     "cd",   "pushd",  "popd",  "wait", "ulimit", "alias", "umask",   "unalias", "jobs",
     "kill", "disown", "times", "dirs", "type",   "hash",  "history", "help",    "suspend"};
@@ -31,7 +31,7 @@ bool is_echo_option(std::string_view word) {
   return word.size() > 1 && word[0] == '-' && (has_unknown(word) || word.find_first_not_of("neE", 1) == npos);
 }
 
-// What seq writes; empty: it is not followed.
+// Returns the output of seq; empty: not supported.
 std::string sequence(std::span<const std::string> words) {
   const std::optional<long long> low = words.size() == 2 ? parse_int(words[0]) : 1,
                                  high = !words.empty() && words.size() < 3 ? parse_int(words.back())
@@ -111,7 +111,7 @@ void ShellRun::shift(std::span<const std::string> words) {
     state_.arguments.erase(state_.arguments.begin(), state_.arguments.begin() + *n);
 }
 
-// read, getopts and printf: what they set is unknown.
+// read, getopts and printf: the variables that they set become unknown.
 void ShellRun::unknown_values(const Words& words) {
   const std::string& name = words[0];
   if (name == "printf" && (words.size() < 2 || words[1] != "-v"))
@@ -125,7 +125,7 @@ void ShellRun::unknown_values(const Words& words) {
 // exit, return, break, continue
 void ShellRun::leave(const Words& words) {
   const std::string& name = words[0];
-  // -1: not a number that can be told.
+  // -1: not a known number.
   const std::int64_t n = words.size() > 1 ? decimal(words[1]).value_or(-1) : 1;
   if (name == "break" || name == "continue") {
     if (n < 1) refuse(join(words, " "));
@@ -135,7 +135,7 @@ void ShellRun::leave(const Words& words) {
     return;
   }
   if (name == "return" && state_.hidden.empty()) refuse("return outside of a function");
-  // Without a number the status of the command before stays, which is no longer known here.
+  // Without a number the status of the previous command stays, which is no longer known here.
   state_.status = words.size() > 1 && n >= 0 ? std::optional(static_cast<int>(n & 255)) : std::nullopt;
   state_.flow = name == "exit" ? Flow::kExit : Flow::kReturn;
 }
@@ -236,7 +236,7 @@ void ShellRun::source(const Words& words) {
     everything("source " + file + " is not read");
 }
 
-// The name of a file, without "./".
+// Returns the name of a file, without "./".
 std::string ShellRun::plain_file(std::string_view name) {
   while (name.starts_with("./")) name.remove_prefix(2);
   return std::string(name);
@@ -268,7 +268,8 @@ void ShellRun::external(const ShellNode& node, const Words& words) {
   script_.commands_.push_back(std::move(command));
 }
 
-// The text that `bash -c ...`, `sbatch ...` and a here-document run; `shell`: where bash stands.
+// Returns the text that `bash -c ...`, `sbatch ...` and a here-document run; `shell`: index of bash in the
+// words.
 std::optional<std::string> ShellRun::script_of(const ShellNode& node, const Words& words, std::size_t shell,
                                                Words& arguments) {
   const std::size_t end = words.size();

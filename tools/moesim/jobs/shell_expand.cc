@@ -15,7 +15,7 @@ constexpr std::size_t npos = std::string_view::npos;
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-// The length of a parameter's name at the start of a text. `digits`: it may have several.
+// Returns the length of a parameter's name at the start of a text. `digits`: it may have several.
 std::size_t parameter_length(std::string_view text, bool digits) {
   if (text.empty()) return 0;
   if (std::string_view("@*#?$!-").find(text[0]) != std::string_view::npos) return 1;
@@ -24,7 +24,7 @@ std::size_t parameter_length(std::string_view text, bool digits) {
   return n > 0 ? n : shell_name_length(text);
 }
 
-// Where the unknown piece ends that begins at `at`.
+// Returns the end of the unknown piece that begins at `at`.
 std::size_t after_unknown(std::string_view text, std::size_t at) {
   return std::min(text.find(kShellUnknown, at + 1), text.size() - 1) + 1;
 }
@@ -123,7 +123,7 @@ void ShellRun::add(const Found& found, std::vector<ShellText>& out, bool in_doub
   }
 }
 
-// What stands between ${ and }, or behind $.
+// Expands the text between ${ and }, or after $.
 void ShellRun::braced(std::string_view inside, std::vector<ShellText>& out, bool in_double) {
   const std::string written = is_shell_name(inside) || inside.size() == 1 ? "$" + std::string(inside)
                                                                           : "${" + std::string(inside) + "}";
@@ -160,14 +160,15 @@ void ShellRun::braced(std::string_view inside, std::vector<ShellText>& out, bool
   add(found, out, in_double);
 }
 
-// An expansion that is not followed, and that must not change a variable.
+// Returns the result of an unsupported expansion, which must not change a variable.
 std::string ShellRun::not_changed(std::string_view inside, const std::string& written) {
   for (const std::string_view sign : {"$(", "`", "++", "--", "="})
     if (inside.find(sign) != npos) refuse(written);
   return unknown(written, written + " is not followed");
 }
 
-// ${X:2}, ${X:2:3}, ${A[@]:1} and ${@:2}, of plain numbers; false: it is not followed.
+// Slices ${X:2}, ${X:2:3}, ${A[@]:1} and ${@:2} with plain numbers; returns false where that is not
+// supported.
 bool ShellRun::sliced(Found& found, std::string_view operation) const {
   const std::size_t colon = std::min(operation.find(':', 1), operation.size());
   const Number from = decimal(operation.substr(1, colon - 1)),
@@ -175,7 +176,7 @@ bool ShellRun::sliced(Found& found, std::string_view operation) const {
   if (!from || !length || *from < 0 || *length < 0 || found.outside ||
       std::ranges::any_of(found.items, has_unknown))
     return false;
-  // A plain variable is cut as text, also behind [@].
+  // A plain variable is sliced as text, even with [@].
   if (found.list && !found.arguments && found.items.size() == 1) return false;
   const auto start = static_cast<std::size_t>(*from), size = static_cast<std::size_t>(*length);
   if (!found.list) {
@@ -192,7 +193,7 @@ bool ShellRun::sliced(Found& found, std::string_view operation) const {
   return true;
 }
 
-// ${X:-d} and its like; false: it is another expansion.
+// Expands ${X:-d} and similar; returns false for other expansions.
 bool ShellRun::with_default(const Found& found, const std::string& name, std::string_view operation,
                             std::vector<ShellText>& out, bool in_double) {
   const bool colon = operation.starts_with(':');
@@ -239,7 +240,7 @@ void ShellRun::add_default(std::string_view operand, std::vector<ShellText>& out
     expand(operand.substr(1, operand.size() - 2), out, true);
   else
     expand(operand, out, in_double);
-  // Outside of quotes a default is split as a variable is.
+  // Outside of quotes a default is split like a variable.
   for (std::size_t t = texts - 1; t < out.size(); ++t)
     for (std::size_t i = t + 1 == texts ? from : 0; i < out[t].marks.size(); ++i)
       if (out[t].marks[i] == ShellText::kLiteral) out[t].marks[i] = ShellText::kExpanded;
@@ -267,7 +268,7 @@ std::string ShellRun::changed_text(const std::string& text, std::string_view ope
   return best;
 }
 
-// Of literal text alone.
+// For literal text only.
 std::string ShellRun::replaced_text(const std::string& text, std::string_view operation, bool every,
                                     const std::string& written) {
   std::size_t slash = 0;
@@ -352,7 +353,8 @@ void ShellRun::fields(std::string_view raw, Words& all) {
   for (const ShellText& text : out) split_text(text, all);
 }
 
-// {1..4} as a word, with which scripts count; false: the word has no braces. Other braces are refused.
+// Expands {1..4} as a word, with which scripts count; returns false where the word has no braces. Refuses
+// other braces.
 bool ShellRun::braces(std::string_view raw, Words& all) {
   const std::size_t dots = raw.find("..");
   const Number low = dots == npos ? Number() : decimal(raw.substr(1, dots - 1)),
@@ -364,7 +366,7 @@ bool ShellRun::braces(std::string_view raw, Words& all) {
   bool open = false, several = false;
   for (std::size_t i = 0; i < raw.size(); i = after_piece(raw, i, false)) {
     open = open || raw[i] == '{';
-    // Bash does not count to a variable.
+    // Bash does not expand a range with a variable.
     several = several || (open && (raw[i] == ',' || (dots == i && raw.find('$') == npos)));
     if (several && raw[i] == '}') refuse("the braces of " + std::string(raw));
   }
@@ -377,7 +379,7 @@ void ShellRun::split_text(const ShellText& text, Words& all) {
     std::string word = open.plain();
     count(word.size());
     if (open.is_pattern()) {
-      // Names of files have a dot or a slash; a job's layout, as of layers, has none.
+      // File names have a dot or a slash; a job's layout, as of layers, has none.
       if (word.find_first_of("./") != npos || word.find_first_not_of('*') == npos)
         word = unknown(word, "files may match " + in_quotes(word));
       else

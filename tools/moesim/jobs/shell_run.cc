@@ -11,14 +11,15 @@ namespace moesim::tools {
 
 namespace {
 
-constexpr std::size_t kMaxWork = 4'000'000;  // commands, characters looked at, variables copied
+constexpr std::size_t kMaxWork = 4'000'000;  // commands, characters read, variables copied
 
-// Variables that bash keeps: no script can be followed that changes them, and their values are a run's.
+// Variables maintained by bash: scripts that change them are not supported, and their values are only known
+// in a run.
 constexpr std::array<std::string_view, 24> kKept{
     "RANDOM", "SRANDOM", "SECONDS", "LINENO",     "EPOCHSECONDS", "EPOCHREALTIME",   "FUNCNAME",  "DIRSTACK",
     "GROUPS", "HISTCMD", "_",       "PIPESTATUS", "PWD",          "OLDPWD",          "UID",       "EUID",
     "PPID",   "IFS",     "OPTIND",  "OPTARG",     "GLOBIGNORE",   "POSIXLY_CORRECT", "SHELLOPTS", "REPLY"};
-// Variables of the login: never taken as not set.
+// Variables of the login: never assumed to be unset.
 constexpr std::array<std::string_view, 14> kPresent{"HOME",     "PATH",   "USER",     "LOGNAME", "SHELL",
                                                     "TERM",     "LANG",   "SHLVL",    "OSTYPE",  "MACHTYPE",
                                                     "HOSTTYPE", "OPTERR", "HOSTNAME", "PS4"};
@@ -78,7 +79,7 @@ void ShellRun::note(const std::string& text) {
   script_.notes_.insert(fmt::format("{}:{}: {}", file_, line_, text));
 }
 
-// One place in the list for every piece that reads alike, so that loops come to an end.
+// Uses one index in the list for equal pieces, so that loops come to an end.
 std::string ShellRun::unknown(std::string_view text, const std::string& why) {
   const std::string shown = script_.shown(text);
   const auto [at, is_new] = unknowns_.try_emplace(shown + '\n' + why, script_.reasons_.size());
@@ -109,7 +110,7 @@ void ShellRun::set_variable(const std::string& name, const std::string& given) {
   assign(a, {given});
 }
 
-// The right side of an assignment, expanded.
+// Expands the right side of an assignment.
 ShellRun::Words ShellRun::items_of(const ShellAssignment& a) {
   line_ = a.value.line;
   return a.array ? fields(a.items) : Words{value(a.value.raw)};
@@ -152,7 +153,7 @@ ShellRun::Found ShellRun::not_set(const std::string& name, const std::string& wr
   return found;
 }
 
-// $@, $#, $?, $1 and what only a run knows.
+// Finds $@, $#, $?, $1 and parameters known only in a run.
 ShellRun::Found ShellRun::find_special(const std::string& name, const std::string& written) {
   Found found;
   const bool digits = std::isdigit(static_cast<unsigned char>(name[0])) != 0;
@@ -279,7 +280,7 @@ void ShellRun::condition(const ShellNode& node) {
   --guarded_;
 }
 
-// Joins the state of the way that went here with the other's.
+// Joins this path's state with the other's.
 void ShellRun::join_with(ShellState other) {
   for (const auto& [one, two] : {std::pair(&state_, &other), std::pair(&other, &state_)})
     if (one->flow == Flow::kExit && two->flow != Flow::kExit) {
@@ -311,7 +312,7 @@ void ShellRun::and_or(const ShellNode& node) {
     } else if (!state_.status) {
       const std::size_t commands = script_.commands_.size();
       perhaps(run);
-      // A program that a job needs is taken to succeed.
+      // A program that a job needs is assumed to succeed.
       if (with && !tests && uncertain_ == 0 && script_.commands_.size() > commands) {
         note("what stands before && is taken to succeed");
         for (std::size_t c = commands; c < script_.commands_.size(); ++c)
@@ -373,7 +374,7 @@ bool ShellRun::same(const ShellState& a, const ShellState& b) {
          a.arguments == b.arguments && a.anything == b.anything && a.out == b.out;
 }
 
-// Takes up break and continue; true: the loop ends.
+// Handles break and continue; returns true where the loop ends.
 bool ShellRun::turn_ended() {
   if (!state_.leaves()) return false;
   if (state_.flow != Flow::kBreak && state_.flow != Flow::kContinue) return true;
@@ -451,10 +452,10 @@ void ShellRun::simple(const ShellNode& node) {
     state_.status = substitution_;
     return leave_if_failed();
   }
-  // Assignments in front of a command are its environment alone.
+  // Assignments before a command apply to its environment only.
   std::vector<std::pair<std::string, ShellVariablePtr>> hidden;
   for (const ShellAssignment& a : std::span(node.assignments).first(node.prefix)) {
-    if (a.name == "IFS" && words[0] == "read") continue;  // what it reads is unknown
+    if (a.name == "IFS" && words[0] == "read") continue;  // its input is unknown
     hidden.emplace_back(a.name, variable(a.name) ? state_.variables[a.name] : nullptr);
     assign(a, items_of(a));
     ShellVariable exported = *variable(a.name);
@@ -477,7 +478,7 @@ void ShellRun::run_words(const ShellNode& node, const Words& words) {
     if (!body) return everything(words[0] + " is one of several functions");
     return call(*body, words);
   }
-  // "$A" that holds "X=1" is no assignment, and no program either.
+  // "$A" with the value "X=1" is neither an assignment nor a program.
   if (words[0].find('=') != std::string::npos) return void(state_.status = 127);
   if (builtin(node, words)) return;
   state_.status = std::nullopt;
@@ -512,7 +513,7 @@ void ShellRun::evaluate(std::string text) {
   --calls_;
 }
 
-// What `set -e` does behind a command.
+// Applies `set -e` after a command.
 void ShellRun::leave_if_failed() {
   if (!state_.errexit || guarded_ > 0 || state_.leaves()) return;
   if (!state_.status) may_have_failed_ = true;

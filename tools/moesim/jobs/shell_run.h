@@ -1,4 +1,4 @@
-// Follows a script command by command. The parts: words (shell_expand.cc), sums and tests
+// Interprets a script command by command: words (shell_expand.cc), arithmetic and tests
 // (shell_arithmetic.cc), commands (shell_run.cc), builtins (shell_builtins.cc).
 #pragma once
 
@@ -37,14 +37,14 @@ class ShellRun {
   using Flow = ShellState::Flow;
   using Number = std::optional<std::int64_t>;
   using Truth = std::optional<bool>;
-  // A parameter as it stands. `outside`: the script does not set it.
+  // A looked-up parameter. `outside`: the script does not set it.
   struct Found {
     bool set = true, outside = false, list = false, star = false, arguments = false;
     Words items;
   };
 
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const;
-  // Refuses what is not followed, by its name.
+  // Refuses an unsupported construct by name.
   [[noreturn]] void refuse(const std::string& what) const;
   void charge(std::size_t work);
   void count(std::size_t bytes);
@@ -53,13 +53,13 @@ class ShellRun {
 
   // Variables.
   const ShellVariable* variable(const std::string& name) const;
-  // The variable to change it; refuses those that bash keeps.
+  // Returns the variable for modification; refuses readonly ones.
   ShellVariable changed(const std::string& name) const;
   void put(const std::string& name, ShellVariable value);
   void set_variable(const std::string& name, const std::string& given);
   Words items_of(const ShellAssignment& a);
   void assign(const ShellAssignment& a, const Words& items);
-  // After this every variable may have another value.
+  // Marks every variable as possibly changed.
   void everything(const std::string& why);
   Found find(const std::string& name, std::string_view subscript, const std::string& written);
   Found find_special(const std::string& name, const std::string& written);
@@ -82,7 +82,7 @@ class ShellRun {
                             const std::string& written);
   std::string output_of(std::string_view inside);
   std::string joined(std::string_view raw, bool in_double, bool document = false);
-  // Without splitting: the right side of an assignment, a file, the word of case.
+  // Expansion without splitting: the right side of an assignment, a file, the word of case.
   std::string value(std::string_view raw);
   std::string quoted(std::string_view raw, bool document = false);
   ShellText pattern(std::string_view raw);
@@ -91,7 +91,7 @@ class ShellRun {
   bool braces(std::string_view raw, Words& all);
   void split_text(const ShellText& text, Words& all);
 
-  // Sums and tests.
+  // Arithmetic and tests.
   Number arithmetic(const std::string& text);
   Number value_of(const std::string& name);
   static Number decimal(std::string_view text);
@@ -121,7 +121,7 @@ class ShellRun {
     outside.out = std::move(state_.out);
     state_ = std::move(outside);
   }
-  // Runs one way or another of which it cannot be told which bash goes.
+  // Runs both of two alternatives where bash's choice is unknown, and joins their states.
   template <class One, class Other>
   void either(const One& one, const Other& other) {
     charge(state_.variables.size());
@@ -133,7 +133,7 @@ class ShellRun {
     --uncertain_;
     join_with(std::move(after));
   }
-  // Runs something that bash may run or not.
+  // Runs something that bash may or may not run.
   template <class Run>
   void perhaps(const Run& run) {
     either(run, [] {});
@@ -145,7 +145,7 @@ class ShellRun {
   void case_of(const ShellNode& node, std::size_t from, const std::string& subject);
   void for_of(const ShellNode& node);
   void while_of(const ShellNode& node);
-  // A loop of which it cannot be told how often it turns: what changes in it is unknown.
+  // A loop with an unknown number of iterations: variables that change in it become unknown.
   template <class Turn>
   void any_number_of(const Turn& turn) {
     for (;;) {
@@ -197,14 +197,14 @@ class ShellRun {
   ShellState state_;
   long line_ = 1, loops_ = 0;
   int depth_ = 0, calls_ = 0, guarded_ = 0, uncertain_ = 0, capturing_ = 0, piped_ = 0;
-  bool assuming_ = false;    // what is not set is taken as not set, and that is said
+  bool assuming_ = false;    // unset variables are assumed to be unset, with a remark
   bool empty_list_ = false;  // "${A[@]}" was empty
   bool may_have_failed_ = false;
   std::optional<int> substitution_ = 0;  // status of the last $( )
   std::size_t work_ = 0, expanded_ = 0;
   std::map<std::string, std::size_t> unknowns_;
   std::set<std::string> written_;    // files that the script writes
-  std::deque<std::string> sources_;  // texts that trees look at
+  std::deque<std::string> sources_;  // texts that the trees refer to
   std::vector<ShellNodePtr> trees_;
 };
 

@@ -7,7 +7,7 @@ namespace moesim::tools {
 
 namespace {
 
-// One text for two, from their first different word on unknown.
+// Merges two texts: unknown from their first different word on.
 std::string merged_text(const std::string& a, const std::string& b, const std::string& unknown) {
   if (a == b) return a;
   std::size_t kept = 0;

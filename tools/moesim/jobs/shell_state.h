@@ -1,5 +1,5 @@
-// What bash knows at one point of a script: variables, functions, options. Two states that a condition leads
-// to become one, in which what differs is unknown.
+// The state of bash at one point of a script: variables, functions, options. Two states after a condition
+// merge into one, in which differing values are unknown.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,16 @@
 
 namespace moesim::tools {
 
-// Begins and ends an unknown piece of a text; between them stands a number, the place of its reason.
+// Begins and ends an unknown piece of a text; between them stands the index of its reason.
 inline constexpr char kShellUnknown = '\x01';
-// An empty piece in quotes, which makes a word of its own.
+// An empty quoted piece, which makes a word of its own.
 inline constexpr char kShellEmpty = '\x02';
 
 inline bool has_unknown(std::string_view text) { return text.find(kShellUnknown) != std::string_view::npos; }
-// Whether a text has unknown pieces and nothing else: it may be empty.
+// Returns whether a text consists of unknown pieces only and so may be empty.
 bool may_be_empty(std::string_view text);
 
-// Text with the kind of each character: literal, in quotes, or of an expansion outside of quotes.
+// Text with the kind of each character: literal, quoted, or from an unquoted expansion.
 struct ShellText {
   static constexpr char kLiteral = 'l', kQuoted = 'q', kExpanded = 'x';
   std::string chars, marks;
@@ -32,17 +32,17 @@ struct ShellText {
     chars += text;
     marks.append(text.size(), mark);
   }
-  // Without the signs of empty pieces.
+  // Returns the text without the marks of empty pieces.
   std::string plain() const;
   bool is_pattern() const;
 };
 
-// Whether a pattern of characters, * and ? matches all of a text; nullopt: it cannot be told.
+// Returns whether a pattern of characters, * and ? matches a whole text; nullopt: unknown.
 std::optional<bool> shell_match(const ShellText& pattern, std::string_view text);
 
 struct ShellVariable {
   bool array = false, exported = false, readonly = false;
-  std::vector<std::string> items;  // one of a plain variable; empty: not set
+  std::vector<std::string> items;  // one for a plain variable; empty: not set
 
   bool operator==(const ShellVariable&) const = default;
 };
@@ -53,16 +53,16 @@ struct ShellState {
   enum class Flow { kOn, kBreak, kContinue, kReturn, kExit };
 
   ShellVariables variables;
-  std::map<std::string, ShellNodePtr> functions;  // nullptr: perhaps one, perhaps another
+  std::map<std::string, ShellNodePtr> functions;  // nullptr: unknown which
   std::vector<std::string> arguments;             // $1, ...
   bool arguments_given = false;
-  std::vector<ShellVariables> hidden;  // what `local` hides, by function
-  std::string out;                     // standard output, while it is of interest
+  std::vector<ShellVariables> hidden;  // variables that `local` hides, by function
+  std::string out;                     // standard output, while it is captured
   std::string anything;                // why every variable may have changed; empty: none has
   std::optional<int> status = 0;
   bool errexit = false, nounset = false, pipefail = false;
-  Flow flow = Flow::kOn;  // where the script goes from here
-  long levels = 0;        // of break and continue
+  Flow flow = Flow::kOn;  // where the script continues
+  long levels = 0;        // for break and continue
 
   bool leaves() const { return flow != Flow::kOn; }
 };
@@ -70,7 +70,7 @@ struct ShellState {
 // Makes an unknown piece for a variable; "": for something else.
 using ShellUnknown = std::function<std::string(const std::string& name)>;
 
-// The variables, functions and output of a script that has come one of two ways.
+// Merges the variables, functions and output of two alternative paths.
 ShellState merged(ShellState a, const ShellState& b, const ShellUnknown& unknown);
 
 }  // namespace moesim::tools

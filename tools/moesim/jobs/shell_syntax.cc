@@ -42,7 +42,7 @@ class Parser {
     bool strips;
     std::shared_ptr<std::string> body;
   };
-  // Counts what is inside of each other.
+  // Counts the nesting depth.
   struct Deeper {
     explicit Deeper(Parser& parser) : depth(parser.depth_) {
       if (++depth > kMaxJobFileDepth)
@@ -82,7 +82,7 @@ class Parser {
     return true;
   }
 
-  // A reserved word at the place of a command.
+  // Returns whether a reserved word is at the place of a command.
   bool is_word(std::string_view what) const {
     return starts(what) && (at_ + what.size() >= text_.size() || ends_word(text_[at_ + what.size()]));
   }
@@ -120,7 +120,7 @@ class Parser {
 
   std::string shown(std::size_t from) const { return in_quotes(one_line(text_.substr(from, 20))); }
 
-  // Quoted text or an expansion up to `end`; `opens`: the signs at its start.
+  // Reads quoted text or an expansion up to `end`; `opens`: the characters at its start.
   void until(char end, std::size_t opens, bool in_double) {
     const std::size_t from = at_;
     const long line = line_;
@@ -140,7 +140,7 @@ class Parser {
       throw InputError({file_, line}, what + " that does not end: " + shown(from), std::string("its ") + end);
   }
 
-  // One character, or what begins with it: quoted text, an expansion.
+  // Reads one character, or the quoted text or expansion that begins with it.
   void piece(bool in_double) {
     const Deeper deeper(*this);
     const char c = here();
@@ -154,14 +154,14 @@ class Parser {
     advance(1);
   }
 
-  // Commands up to ")".
+  // Reads commands up to ")".
   ShellNodePtr in_parentheses(long from) {
     ShellNodePtr all = list();
     if (!take(")")) fail(found() + ", a command that does not end", fmt::format("')' for line {}", from));
     return all;
   }
 
-  // (( )) or $(( )); returns what stands between the parentheses.
+  // Reads (( )) or $(( )); returns the text between the parentheses.
   std::string_view arithmetic() {
     const std::size_t from = at_;
     advance(here() == '$' ? 3 : 2);
@@ -258,12 +258,12 @@ class Parser {
     if (!node) return simple();
     for (blanks(false); redirect(*node); blanks(false)) {
     }
-    // Behind } fi done esac a closing word needs no ';'.
+    // After } fi done esac a closing word needs no ';'.
     closes_group_ = closer();
     return node;
   }
 
-  // A redirection, if one stands here.
+  // Reads a redirection, if there is one.
   bool redirect(ShellNode& node) {
     std::size_t digits = 0;
     while (std::isdigit(static_cast<unsigned char>(here(digits))) != 0) ++digits;

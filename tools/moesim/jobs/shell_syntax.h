@@ -1,5 +1,5 @@
-// The grammar of bash: the text of a script as a tree of commands. Words keep their text as it stands in the
-// script; ShellRun expands them.
+// The grammar of bash: parses a script into a tree of commands. Words keep their original text; ShellRun
+// expands them.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ struct ShellAssignment {
 
 struct ShellRedirect {
   std::string op;                     // "<", ">", "<<", "<<<", ">&", ...
-  std::string descriptor;             // digits in front
+  std::string descriptor;             // digits before the operator
   ShellWord target;                   // a file, a descriptor, or the text of a here-string
   std::shared_ptr<std::string> body;  // of a here-document
   bool verbatim = false;              // its body is not expanded
@@ -36,15 +36,15 @@ struct ShellRedirect {
 struct ShellNode {
   enum class Kind {
     kSimple,      // assignments, words
-    kList,        // parts one after the other
-    kAndOr,       // parts, joined by the signs of `text`
+    kList,        // parts in sequence
+    kAndOr,       // parts, joined by the operators of `text`
     kNot,         // parts[0]
     kPipe,        // parts, each in a subshell
     kBackground,  // parts[0]
-    kIf,          // condition, body, condition, body, ..., perhaps the body of else
-    kWhile,       // condition, body, of for (( )) also what comes after each turn and in front
+    kIf,          // condition, body, condition, body, ..., optionally the body of else
+    kWhile,       // condition, body; for (( )) also the step after each iteration and the initialisation
     kUntil,
-    kFor,       // text: its variable; words, body; `given`: there is an "in"
+    kFor,       // text: its variable; words, body; `given`: it has an "in"
     kCase,      // words[0], patterns and parts
     kFunction,  // text: its name; body
     kSubshell,
@@ -56,7 +56,7 @@ struct ShellNode {
   bool given = false;
   std::string text;
   std::vector<ShellAssignment> assignments;
-  std::size_t prefix = 0;  // assignments in front of the first word
+  std::size_t prefix = 0;  // assignments before the first word
   std::vector<ShellWord> words;
   std::vector<std::vector<ShellWord>> patterns;
   std::vector<ShellRedirect> redirects;
@@ -64,15 +64,15 @@ struct ShellNode {
 };
 
 bool is_shell_name(std::string_view text);
-// The length of a variable's name at the start of a text; 0: none.
+// Returns the length of a variable's name at the start of a text; 0: none.
 std::size_t shell_name_length(std::string_view text);
-// Where the quoted text, expansion or single character at `at` ends. `in_double`: inside of double quotes.
+// Returns the end of the quoted text, expansion or single character at `at`. `in_double`: inside of double
+// quotes.
 std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_double, const std::string& file,
                               long line);
 
-// Parses a script; `line`: of its first line. The text has to live as long as the tree. Throws InputError
-// with the place for what is no syntax of bash, for what is not followed, and for commands inside of each
-// other, 64 deep.
+// Parses a script; `line`: of its first line. The text must outlive the tree. Throws InputError with the
+// place for invalid syntax, unsupported constructs, and commands nested deeper than 64.
 ShellNodePtr parse_shell(std::string_view text, const std::string& file, long line);
 
 }  // namespace moesim::tools

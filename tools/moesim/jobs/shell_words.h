@@ -1,5 +1,5 @@
-// What a shell script would run, told without running it: the script is followed as bash does, with "unknown"
-// as a value. What depends on the machine is unknown and said so where it matters.
+// Finds the commands that a shell script would run without running it: interprets the script as bash does,
+// with "unknown" as a value. Values that depend on the machine are unknown and reported where they matter.
 #pragma once
 
 #include <set>
@@ -11,33 +11,33 @@
 
 namespace moesim::tools {
 
-// One command that is no builtin, its words expanded. A word may hold unknown pieces
+// One command other than a builtin, with expanded words. A word may contain unknown pieces
 // (ShellScript::unknown()).
 struct ShellCommand {
   std::vector<std::string> words;
   SourcePlace place;
-  bool perhaps = false;      // it runs under a condition that cannot be told
+  bool perhaps = false;      // it runs under a condition with unknown result
   std::string nodes, tasks;  // $SLURM_NNODES and $SLURM_NTASKS_PER_NODE where it runs
   std::string flash, fused;  // $NVTE_FLASH_ATTN and $NVTE_FUSED_ATTN there
 };
 
 class ShellScript {
  public:
-  // Follows the script with `variables` ("NAME=VALUE"; "1=VALUE" is $1) in its environment; "#SBATCH" lines
-  // at its start say the variables of Slurm. Throws InputError with the place for what is no syntax of bash,
-  // for what cannot be followed, and above the limits of job_file.h.
+  // Interprets the script with `variables` ("NAME=VALUE"; "1=VALUE" is $1) in its environment; "#SBATCH"
+  // lines at its start set the variables of Slurm. Throws InputError with the place for invalid syntax, for
+  // unsupported constructs, and beyond the limits of job_file.h.
   ShellScript(std::string_view text, const std::string& file, const std::vector<std::string>& variables);
 
   const std::vector<ShellCommand>& commands() const { return commands_; }
 
-  // Variables that the script asks about, and that it does not set: taken as not set.
+  // Variables that the script reads but does not set, assumed to be unset.
   const std::set<std::string>& assumed() const { return assumed_; }
-  // What was taken for granted, a line each.
+  // Other assumptions, one line each.
   const std::set<std::string>& notes() const { return notes_; }
 
-  // Why a word cannot be told; empty where it can.
+  // Returns why a word is unknown; empty where it is known.
   std::string unknown(std::string_view word) const;
-  // The word for people, unknown pieces as they stand in the script.
+  // Returns the word for messages, with unknown pieces as written in the script.
   std::string shown(std::string_view word) const;
 
  private:
@@ -46,7 +46,7 @@ class ShellScript {
     std::string text, why;
   };
   std::vector<ShellCommand> commands_;
-  std::vector<Reason> reasons_;  // an unknown piece is kUnknown, its place in this list, kUnknown
+  std::vector<Reason> reasons_;  // an unknown piece is kUnknown, its index in this list, kUnknown
   std::set<std::string> assumed_, notes_;
 };
 

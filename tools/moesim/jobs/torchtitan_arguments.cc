@@ -19,7 +19,7 @@ using models::ShardingScheme;
 struct Flavor {
   std::string_view model, flavor, name;
 };
-// Of torchtitan's models those that are built in here, by name.
+// torchtitan's models that are also built in here, by name.
 constexpr std::array<Flavor, 8> kFlavors{{{"deepseek_v3", "671B", "deepseek-v3"},
                                           {"deepseek_v3", "16B", "deepseek-v2-lite"},
                                           {"llama4", "17bx16e", "llama4-scout"},
@@ -125,7 +125,7 @@ void read_schedule(JobReader& r) {
   if (schedule != "1F1B" && schedule != "Interleaved1F1B")
     r.fail("parallelism.pipeline_parallel_schedule",
            "1F1B or Interleaved1F1B: torchtitan's others are not modelled here");
-  // torchtitan's own number of stages a rank.
+  // torchtitan's default number of stages per rank.
   r.set("parallel.vpp", schedule == "1F1B" ? 1 : 2);
   if (const auto layers = r.whole("parallelism.pipeline_parallel_layers_per_stage"))
     r.fail("parallelism.pipeline_parallel_layers_per_stage",
@@ -151,7 +151,7 @@ void read_precision(JobReader& r) {
         r.fail(key, "float8 or mx: other conversions are not modelled here");
     }
   r.set("training.precision", precision);
-  // Weights of the whole job in bf16: FSDP shards them as they are, and Adam keeps its moments in their type.
+  // Weights of the whole job in bf16: FSDP shards them in that type, and Adam keeps its moments in it.
   if (r.choice("training.dtype", "float32", {"float32", "bfloat16"}) == "bfloat16")
     r.set("training.optimizer_dtypes", "bf16,bf16,bf16");
   if (precision != "bf16") r.set("training.fp8_attention", true);

@@ -14,7 +14,7 @@ namespace moesim::tools {
 
 namespace {
 
-// Without the escapes that colour a terminal.
+// Removes the escapes that colour a terminal.
 std::string uncoloured(std::string_view line) {
   std::string text;
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -27,7 +27,7 @@ std::string uncoloured(std::string_view line) {
   return text;
 }
 
-// The number behind a label, commas between its digits; nullopt where there is none.
+// Returns the number after a label, with commas between its digits; nullopt where there is none.
 std::optional<double> number_behind(std::string_view line, std::string_view label) {
   const std::size_t at = line.find(label);
   if (at == std::string_view::npos) return std::nullopt;
@@ -43,7 +43,7 @@ std::optional<double> number_behind(std::string_view line, std::string_view labe
   return value && *value > 0 && *value < 1e12 ? value : std::nullopt;
 }
 
-// "  num_layers ........ 32" of the dump; false for another line.
+// Reads "  num_layers ........ 32" of the dump; returns false for other lines.
 bool read_argument(std::string_view line, const SourcePlace& place, JobFile& into) {
   const std::size_t dots = line.find(" ..");
   if (dots == std::string_view::npos) return false;
@@ -59,7 +59,7 @@ bool read_argument(std::string_view line, const SourcePlace& place, JobFile& int
   if (text.empty() || text == "None") return true;
   Setting s;
   s.name = s.shown = std::string(name);
-  // Python's lists by their items.
+  // Splits Python's lists into items.
   if (text.size() > 1 && text.front() == '[' && text.back() == ']') {
     for (std::string_view item : split(std::string_view(text).substr(1, text.size() - 2), ',')) {
       item = trim(item);
@@ -77,7 +77,7 @@ bool read_argument(std::string_view line, const SourcePlace& place, JobFile& int
 }
 
 struct LoggedStep {
-  double value = 0;                       // seconds, or tokens a second
+  double value = 0;                       // seconds, or tokens per second
   std::int64_t iteration = 0, batch = 0;  // 0: not printed
   long line = 0;
 };
@@ -90,7 +90,7 @@ class LoggedSteps {
 
   void add(const LoggedStep& step) {
     if (step.iteration > 0 && !steps_.empty()) {
-      // Ranks print an iteration one after the other, and may be one behind.
+      // Ranks print an iteration one after another, and may be one behind.
       const std::size_t recent = std::min<std::size_t>(2, steps_.size());
       for (std::size_t i = steps_.size() - recent; i < steps_.size(); ++i)
         if (steps_[i].iteration == step.iteration) return;
@@ -103,7 +103,7 @@ class LoggedSteps {
     steps_.push_back(step);
   }
 
-  // Leaves the steps of the last batch, and says what is left out.
+  // Keeps the steps of the last batch and notes the others.
   void settle(const std::string& file, std::vector<std::string>& notes) {
     if (runs_ > 1)
       notes.push_back(
@@ -131,7 +131,7 @@ std::int64_t count_behind(std::string_view line, std::string_view label) {
 TrainingLog read_training_log(std::string_view text, const std::string& file) {
   TrainingLog log;
   LoggedSteps megatron, torchtitan;
-  JobFile dump, next;  // the arguments of the steps read, and of those to come
+  JobFile dump, next;  // arguments of the steps read, and of the following ones
   bool inside = false;
   long number = 0;
   for (const std::string_view raw : split(text, '\n')) {
@@ -170,7 +170,7 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
     for (const Setting& s : dump.settings)
       if (s.name == "world_size")
         if (const auto n = parse_int(s.values.front()); n && *n > 0 && *n < (1 << 24)) dump.gpus = *n;
-    // Megatron fills these with what the decoder's say.
+    // Megatron fills these from the decoder's.
     std::erase_if(dump.settings, [](const Setting& s) {
       return s.name == "encoder_num_layers" || s.name == "encoder_seq_length";
     });

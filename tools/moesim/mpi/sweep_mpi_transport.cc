@@ -22,16 +22,16 @@ struct Receiving {
   int from = 0;
   int tag = 0;
   std::string bytes;
-  MPI_Request request = MPI_REQUEST_NULL;  // null when the message is whole
+  MPI_Request request = MPI_REQUEST_NULL;  // null when the message is complete
 };
 
-// MPI's own state is one per process, so is what belongs to it.
+// MPI's own state is one per process, and so is this.
 std::list<Sending>& sending() {
   static std::list<Sending> all;
   return all;
 }
 
-// In the order in which the messages began to come; what probe() found is the first.
+// In order of arrival; the message found by probe() is the first.
 std::list<Receiving>& receiving() {
   static std::list<Receiving> all;
   return all;
@@ -53,7 +53,7 @@ void send(int to, int tag, const void* data, std::size_t bytes) {
   // The analyzer cannot see that forget_sent() waits for it.
 }  // NOLINT(clang-analyzer-optin.mpi.MPI-Checker)
 
-// A message is taken without waiting for its end: a sender that died in the middle of one never sends it.
+// Starts receiving without waiting for the end: a sender that died during a message never completes it.
 void begin_receiving() {
   for (;;) {
     int there = 0, bytes = 0;
@@ -74,7 +74,7 @@ void begin_receiving() {
 bool probe(moesim::tools::MpiMessage* message) {
   forget_sent();
   begin_receiving();
-  std::set<int> unfinished;  // senders whose later messages have to wait
+  std::set<int> unfinished;  // senders whose later messages must wait
   for (auto one = receiving().begin(); one != receiving().end(); ++one) {
     int done = 0;
     MPI_Test(&one->request, &done, MPI_STATUS_IGNORE);
@@ -97,8 +97,8 @@ void drop_incoming() {
   while (probe(&message)) receiving().pop_front();
 }
 
-// Until all that was sent has been taken, here and everywhere: what nobody waits for any more is dropped. A
-// large message is only gone when the other side takes it, and some libraries complain of what is left.
+// Waits until all sent messages have been received, here and everywhere; drops unexpected ones. A large
+// message completes only when the other side receives it, and some libraries complain about remaining ones.
 void settle() {
   MPI_Request meeting = MPI_REQUEST_NULL;
   for (int met = 0; !met;) {
@@ -126,11 +126,11 @@ void finish(bool together, int code) {
 const moesim::tools::MpiTransport* moesim_mpi_start() {
   static const moesim::tools::MpiTransport transport = [] {
     int provided = 0;
-    // OpenMPI copies large messages out of the sender's memory; where that process dies meanwhile, the
-    // receiver never comes back. Ours are small enough to go through shared memory.
+    // OpenMPI copies large messages from the sender's memory; if that process dies meanwhile, the receiver
+    // hangs. Ours are small enough for shared memory.
     ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
-    // A process that is gone is an error of one call, not the end of this one.
+    // A lost process is an error of one call and does not end this one.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     int rank = 0, size = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -35,7 +35,7 @@ double logged_us(const std::string& file, const models::Scenario& scenario) {
   return quantile_of(steady(step_seconds(log, scenario)), 0.5) * kUsPerSecond;
 }
 
-// The iteration of a recording of all ranks.
+// Returns the iteration of a recording of all ranks.
 double recorded_us(const std::string& folder, const models::Cluster& cluster) {
   Recordings recordings;
   recordings.add(folder);

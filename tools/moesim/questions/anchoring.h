@@ -1,5 +1,5 @@
-// --measured, --log and --tolerance: what a run of one's own took and what loss is accepted, of every verb
-// that compares dispatchers.
+// --measured, --log and --tolerance: times of the user's own run and the accepted loss, for every verb that
+// compares dispatchers.
 #pragma once
 
 #include <string>
@@ -20,18 +20,19 @@ namespace moesim::tools {
 
 class Anchoring {
  public:
-  // Keep this object while the options are parsed. `tolerance`: whether the verb recommends a dispatcher.
+  // Declares the options; this object must outlive parsing. `tolerance`: whether the verb recommends a
+  // dispatcher.
   void declare(CLI::App& app, bool tolerance = true);
-  // What the options would say.
+  // Set the values that the options would set.
   void say_measured(std::string times) { measured_ = std::move(times); }
   void say_tolerance(const std::string& share);
 
   bool measured() const { return !measured_.empty() || !log_.empty(); }
   double tolerance() const { return tolerance_; }
-  // The times of a resolved scenario's run. Throws InputError for what is no time, and for a log without
-  // steps.
+  // Returns the measured times for a resolved scenario. Throws InputError for invalid times, and for a log
+  // without steps.
   std::vector<models::Measured> of(const models::Scenario& scenario) const;
-  // Throws InputError where a time was given that `question` has no use for.
+  // Throws InputError where a time was given that `question` cannot use.
   void refuse_measured(const std::string& question) const;
 
  private:
@@ -40,12 +41,12 @@ class Anchoring {
 };
 
 nlohmann::ordered_json anchor_json(const models::Anchor& anchor);
-// What the run told: how the forecasts changed and which numbers moved; or why it cannot be explained.
+// Describes how the measurements changed the forecasts and parameters, or why they cannot be explained.
 std::string anchor_text(const models::Comparison& anchored);
-// The result where the forecast does not explain the run.
+// Returns the result where the forecast does not explain the run.
 nlohmann::ordered_json unexplained_json(const char* verb, const models::Comparison& asked,
                                         const CommonOptions& common);
-// Prints the run instead of an answer where the forecast does not explain it; false where it does.
+// Prints the run instead of an answer where the forecast does not explain it; returns false where it does.
 bool tells_unexplained(const char* verb, const models::Comparison& asked, const CommonOptions& common);
 
 }  // namespace moesim::tools

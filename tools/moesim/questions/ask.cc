@@ -69,7 +69,7 @@ models::Resolved Asker::resolve(const std::vector<PathValue>& values) {
 Comparison Asker::ask(const std::vector<PathValue>& values, const AskOptions& options) {
   models::Scenario scenario = resolve(values).scenario;
   models::AnswerOptions o = answering(options);
-  // Prices are kept by the machine, which the plan makes where none is named.
+  // Prices are cached by the machine, which the plan creates where none is named.
   o.prices = scenario.cluster ? prices_.get() : nullptr;
   o.routings = routings_.get();
   return tools::ask(std::move(scenario), o);
@@ -81,7 +81,7 @@ void show_chosen(const models::Resolved& resolved, const CommonOptions& common) 
   if (const models::ChosenPlan& chosen = resolved.chosen; !chosen.options.empty()) {
     text = fmt::format("plan chosen: {}\n  any of these options says otherwise; {}\n", chosen.options,
                        chosen.because);
-    // Where the batch comes from takes a line of its own.
+    // The source of the batch goes on its own line.
     if (const std::size_t batch = text.find("; batch: "); batch != std::string::npos)
       text.replace(batch, 2, "\n  ");
   }

@@ -1,4 +1,4 @@
-// Asking: a question is resolved and answered, alone or with many other values at some paths.
+// Resolves and answers a question, alone or with other values at some paths.
 #pragma once
 
 #include <memory>
@@ -29,20 +29,20 @@ using models::split_assignment;
 using models::unit_of;
 using models::value_of;
 
-// How the command line resolves questions: with its threads, and routing files opened by their reader.
+// Returns the command line's options for resolving: its threads, and a reader for routing files.
 models::ResolveOptions resolving(const CommonOptions& common);
-// models::resolve() with these.
+// models::resolve() with these options.
 models::Resolved settle(const Question& question, const CommonOptions& common);
 
-// A question beside its resolution: what a what-if question starts from.
+// A question with its resolution: the base of a what-if question.
 struct Base {
   Question question;
-  models::Resolver resolver;  // that has resolved it: a plan which was searched is not searched again
+  models::Resolver resolver;  // resolved it; a searched plan is not searched again
   models::Resolved resolved;
 
   // `plan`: false where the caller searches plans itself.
   static Base of(Question question, const CommonOptions& common, bool plan = true);
-  // The same with another question, whose plan is searched again only where it has to be.
+  // Resolves another question, searching its plan again only where necessary.
   Base with(Question other) const;
 };
 
@@ -50,17 +50,17 @@ struct AskOptions {
   int draws = 48;  // 0: no intervals
   bool breakdown = true;
   double tolerance = models::Decision::kTolerance;
-  std::vector<models::Measured> measured = {};  // of a run of the scenario that is asked
-  const models::Anchor* anchor = nullptr;       // of another scenario's run
+  std::vector<models::Measured> measured = {};  // of a run of the same scenario
+  const models::Anchor* anchor = nullptr;       // from a run of another scenario
 };
 
-// Opens the scenario's routing file, where it names one, and answers.
+// Opens the scenario's routing file, if any, and answers.
 Comparison ask(models::Scenario scenario, const models::AnswerOptions& options);
-// The same where an illegal dispatcher beside legal ones is an answer with its error.
+// The same; an illegal dispatcher among legal ones becomes an answer with an error.
 Comparison ask(models::Scenario scenario, const AskOptions& options);
 
-// Asks about a base with other values at some paths; what the rows share is read, searched and priced once.
-// One per thread.
+// Answers a base with other values at some paths; shared work is read, searched and priced once. One per
+// thread.
 class Asker {
  public:
   Asker(const Base& base, std::vector<ScenarioPath> paths);
@@ -72,13 +72,12 @@ class Asker {
  private:
   models::Changes changes_;
   models::Resolver resolver_;
-  // Behind pointers, so that an Asker can be moved.
+  // Pointers make an Asker movable.
   std::unique_ptr<models::PriceCache> prices_ = std::make_unique<models::PriceCache>();
   std::unique_ptr<models::RoutingCache> routings_ = std::make_unique<models::RoutingCache>();
 };
 
-// Tells the plan that was chosen and what else was taken, first of all, on standard output where that is for
-// people.
+// Prints the chosen plan and other assumed values to standard output where the format is for people.
 void show_chosen(const models::Resolved& resolved, const CommonOptions& common);
 
 }  // namespace moesim::tools

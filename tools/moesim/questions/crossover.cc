@@ -27,14 +27,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::size_t kProbes = 17;           // values with intervals
-constexpr std::size_t kScannedLayer = 512;    // values of a stepped range that are all tried, without draws,
-constexpr std::size_t kScannedStep = 34;      // so that no pair of changes between two probes is missed
+constexpr std::size_t kProbes = 17;  // values with intervals
+// stepped ranges up to this size are tried completely, without draws,
+constexpr std::size_t kScannedLayer = 512;
+constexpr std::size_t kScannedStep = 34;      // so that no two changes between two probes are missed
 constexpr std::size_t kMostBisected = 65536;  // values of a stepped range
-constexpr double kPrecision = 1e-3;           // relative width of a bracket of a path that does not count
+constexpr double kPrecision = 1e-3;           // relative width of a bracket for non-integer paths
 constexpr double kSure = models::Decision::kSure;
 
-// The share of the draws (or the nominal times) under which `name` is at least as fast as `other`.
+// Returns the share of the draws (or the nominal comparison) in which `name` is at least as fast as `other`.
 double share_of(const Comparison& e, const std::string& name, const std::string& other) {
   const Answer *a = nullptr, *b = nullptr;
   for (const Answer& one : e.answers) {
@@ -59,10 +60,10 @@ double log_ratio(const Comparison& e, const std::string& from, const std::string
   return a > 0 && b > 0 ? std::log(b / a) : 0;
 }
 
-// Answers along the range, each made once.
+// Answers along the range, each computed once.
 class Line {
  public:
-  // `expected`: answers that are made at least.
+  // `expected`: minimum number of answers.
   Line(const Base& base, const SweepRange& range, int draws, const Progress& progress, std::size_t expected)
       : range_(range),
         asker_(base, {range.path}),
@@ -74,7 +75,7 @@ class Line {
   const std::map<double, Comparison>& answers() const { return answers_; }
   const std::map<double, std::string>& illegal() const { return illegal_; }
 
-  // Without draws: enough to say which is the fastest. nullptr where there is no forecast.
+  // Returns an answer without draws, which suffices to find the fastest; nullptr without a forecast.
   const Comparison* at(double value) {
     if (illegal_.contains(value)) return nullptr;
     try {
@@ -84,10 +85,10 @@ class Line {
       return nullptr;
     }
   }
-  // With draws, of a value that has a forecast.
+  // Returns an answer with draws, for a value with a forecast.
   const Comparison& drawn(double value) { return *make(draws_ > 0 ? drawn_ : answers_, value, draws_); }
 
-  // A value between two that has a forecast, near their middle; nullopt when they are neighbours.
+  // Returns a value between two with a forecast, near their middle; nullopt when they are neighbours.
   std::optional<double> between(double low, double high) {
     if (counts()) {
       std::vector<double> inner;
@@ -126,14 +127,14 @@ class Line {
   std::map<double, std::string> illegal_;
 };
 
-// Narrows [low, high] while `left` tells on which side a value lies.
+// Narrows [low, high] while `left` decides on which side a value lies.
 std::pair<double, double> bisect(Line& line, double low, double high,
                                  const std::function<bool(double)>& left) {
   while (const auto middle = line.between(low, high)) (left(*middle) ? low : high) = *middle;
   return {low, high};
 }
 
-// How far from the crossing `name` wins surely: the value where it begins, walking from `start` over the
+// Returns the value nearest to the crossing from which on `name` surely wins, walking from `start` over the
 // probes up to `limit`, and whether there is none.
 std::pair<double, bool> sure_from(Line& line, const std::vector<double>& probes, double start, double limit,
                                   const std::string& name, const std::string& other) {
@@ -157,7 +158,7 @@ std::pair<double, bool> sure_from(Line& line, const std::vector<double>& probes,
   return {limit, true};
 }
 
-// Values without a forecast are skipped: in a long range, for a neighbour above.
+// Skips values without a forecast: in a long range, takes a neighbour above.
 void scan(Line& line, const SweepRange& range, std::size_t all) {
   if (!line.counts()) {
     for (const PathValue& value : range.spread(2 * kProbes - 1)) line.at(value.number);
@@ -259,13 +260,13 @@ CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const
 
 namespace {
 
-// Whether intervals were drawn: without them no one is sure of anything.
+// Returns whether intervals were drawn: without them nothing is sure.
 bool drawn(const CrossoverResult& r) {
   return std::any_of(r.points.begin(), r.points.end(),
                      [](const CrossoverResult::Point& point) { return point.probability.has_value(); });
 }
 
-// How far from a crossing one is sure.
+// Returns from where on the winner is sure around a crossing.
 std::string sure_text(const Crossover& c, const SweepRange& range) {
   const auto nowhere = [&](double from, double to) {
     return from == to ? std::string("nowhere")
@@ -289,7 +290,7 @@ ordered_json crossover_json(const Crossover& c, const SweepRange& range, bool dr
           {"sure", drawn ? ordered_json(sure_text(c, range)) : ordered_json()}};
 }
 
-// `file`: with microseconds, else in the unit that fits.
+// `file`: in microseconds, else in the most readable unit.
 Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) {
   std::vector<std::string> names;
   for (const auto& point : r.points)
@@ -325,7 +326,7 @@ Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) 
   return table;
 }
 
-// Who is the fastest where: "alltoall up to topk = 6, allgather from 7 on".
+// Returns the ranges of the fastest: "alltoall up to topk = 6, allgather from 7 on".
 std::string sentence(const CrossoverResult& r, const SweepRange& range) {
   const bool counts = !range.range || range.stepped;
   const auto value = [&](double v) { return shown(range.path, v); };

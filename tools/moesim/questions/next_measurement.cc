@@ -16,7 +16,7 @@ void name_measurement(models::Comparison& comparison, models::AnswerOptions opti
     options.draws = calibration::kPlanDraws;
     options.trace = options.suggest = false;
     models::Comparison more = ask(*comparison.scenario, options);
-    // Still the question of the answer that is shown.
+    // The question remains that of the answer shown.
     more.decision = comparison.decision;
     next = calibration::first_measurement(more);
   }

@@ -1,13 +1,12 @@
-// The measurement that would settle a choice that is open.
+// The measurement that would settle an open choice.
 #pragma once
 
 #include "models/answers/answer.h"
 
 namespace moesim::tools {
 
-// Names the measurement that saves most, where there is one. It takes about as long as the answer did, which
-// was asked with `options`; where so many draws tell nothing of any measurement, as long as an answer with
-// kPlanDraws.
+// Sets the measurement that saves most, if any. Takes about as long as the answer, which was computed with
+// `options`; where its draws are too few for any measurement, as long as an answer with kPlanDraws.
 void name_measurement(models::Comparison& comparison, models::AnswerOptions options);
 
 }  // namespace moesim::tools

@@ -18,7 +18,7 @@ namespace moesim::tools {
 
 namespace {
 
-// "60d", "8w", "60": days.
+// Parses "60d", "8w", "60" to days.
 double parse_days(std::string_view text) {
   const std::string_view whole = trim(text);
   double times = 1;
@@ -36,7 +36,7 @@ double parse_days(std::string_view text) {
   return *value * times;
 }
 
-// "40M$", "$40M", "40M".
+// Parses "40M$", "$40M", "40M".
 double parse_money(std::string_view text) {
   std::string_view amount = trim(text);
   if (amount.starts_with('$')) amount.remove_prefix(1);
@@ -54,7 +54,7 @@ double parse_kwh(const std::string& text) {
   return *price;
 }
 
-// The machines that are looked at: those that were named, or one of each GPU with a price.
+// Returns the machines to try: the named ones, or one for each GPU with a price.
 std::vector<models::RunMachine> machines_of(const std::string& named, const models::Scenario& s,
                                             const models::PriceTable& prices, double tokens,
                                             double deadline_days, bool limited) {
@@ -136,7 +136,7 @@ models::PriceTable PlanQuestion::prices(const models::Scenario& s) {
   models::PriceTable table = s.prices;
   const models::PriceTable shipped = models::RentalList::shipped().prices();
   if (!table.given()) return shipped;
-  // A price that was said of one GPU leaves the others theirs.
+  // A price given for one GPU leaves the others unchanged.
   if (table.price == 0 && !table.per_node && table.currency == shipped.currency)
     table.by_profile.insert(shipped.by_profile.begin(), shipped.by_profile.end());
   return table;
@@ -165,7 +165,7 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
     s.give("parallel.global_batch", s.origin_of("parallel.microbatches"));
     s.given.reset(models::index_of(*models::find_field("parallel.microbatches")));
   }
-  // The launcher's GPUs are the job's of today; how many it needs is the question.
+  // The launcher's GPUs are the job's current ones; the number needed is the question.
   if (s.origin_of("gpus").kind == Origin::Kind::kFile) s.gpus = 0;
   models::choose_batch(s);
   batch = s.origin_of("parallel.global_batch").kind == Origin::Kind::kModel
@@ -186,7 +186,7 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
   s.cluster = nullptr;
   s.gpus = 0;
   s.prices = {};
-  // What was limited is not what is saved; with a number of GPUs alone, time is what there is to save.
+  // A limited quantity is not the one to minimise; with a given number of GPUs only time remains.
   q.by = by_ == "time" || (by_.empty() && q.deadline_days == 0 && (q.budget > 0 || q.machines.size() == 1))
              ? models::RunQuestion::By::kTime
              : models::RunQuestion::By::kCost;

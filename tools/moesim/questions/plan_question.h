@@ -1,4 +1,5 @@
-// How `plan` and sweeps of plans ask: what is said beside the scenario, from a command line or from an axis.
+// The question of `plan` and of sweeps of plans: options besides the scenario, from a command line or an
+// axis.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +16,29 @@ class App;
 
 namespace moesim::tools {
 
-// Of its options, in --help.
+// Section of its options in --help.
 inline constexpr const char* kQuestionGroup = "Question";
 
 class PlanQuestion {
  public:
-  // Keep this object while the options are parsed.
+  // Declares the options; this object must outlive parsing.
   void declare(CLI::App& app);
-  // What can be an axis: options that are one number or word.
+  // Returns the options that can be an axis: those of one number or word.
   static std::vector<ScenarioPath> axes();
-  // Says one of them by its path, as its flag would. False for one that there is not.
+  // Sets an option by its path, as its flag would. Returns false for an unknown path.
   bool say(const std::string& path, const std::string& text);
 
-  // The question about a training step whose plan is open; `batch`: where its global batch comes from, for
-  // people. Throws InputError for what is missing, and for a scenario that is no training.
+  // Returns the question about a training step with an open plan; `batch` receives the source of its global
+  // batch. Throws InputError for missing values, and for a scenario that is not a training.
   models::RunQuestion question(const Base& base, std::string& batch) const;
-  // Reads the files that the options name, so that they are noted.
+  // Reads the files that the options name, so that they are recorded.
   void read_inputs() const;
-  // Option and value of all that was said.
+  // Returns option and value of all given options.
   std::vector<std::pair<std::string, std::string>> said() const;
   bool ranks_by_time() const { return by_ == "time"; }
 
   const std::string& tokens() const { return tokens_; }
-  // The scenario's, and those of public lists for GPUs that it does not price.
+  // Returns the scenario's prices, completed from public lists.
   static models::PriceTable prices(const models::Scenario& scenario);
 
  private:

@@ -19,7 +19,7 @@ using models::Field;
 using models::FieldType;
 using models::Origin;
 
-// What stands behind a field's flag in --help: its words, a number, or any text.
+// Returns the text after a field's flag in --help: its choices, a number, or any text.
 std::string type_name(const Field& field) {
   if (field.type == FieldType::kInteger) return "INT";
   if (field.type == FieldType::kChoice) return fmt::format("{}", fmt::join(field.choices, "|"));
@@ -70,7 +70,7 @@ void QuestionOptions::declare_fields(CLI::App& app, bool sets) {
          "size is said they are anyhow")
       ->group("Plan");
   for (const Field& field : models::scenario_fields()) {
-    if (field.flag.empty() || field.path == "seed") continue;  // --seed is of every verb
+    if (field.flag.empty() || field.path == "seed") continue;  // every verb has --seed
     const std::size_t index = models::index_of(field);
     const std::string flag(field.flag), group(field.group);
     if (field.type == FieldType::kBoolean) {
@@ -99,7 +99,7 @@ std::optional<Job> QuestionOptions::job() const {
   const bool of_file = !file_.empty() && !is_scenario_text(file_);
   const auto framework = framework_ ? framework_ : of_file ? framework_of_file(file_) : std::nullopt;
   if (framework) {
-    // What stands behind a script's name are its $1, $2, ...
+    // Words after a script's name are its $1, $2, ...
     std::vector<std::string> with = with_;
     for (std::size_t i = 0; i < words_.size(); ++i) with.push_back(fmt::format("{}={}", i + 1, words_[i]));
     return load_job(file_, *framework, with);

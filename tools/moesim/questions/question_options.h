@@ -25,30 +25,30 @@ void declare_with(CLI::App& app, std::vector<std::string>& with);
 
 class QuestionOptions {
  public:
-  // Declares the file and the options, in the groups of the table. Keep this object while they are parsed.
-  // `sets`: with --set; false where the verb has its own.
+  // Declares the file and the options, in the groups of the table; this object must outlive parsing. `sets`:
+  // with --set; false where the verb has its own.
   void declare(CLI::App& app, bool sets = true);
-  // The same without the file, which take_file() says.
+  // Likewise without the file, which take_file() sets.
   void declare_fields(CLI::App& app, bool sets = true);
-  // `framework`: whose arguments the file holds; nullopt: a scenario, or recognised by name and content.
-  // `words`: arguments of a script, or in the place of a file.
+  // `framework`: the framework of the file's arguments; nullopt: a scenario, or recognised by name and
+  // content. `words`: arguments of a script, or instead of a file.
   void take_file(const std::string& file, std::optional<JobFramework> framework,
                  const std::vector<std::string>& words = {});
 
   struct Loaded {
     models::Question question;
-    std::optional<Job> job;  // that it came of
+    std::optional<Job> job;  // the job that it came from
   };
-  // Reads the file and what the options say of it. Throws InputError for values that are none.
+  // Reads the file and applies the options. Throws InputError for invalid values.
   Loaded load(const CommonOptions& common) const;
   models::Question question(const CommonOptions& common) const { return load(common).question; }
 
-  // Says a field as its flag would; say_unsaid(): unless a flag has.
+  // Set a field as its flag would; say_unsaid(): unless a flag did.
   void say(std::string_view path, const std::string& text);
   void say_unsaid(std::string_view path, const std::string& text);
-  std::string said(std::string_view path) const;  // empty: nothing
+  std::string said(std::string_view path) const;  // empty: not given
   bool asks_anything() const { return !file_.empty() || !texts_.empty() || !sets_.empty(); }
-  // Whether --search was given.
+  // Returns whether --search was given.
   bool searches() const { return search_; }
 
  private:
@@ -58,15 +58,15 @@ class QuestionOptions {
   bool search_ = false;
   std::optional<JobFramework> framework_;
   std::vector<std::string> words_, with_, sets_;
-  std::map<std::size_t, std::string> texts_;  // of the fields that were given, by their index
+  std::map<std::size_t, std::string> texts_;  // of the given fields, by index
 };
 
-// The question of a file alone.
+// Returns the question of a file alone.
 models::Question question_of_file(const std::string& file, const CommonOptions& common);
 
-// Whether what stands in the place of a scenario file is the scenario itself, as JSON.
+// Returns whether the argument for a scenario file is the scenario itself, as JSON text.
 bool is_scenario_text(std::string_view file);
-// Reads a scenario file, or the text in its place. Throws InputError.
+// Reads a scenario file, or the text given instead. Throws InputError.
 JsonNode read_scenario(const std::string& file);
 
 }  // namespace moesim::tools

@@ -89,7 +89,7 @@ std::optional<std::string> replay_refusal(const traces::Recording& recording) {
     const replay::RecordedJob job = replay::interpret(recording);
     replay::RecordingQuestion question;
     question.job.recorded_there = true;
-    // On the GPUs that its files name, so that nothing has to be scaled.
+    // On the GPUs named in its files, so that nothing is scaled.
     const auto machine = replay::recorded_machine(
         std::span(&job, 1), recording.named, replay::cluster_of(question.job, job.topology), question.job);
     // Without its number of nodes a cluster holds any job.
@@ -166,7 +166,7 @@ replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t
   request.routing_as_recorded = routing == kAsRecorded;
   request.dispatcher = dispatcher;
   if (request.changes_dispatcher())
-    models::parse_dispatchers(dispatcher);  // a wrong name is told before reading
+    models::parse_dispatchers(dispatcher);  // reports a wrong name before reading
   request.cluster = cluster;
   request.recorded_on = recorded_on;
   request.ranks_missing = ranks_missing;

@@ -1,4 +1,4 @@
-// Recordings as verbs take them: folders of CMD traces, read, interpreted, and named in the inputs of a
+// Recordings as inputs of verbs: folders of CMD traces, read, interpreted, and recorded in the inputs of a
 // result.
 #pragma once
 
@@ -21,7 +21,8 @@ class App;
 
 namespace moesim::tools {
 
-// Recordings of one job and what they mean; steps point into the recordings, which stay where they are.
+// Recordings of one job with their interpretation; steps point into the recordings, whose addresses are
+// stable.
 class Recordings {
  public:
   // Reads a folder (one pass) and interprets it.
@@ -30,7 +31,7 @@ class Recordings {
   const traces::Recording& recording(std::size_t i) const { return recordings_[i]; }
   const std::vector<replay::RecordedJob>& jobs() const { return jobs_; }
   std::size_t size() const { return jobs_.size(); }
-  // Of all recordings, in order, without repetitions.
+  // Returns the warnings of all recordings in order, without repetitions.
   std::vector<std::string> warnings() const;
 
  private:
@@ -38,20 +39,20 @@ class Recordings {
   std::vector<replay::RecordedJob> jobs_;
 };
 
-// Why a replay of `recording`, at its own size and on the default cluster, would be refused; nullopt: it
-// would not. Finds out by replaying it.
+// Returns why a replay of `recording`, at its own size and on the default cluster, would be refused; nullopt:
+// it would not. Determined by replaying it.
 std::optional<std::string> replay_refusal(const traces::Recording& recording);
 
-// The dispatching file that lies beside a recording, in its folder or the one above; empty: none does.
+// Returns the dispatching file beside a recording, in its folder or the one above; empty: none.
 std::string routing_beside(const std::string& folder);
 
-// Leaves such a file out.
+// Value that ignores such a file.
 inline constexpr const char* kAsRecorded = "as-recorded";
 
-// The routing of the recording that a forecast is held against (validate only).
+// Value for the routing of the recording that a forecast is compared with (validate only).
 inline constexpr const char* kMeasuredRouting = "measured";
 
-// What verbs offer to change about a recorded job.
+// Changes to a recorded job that verbs offer.
 struct JobOptions {
   std::string dispatcher;
   std::string routing;
@@ -61,21 +62,22 @@ struct JobOptions {
   std::map<std::string, std::int64_t> sizes;  // by option name; 0: not given
 
   void declare(CLI::App& app);
-  // Says one of them by its name without dashes, as its flag would. False for one that there is not.
+  // Sets an option by its name without dashes, as its flag would. Returns false for an unknown name.
   bool say(const std::string& name, const std::string& text);
-  // Names of the texts and of the sizes that say() takes.
+  // Names of the text and size options for say().
   static std::vector<std::string> text_names();
   static std::vector<std::string> size_names();
-  // The request of these options for a cluster, "" for the default. Throws InputError for names that do not
-  // exist.
+  // Returns the request of these options for a cluster, "" for the default. Throws InputError for unknown
+  // names.
   replay::JobRequest request(const std::string& cluster, std::uint64_t seed) const;
 };
 
-// A whole number in these bounds. Throws InputError that names `what`.
+// Parses an integer within bounds. Throws InputError naming `what`.
 std::int64_t whole_between(const std::string& what, const std::string& text, std::int64_t low,
                            std::int64_t high);
 
-// A model by name or file that has experts, as what a recording is of has. Throws InputError for another.
+// Loads a model by name or file. Throws InputError for a model without experts, since recordings have
+// experts.
 models::Architecture mixture_named(const std::string& name_or_path);
 
 }  // namespace moesim::tools

@@ -91,7 +91,7 @@ void ReplayQuestion::read_inputs() const {
   if (is_file(job_.routing)) read_file(job_.routing);
   if (!job_.model.empty()) models::Architecture::load(job_.model);
   for (const std::string& cluster : {cluster_, job_.recorded_on})
-    if (!cluster.empty())  // and what it names
+    if (!cluster.empty())  // and the file that it names
       if (const std::string fabric = models::Cluster::load(cluster).fabric; is_file(fabric))
         read_file(fabric);
 }
@@ -114,7 +114,7 @@ std::vector<std::pair<std::string, std::string>> ReplayQuestion::said() const {
 
 replay::RecordingForecast ask_recording(const Recordings& recordings, const replay::RecordingQuestion& q) {
   replay::RecordingQuestion asked = q;
-  // Dispatchers are compared under the same tokens: what was dispatched says more than what each rank
+  // Dispatchers are compared under the same tokens: dispatched rows contain more than the rows that each rank
   // received.
   std::string beside;
   if (!q.job.change.routing && !q.job.change.received && !q.job.routing_as_recorded &&

@@ -1,5 +1,5 @@
-// How `replay` and sweeps over recordings ask: the options that say the question, from a command line or from
-// an axis, and the answer.
+// The question of `replay` and of sweeps over recordings: its options, from a command line or an axis, and
+// the answer.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,24 @@ namespace moesim::tools {
 
 class ReplayQuestion {
  public:
-  // `draws`: where nobody says.
+  // `draws`: the default.
   explicit ReplayQuestion(int draws) : draws_(draws) {}
 
-  // Keep this object while the options are parsed.
+  // Declares the options; this object must outlive parsing.
   void declare(CLI::App& app);
-  // Says one of the options by its name without dashes, as its flag would. Throws InputError for a value that
-  // is none.
+  // Sets an option by its name without dashes, as its flag would. Throws InputError for an invalid value.
   void say(const std::string& name, const std::string& text);
-  // Names that say() takes: of texts, and of whole numbers.
+  // Names of the text and integer options for say().
   static std::vector<std::string> text_names();
   static std::vector<std::string> number_names();
 
-  // Throws InputError for names that do not exist.
+  // Throws InputError for unknown names.
   replay::RecordingQuestion question(std::uint64_t seed) const;
   models::PriceTable prices() const;
   const std::string& model() const { return job_.model; }
-  // Reads the files that the options name, so that they are noted.
+  // Reads the files that the options name, so that they are recorded.
   void read_inputs() const;
-  // Option and value of all that was said.
+  // Returns option and value of all given options.
   std::vector<std::pair<std::string, std::string>> said() const;
 
  private:
@@ -46,13 +45,13 @@ class ReplayQuestion {
   int microbatches_ = 0, draws_;
 };
 
-// Answers, and holds the answer against what every forecast obeys. Throws InputError for a question that the
-// recording cannot answer.
+// Answers and checks the answer's invariants. Throws InputError for a question that the recording cannot
+// answer.
 replay::RecordingForecast ask_recording(const Recordings& recordings, const replay::RecordingQuestion& q);
 
 double tokens_per_s(const models::Forecast& forecast);  // all GPUs together
 
-// In the currency of the prices; empty without prices, or where the tokens are unknown.
+// In the currency of the prices; nullopt without prices, or where the tokens are unknown.
 std::optional<double> cost_per_million_tokens(const models::Forecast& forecast,
                                               const models::Cluster& cluster,
                                               const models::PriceTable& prices);

@@ -13,7 +13,7 @@ namespace moesim::tools {
 
 namespace {
 
-// Digits behind the decimal point of a number as written, so that 3 x 0.1 is written 0.3.
+// Returns the decimals of a number as written, so that 3 x 0.1 is written 0.3.
 int decimals_of(std::string_view number) {
   const std::size_t point = number.find('.');
   if (point == std::string_view::npos || number.find_first_of("eE") != std::string_view::npos) return -1;
@@ -33,7 +33,7 @@ std::string unit_of(std::string_view text) {
   return letter == std::string_view::npos ? "" : std::string(text.substr(letter));
 }
 
-// Cuts a list at commas that are not inside JSON.
+// Splits a list at commas outside of JSON.
 std::vector<std::string_view> list_items(std::string_view text) {
   std::vector<std::string_view> items;
   int depth = 0;
@@ -74,7 +74,7 @@ SweepRange SweepRange::parse(const ScenarioPath& path, std::string_view text) {
   const std::size_t colon = rest.find(':');
   std::string high(trim(rest.substr(0, colon)));
   std::string step(colon == std::string_view::npos ? "" : std::string(trim(rest.substr(colon + 1))));
-  // A unit stands for all that have none: 25..400GBps:25.
+  // A unit applies to all parts without one: 25..400GBps:25.
   const std::string unit = unit_of(high);
   if (!unit.empty() && unit_of(low).empty()) low += unit;
   const bool multiplied = step.starts_with('x');
@@ -115,7 +115,7 @@ SweepRange SweepRange::parse(const ScenarioPath& path, std::string_view text) {
   if (count > static_cast<double>(kMostValues))
     throw InputError(
         fmt::format("{}: found {:.6g} values, expected at most {}", path.path, count, kMostValues));
-  // Units scale by powers of ten, so decimals only mean something without one.
+  // Units scale by powers of ten, so decimals are meaningful only without one.
   const bool plain = unit.empty() && unit_of(step).empty();
   const int decimals = plain ? std::max(decimals_of(low), decimals_of(step)) : -1;
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
@@ -136,7 +136,7 @@ PathValue SweepRange::at(double share) const {
   }
   double value = logarithmic ? low * std::pow(high / low, share) : low + (high - low) * share;
   value = std::clamp(value, low, high);
-  // As many digits as a user can want: results stay readable and the same everywhere.
+  // Limits the digits: results stay readable and the same everywhere.
   return value_of(path, path.type == models::FieldType::kInteger
                             ? std::round(value)
                             : *parse_number(fmt::format("{:.9g}", value)));

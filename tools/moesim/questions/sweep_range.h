@@ -1,4 +1,4 @@
-// Values that a path takes: "8,16,32", "1..16", "0..0.6:0.1", "2..64:x2", "25GBps..400GBps".
+// Values of a path: "8,16,32", "1..16", "0..0.6:0.1", "2..64:x2", "25GBps..400GBps".
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,26 @@
 
 namespace moesim::tools {
 
-inline constexpr std::uint64_t kMostValues = 1'000'000;  // of one path
+inline constexpr std::uint64_t kMostValues = 1'000'000;  // per path
 
-// An axis as written. A range without a step has no values of its own between its ends unless the path
-// counts.
+// An axis as written. A range without a step has no values between its ends unless the path is an integer.
 struct SweepRange {
   ScenarioPath path;
-  bool range = false;        // else a list
-  bool stepped = false;      // of a range: with a step, or of a path that counts
-  bool logarithmic = false;  // of a range: steps multiply, samples are spread over the logarithm
+  bool range = false;        // false: a list
+  bool stepped = false;      // of a range: it has a step, or the path is an integer
+  bool logarithmic = false;  // of a range: steps multiply, and samples are uniform in the logarithm
   double low = 0, high = 0;
-  std::vector<PathValue> values;  // of lists and stepped ranges
+  std::vector<PathValue> values;  // for lists and stepped ranges
 
-  // Throws InputError for what is neither, for an empty range, and for more than kMostValues values.
+  // Throws InputError for invalid text, for an empty range, and for more than kMostValues values.
   static SweepRange parse(const ScenarioPath& path, std::string_view text);
-  // "path=values" with `option` named in messages; `axis` finds the path.
+  // Parses "path=values"; messages name `option`; `axis` finds the path.
   static SweepRange parse_assignment(const std::string& text, std::string_view option,
                                      const std::function<ScenarioPath(std::string_view)>& axis = find_path);
 
-  // The value at `share` in [0, 1) of the range or list, by the logarithm where that was asked for.
+  // Returns the value at `share` in [0, 1) of the range or list, in the logarithm where that was asked for.
   PathValue at(double share) const;
-  // `count` values evenly over a range that is not stepped; else all of them.
+  // Returns `count` evenly spaced values of a range without steps; otherwise all values.
   std::vector<PathValue> spread(std::size_t count) const;
 };
 

@@ -82,7 +82,7 @@ ordered_json plan_json(const RankedPlan& plan) {
   return j;
 }
 
-// Rules by how many plans they excluded.
+// Returns rules by the number of plans that they excluded.
 std::vector<std::pair<std::string, std::int64_t>> most_frequent(
     const std::map<std::string, std::int64_t>& rules, std::size_t most) {
   std::vector<std::pair<std::string, std::int64_t>> all(rules.begin(), rules.end());
@@ -91,7 +91,7 @@ std::vector<std::pair<std::string, std::int64_t>> most_frequent(
   return all;
 }
 
-// What of a plan its parallel sizes, dispatcher and recomputation do not say, where it was searched.
+// Returns the searched settings of a plan besides its parallel sizes, dispatcher and recomputation.
 std::string run_text(const models::Scenario& s, const models::PlanSearchOptions& o) {
   std::vector<std::string> parts;
   const models::TrainingPlan& t = s.training;
@@ -159,7 +159,7 @@ Table plan_table(const PlanSearchResult& r, const models::PlanSearchOptions& o) 
   return table;
 }
 
-// A plan is of a training step, which is asked about where nobody gave a scope.
+// A plan needs a training step: sets scope step where no scope was given.
 models::Scenario of_step(models::Scenario scenario) {
   if (scenario.scope != models::Scenario::Scope::kStep && scenario.gave("scope"))
     throw InputError("--best: found scope layer, expected step: plans are compared by their training step");
@@ -178,7 +178,7 @@ models::Scenario opened(models::Scenario scenario) {
 int whatif_best(const models::Scenario& asked, const WhatifBest& o, const CommonOptions& common) {
   models::PlanSearchOptions options = options_of(o, common);
   models::Scenario scenario = of_step(asked);
-  // Those that people choose between are those that are searched.
+  // The compared dispatchers are the ones to search.
   if (scenario.dispatchers.size() > 1) scenario.give("dispatcher");
   const auto start = std::chrono::steady_clock::now();
   std::optional<JobFramework> framework;

@@ -13,13 +13,14 @@ namespace moesim::tools {
 struct WhatifBest {
   std::string axes;       // "parallel,dispatcher,recompute,...", any of them
   std::string under;      // "memory", or "" for no limit
-  std::string arguments;  // a framework: the best plan as its arguments
+  std::string arguments;  // a framework: prints the best plan as its arguments
   int top = 10;
   int draws = 16;
-  std::int64_t most = 20'000;  // forecasts at most
+  std::int64_t most = 20'000;  // limit on forecasts
 };
 
-// Prints the plans; the exit code. Throws InputError for an unknown axis and where no plan is legal.
+// Prints the plans and returns the exit code. Throws InputError for an unknown axis and where no plan is
+// legal.
 int whatif_best(const models::Scenario& scenario, const WhatifBest& options, const CommonOptions& common);
 
 }  // namespace moesim::tools

@@ -25,11 +25,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// One --set, understood.
+// One parsed --set.
 struct Change {
   ScenarioPath path;
   PathValue value;
-  std::string from;  // what the baseline has, for people
+  std::string from;  // the baseline's value, for people
 
   std::string to() const { return path.number ? shown(path, value.number) : value.text; }
   std::string text() const {
@@ -37,7 +37,7 @@ struct Change {
   }
 };
 
-// A value for people: what has a name by its name, a list of texts joined.
+// Formats a value for people: named objects by name, lists of texts joined.
 template <class Json>
 std::string text_of(const Json& value) {
   if (value.is_null()) return "";
@@ -54,7 +54,7 @@ Change understand(const std::string& text, const models::Scenario& resolved) {
   Change change;
   change.path = find_path(path);
   change.value = parse_value(change.path, value, &resolved);
-  // The parameter of a routing is only comparable with one of the same distribution.
+  // The parameter of a routing is comparable only within the same distribution.
   const bool other_routing = change.path.path.starts_with("routing.") &&
                              !resolved.routing.text.starts_with(change.path.path.substr(8));
   if (other_routing)
@@ -66,7 +66,7 @@ Change understand(const std::string& text, const models::Scenario& resolved) {
   return change;
 }
 
-// The base with all changes made.
+// Returns the base with all changes.
 Base changed(const Base& base, const std::vector<Change>& changes) {
   std::vector<ScenarioPath> paths;
   std::vector<PathValue> values;
@@ -89,7 +89,7 @@ ordered_json change_json(const Change& c) {
   return j;
 }
 
-// A part of the time that is not the same before and after.
+// A part of the time that differs before and after.
 struct Moved {
   std::string category;
   double before_us = 0, after_us = 0;
@@ -109,7 +109,7 @@ std::vector<Moved> moved_parts(const Answer& before, const Answer& after,
   return parts;
 }
 
-// Every category by itself.
+// Returns every category separately.
 std::vector<models::BreakdownPart> all_categories() {
   std::vector<models::BreakdownPart> all;
   for (std::size_t c = 0; c < sim::kCategories; ++c) {
@@ -123,13 +123,14 @@ std::vector<Moved> moved_parts(const Answer& before, const Answer& after) {
   return moved_parts(before, after, all_categories());
 }
 
-// The parts that say why: where another rank is the last after the change, its computing and waiting as one.
+// Returns the parts that explain the difference; where another rank is last after the change, computing and
+// waiting count as one.
 std::vector<Moved> reasons(const Answer& before, const Answer& after) {
   return moved_parts(before, after,
                      models::comparable_parts(all_categories(), before.breakdown_us, after.breakdown_us));
 }
 
-// A ratio of throughputs, after over before.
+// Returns the ratio of throughputs, after over before.
 models::Estimate throughput_ratio(const Answer& before, const Answer& after) {
   const models::Estimate time = ratio(before, after);
   const double work =
@@ -142,7 +143,7 @@ bool same_work(const Answer& a, const Answer& b) {
          1e-9;
 }
 
-// Which parts made a difference, and which worked against it.
+// Lists the parts that made a difference, and those that worked against it.
 std::string moved_text(const std::vector<Moved>& parts, double difference_us) {
   std::vector<const Moved*> with, against;
   for (const Moved& part : parts)
@@ -191,7 +192,7 @@ const char* of_scope(const Comparison& e) {
   return e.scenario->scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer";
 }
 
-// row(name, before, after) for each dispatcher, null where it has no answer, and for the fastest.
+// Calls row(name, before, after) for each dispatcher, null where it has no answer, and for the fastest.
 template <class Row>
 void add_dispatchers(Table& table, const Comparison& before, const Comparison& after, const Row& row) {
   for (const Answer& b : before.answers) row(b.dispatcher, &b, named(after, b.dispatcher));
@@ -236,7 +237,7 @@ Table side_by_side(const Comparison& before, const Comparison& after) {
   return table;
 }
 
-// The same with fewer columns, in the unit that fits: what has no forecast, and why, is in the JSON.
+// A table with fewer columns, in the most readable unit; the JSON has the reasons of missing forecasts.
 Table people_side_by_side(const Comparison& before, const Comparison& after) {
   const TimeUnit unit = TimeUnit::of(std::max(before.winner()->time_us.value, after.winner()->time_us.value));
   Table table({{"dispatcher", Table::Align::kLeft},
@@ -263,7 +264,7 @@ Table people_side_by_side(const Comparison& before, const Comparison& after) {
   return table;
 }
 
-// Parts that move; those that do not are in the JSON.
+// Lists the parts that move; the JSON has the others.
 std::string parts_text(const Comparison& before, const Comparison& after) {
   const TimeUnit unit = TimeUnit::of(std::max(before.winner()->time_us.value, after.winner()->time_us.value));
   Table table(
@@ -285,7 +286,7 @@ std::string costs_text(const Comparison& before, const Comparison& after) {
                      b.cost > 0 ? cost_text(b, *before.scenario) : "no price");
 }
 
-// How the changed scenario is asked: anchored to the run of the one before.
+// Returns the options for the changed scenario: anchored to the run of the original.
 AskOptions of_change(AskOptions asked, const Comparison& before) {
   asked.measured.clear();
   asked.anchor = before.anchor ? &*before.anchor : nullptr;
@@ -423,7 +424,7 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const AskOp
   for (const Row& row : rows)
     if (row.error.empty()) largest = std::max(largest, row.after.winner()->time_us.value);
   const TimeUnit unit = people ? TimeUnit::of(largest) : TimeUnit::us();
-  // People read why in the JSON or on the page: it has no place in 100 columns.
+  // The reasons are in the JSON and on the page; they do not fit into 100 columns.
   std::vector<Table::Column> columns{{"change", Table::Align::kLeft}, {unit.head("time")}};
   if (!people) columns.push_back({"time", Table::Align::kLeft});
   columns.push_back({"tokens/s/GPU", Table::Align::kLeft});

@@ -81,7 +81,7 @@ ordered_json map_json(const WinnerMap& map) {
   return list;
 }
 
-// One line per cell; a column of times for every dispatcher.
+// Returns one line per cell; a column of times for every dispatcher.
 Table long_table(const WinnerMap& map) {
   std::vector<std::string> names;
   for (const MapCell& c : map.cells)
@@ -112,7 +112,7 @@ Table long_table(const WinnerMap& map) {
   return table;
 }
 
-// The map itself, without rows and columns that have no forecast.
+// Returns the map itself, without rows and columns that have no forecast.
 Table square(const WinnerMap& map) {
   std::vector<Table::Column> heads{{map.down.path + " \\ " + map.across.path}};
   std::vector<std::size_t> used;
@@ -169,9 +169,9 @@ WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, co
   map.cells.resize(map.columns.size() * map.rows.size());
   const Base asked = taking_part(base, between);
   const std::vector<ScenarioPath> paths{across.path, down.path};
-  const Asker allowed(asked, paths);  // says what cannot be set together
+  const Asker allowed(asked, paths);  // refuses paths that exclude each other
 
-  // Every cell by itself, so that the map does not depend on the number of threads.
+  // Every cell is answered separately, so that the map does not depend on the number of threads.
   std::atomic<std::size_t> next{0};
   std::atomic<std::int64_t> done{0};
   std::vector<std::vector<std::string>> warnings(map.cells.size());

@@ -15,9 +15,9 @@ namespace moesim::tools {
 struct MapCell {
   std::string error;                  // why there is no forecast; then the rest is empty
   std::string fastest;                // dispatcher
-  std::optional<double> probability;  // without draws none is known
+  std::optional<double> probability;  // nullopt without draws
   double speedup = 1;                 // of the fastest over the second
-  bool fits = true;                   // the memory, some dispatcher at least
+  bool fits = true;                   // at least one dispatcher fits the memory
   std::vector<std::pair<std::string, double>> time_us;
 
   bool ok() const { return error.empty(); }
@@ -26,7 +26,7 @@ struct MapCell {
 struct WinnerMap {
   ScenarioPath across, down;
   std::vector<PathValue> columns, rows;
-  std::vector<MapCell> cells;  // row after row
+  std::vector<MapCell> cells;  // row by row
   std::vector<std::string> warnings;
 
   const MapCell& at(std::size_t row, std::size_t column) const {
@@ -37,12 +37,12 @@ struct WinnerMap {
   const std::string& first_error() const;
 };
 
-// Every pair of values of two ranges ("path=values"; 9 of a range without steps). Throws InputError for
-// ranges that are none, for more than 100,000 cells, and when no cell has a forecast.
+// Answers every pair of values of two ranges ("path=values"; 9 for a range without steps). Throws InputError
+// for invalid ranges, for more than 100,000 cells, and when no cell has a forecast.
 WinnerMap winner_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between,
                      int draws, int threads, const Progress& progress = {});
 
-// `picture`: an SVG file to write, too; empty for none.
+// `picture`: an SVG file to write as well; empty for none.
 int run_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between, int draws,
             const std::string& picture, const CommonOptions& common);
 

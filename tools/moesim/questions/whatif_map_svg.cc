@@ -15,7 +15,7 @@ namespace moesim::tools {
 
 namespace {
 
-// Okabe and Ito's colours, which people who do not see all colours can tell apart.
+// Okabe and Ito's colours, which are distinguishable with colour-blindness.
 struct Colour {
   int red, green, blue;
 };
@@ -26,7 +26,7 @@ constexpr std::array<Colour, 7> kColours{{{0, 114, 178},
                                           {213, 94, 0},
                                           {86, 180, 233},
                                           {240, 228, 66}}};
-constexpr double kFullSpeedup = 1.5;  // at and above it the colour is full
+constexpr double kFullSpeedup = 1.5;  // the colour is full from here on
 constexpr double kFaintest = 0.25;
 constexpr int kLeft = 110, kTop = 56, kText = 12;
 
@@ -58,7 +58,7 @@ Colour mixed(const Colour& full, double strength) {
 
 std::string hex(const Colour& c) { return fmt::format("#{:02x}{:02x}{:02x}", c.red, c.green, c.blue); }
 
-// Black or white, whichever is easier to read on it (luminance of ITU-R BT.601).
+// Returns black or white, whichever is more readable on it (luminance of ITU-R BT.601).
 const char* ink_on(const Colour& c) {
   return 0.299 * c.red + 0.587 * c.green + 0.114 * c.blue > 140 ? "#000" : "#fff";
 }
@@ -66,7 +66,7 @@ const char* ink_on(const Colour& c) {
 class Picture {
  public:
   Picture(const WinnerMap& map, const std::string& title) : map_(map) {
-    // In the order of the scenario, so that a dispatcher has one colour in all maps of it.
+    // In the order of the scenario, so that a dispatcher has one colour in all its maps.
     for (const MapCell& c : map.cells)
       for (const auto& [name, us] : c.time_us)
         if (std::find(names_.begin(), names_.end(), name) == names_.end()) names_.push_back(name);
@@ -153,7 +153,7 @@ class Picture {
     return out;
   }
 
-  // Lines where the winner changes.
+  // Draws lines where the winner changes.
   void borders() {
     put(R"(<path fill="none" stroke="#000" stroke-width="2" d=")");
     const auto differ = [](const MapCell& a, const MapCell& b) {
@@ -173,7 +173,7 @@ class Picture {
   }
 
   void axes() {
-    // As many labels as there is room for.
+    // Limits the labels to the available room.
     std::size_t longest = 1;
     for (const PathValue& value : map_.columns)
       longest = std::max(longest, label_of(map_.across, value).size());

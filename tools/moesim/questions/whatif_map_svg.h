@@ -1,4 +1,4 @@
-// A map of the fastest dispatchers as a picture.
+// A map of the fastest dispatchers as an SVG picture.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace moesim::tools {
 
-// An SVG document: a cell per scenario in the colour of its fastest dispatcher, the stronger the further the
-// second is behind; hatched where the winner is unsure, grey where there is no forecast. Values grow to the
-// right and upwards. Hovering over a cell shows its times.
+// Returns an SVG document: a cell per scenario in the colour of its fastest dispatcher, stronger for a larger
+// lead over the second; hatched where the winner is unsure, grey where there is no forecast. Values grow to
+// the right and upwards. Hovering over a cell shows its times.
 std::string map_svg(const WinnerMap& map, const std::string& title);
 
 // "mixtral-8x7b on dgx-h100x4, one MoE layer".
 std::string title_of(const Base& base);
 
-// A value on an axis, in the unit that people use.
+// Formats a value on an axis in its usual unit.
 std::string label_of(const ScenarioPath& path, const PathValue& value);
 
 }  // namespace moesim::tools

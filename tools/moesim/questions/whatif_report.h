@@ -1,4 +1,4 @@
-// Pieces that the answers to what-if questions share.
+// Shared parts of the results of what-if questions.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace moesim::tools {
 
 // {"dispatchers": [...], "fastest": name, "probability": p}.
 nlohmann::ordered_json evaluation_json(const Comparison& evaluation);
-// The envelope of a result: its inputs with the scenario that the question starts from, and that one's model.
+// Returns the envelope of a result: its inputs with the base scenario, and that scenario's model.
 nlohmann::ordered_json whatif_result(const Base& base, const std::vector<std::string>& warnings,
                                      const CommonOptions& common);
 
-// "-3.1 % (-3.4 to -2.8)" of a ratio of times.
+// Formats a ratio of times as "-3.1 % (-3.4 to -2.8)".
 std::string change_text(const models::Estimate& ratio);
 
 }  // namespace moesim::tools

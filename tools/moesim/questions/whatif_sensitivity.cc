@@ -24,7 +24,7 @@ using nlohmann::ordered_json;
 
 constexpr double kStep = 1.05;
 
-// Times instead of rates: better when smaller.
+// Times are better when smaller, rates when larger.
 bool is_time(const models::HardwareNumber& number) {
   return number.unit == models::HardwareUnit::kSeconds || number.unit == models::HardwareUnit::kFactor;
 }
@@ -49,7 +49,7 @@ models::Estimate elasticity_of(const Answer& down, const Answer& up) {
   return models::Estimate::from_samples(value, each);
 }
 
-// Elasticities of all dispatchers to some numbers at once.
+// Returns the elasticities of all dispatchers to some numbers at once.
 Elasticities elasticities(const models::Scenario& scenario, std::span<const models::HardwareNumber> numbers,
                           bool better, int draws) {
   const Comparison down = with_factor(scenario, numbers, 1 / kStep, better, draws);

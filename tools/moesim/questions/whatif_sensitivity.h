@@ -1,5 +1,5 @@
-// `moesim whatif --sensitivity`: what a buyer pays for, as the elasticity of the time to every hardware
-// number: by how many percent the time changes when the number grows by one percent.
+// `moesim whatif --sensitivity`: the elasticity of the time to every hardware number, that is the percent
+// change of the time for one percent growth of the number.
 #pragma once
 
 #include <string>
@@ -17,20 +17,20 @@ using Elasticities = std::vector<std::pair<std::string, models::Estimate>>;  // 
 
 struct Sensitivity {
   std::string path;  // "cluster.nic.bandwidth"
-  std::string what;  // for people
+  std::string what;  // description
   std::string value;
   Elasticities elasticity;
 };
 
 struct Sensitivities {
   Comparison baseline;
-  std::vector<Sensitivity> numbers;  // the strongest (on the fastest dispatcher) first
-  // Of all numbers at once, better: rates grow, latencies and launches shrink. -1 where all of the time
-  // follows from them.
+  std::vector<Sensitivity> numbers;  // strongest (for the fastest dispatcher) first
+  // For all numbers improved at once: rates grow, latencies and launches shrink. -1 where all of the time
+  // depends on them.
   Elasticities together;
 };
 
-// Central differences over 5 % up and down, under the same draws.
+// Computes central differences over 5 % up and down, under the same draws.
 Sensitivities sensitivities(const models::Scenario& scenario, int draws, const Progress& progress = {});
 
 int run_sensitivity(const Base& base, int draws, const CommonOptions& common);

@@ -32,7 +32,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// First byte of what comes back.
+// First byte of a reply.
 constexpr char kDone = 'd', kRefused = 'r', kFailed = 'f';
 
 std::ptrdiff_t turns() {
@@ -49,7 +49,7 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-// Until the other side has no more, at most `most` bytes and not after `until`.
+// Reads until the end of input, at most `most` bytes and until `until`.
 bool read_all(int fd, std::string& bytes, std::size_t most, Clock::time_point until) {
   std::array<char, 1 << 16> buffer;
   for (;;) {
@@ -66,7 +66,7 @@ bool read_all(int fd, std::string& bytes, std::size_t most, Clock::time_point un
   }
 }
 
-// A message of one byte that a descriptor travels with.
+// A message of one byte that carries a descriptor.
 struct OneDescriptor {
   OneDescriptor() {
     head.msg_iov = &data;
@@ -93,7 +93,7 @@ bool send_descriptor(int over, int fd) {
   return ::sendmsg(over, &message.head, MSG_NOSIGNAL) == 1;
 }
 
-// -1: nobody sends any more.
+// Returns -1 when the sender has closed.
 int receive_descriptor(int over) {
   OneDescriptor message;
   ssize_t got = 0;
@@ -111,7 +111,7 @@ void limit(int resource, rlim_t most) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &both);
 }
 
-// Bytes of address space that are taken.
+// Returns the used bytes of address space.
 std::size_t mapped_bytes() {
   std::ifstream file("/proc/self/statm");
   std::size_t pages = 0;
@@ -119,11 +119,11 @@ std::size_t mapped_bytes() {
   return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// The rest of this process's life.
+// Restricts the rest of this process's life.
 void confine(const AnswerLimits& limits, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);  // it went before it could be followed
-  // The alarm's default is the end of the process; nothing of ours has to see it.
+  if (::getppid() != parent) ::_exit(1);  // the parent ended before this could be set up
+  // The alarm's default action ends the process; no handler of ours is needed.
   std::signal(SIGALRM, SIG_DFL);
   itimerval alarm{};
   alarm.it_value.tv_sec = static_cast<time_t>(limits.seconds);
@@ -136,7 +136,7 @@ void confine(const AnswerLimits& limits, pid_t parent) {
   limit(RLIMIT_FSIZE, 0);
   if (limits.files) return;
   limit(RLIMIT_NOFILE, 0);
-  forbid_reading();  // so that messages say it, and nobody learns which files there are
+  forbid_reading();  // gives proper messages, and hides which files exist
 }
 
 [[noreturn]] void answer_one(int fd, const AnswerLimits& limits, const Answerer::Question& question,
@@ -144,7 +144,7 @@ void confine(const AnswerLimits& limits, pid_t parent) {
   std::string asked, out;
   if (!read_all(fd, asked, kMostBodyBytes + 1, Clock::now() + std::chrono::seconds(5)) || asked.empty())
     ::_exit(1);
-  confine(limits, parent);  // after that poll() has no more files to wait for
+  confine(limits, parent);  // afterwards poll() has no more files to wait for
   try {
     out = kDone + question(asked.front(), asked.substr(1));
   } catch (const InputError& error) {
@@ -161,10 +161,10 @@ void confine(const AnswerLimits& limits, pid_t parent) {
 [[noreturn]] void fork_on_request(int control, const AnswerLimits& limits,
                                   const Answerer::Question& question) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // Ctrl-C goes to every process of a terminal; these end with their server.
+  // Ctrl-C reaches every process of a terminal; these end with their server.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
-  std::signal(SIGCHLD, SIG_IGN);  // nobody waits for an end
+  std::signal(SIGCHLD, SIG_IGN);  // children need no wait
   const pid_t self = ::getpid();
   for (;;) {
     const int fd = receive_descriptor(control);
@@ -202,7 +202,7 @@ Answerer::Answerer(const AnswerLimits& limits, const Question& question, const s
 
 void Answerer::stop() {
   stopping_ = true;
-  ::kill(forker_, SIGKILL);  // its questions go with it
+  ::kill(forker_, SIGKILL);  // its questions end with it
 }
 
 Answerer::~Answerer() {
@@ -213,7 +213,7 @@ Answerer::~Answerer() {
 }
 
 Reply Answerer::reply_of(int fd) const {
-  // The process ends itself; a little later nobody waits for it any more.
+  // The process ends itself; the wait ends a little later.
   const auto start = Clock::now();
   const auto limit = std::chrono::duration<double>(limits_.seconds);
   const auto until = start + std::chrono::duration_cast<Clock::duration>(limit) + std::chrono::seconds(1);

@@ -1,4 +1,4 @@
-// Answers questions of strangers, each in a process of its own that can do nothing else.
+// Answers questions of untrusted callers, each in its own sandboxed process.
 #pragma once
 
 #include <sys/types.h>
@@ -24,40 +24,39 @@ struct AnswerLimits {
 struct Reply {
   enum class Kind : std::uint8_t {
     kDone,
-    kRefused,  // bad input: the text of the command line
-    kTooLong,  // it took more than the limit
-    kFailed,   // it came to an end in another way
-    kBusy,     // others are being answered
+    kRefused,  // bad input: the text of the command line's error
+    kTooLong,  // exceeded the time limit
+    kFailed,   // ended in another way
+    kBusy,     // other questions are being answered
   };
   Kind kind = Kind::kFailed;
   std::string text;
 };
 
-// One process, forked while there is one thread, that forks another for every question: a question that takes
-// too long, wants too much memory or finds a fault of ours ends its own process, and nothing else. Such a
-// process cannot open a file unless `files` says so: the system refuses it (RLIMIT_NOFILE), whichever way it
-// tries.
+// One process, forked while the program has one thread, forks another for every question: a question that
+// takes too long, needs too much memory or triggers a bug ends only its own process. Such a process cannot
+// open a file unless `files` is set: the system refuses it (RLIMIT_NOFILE) by any path.
 class Answerer {
  public:
   // Returns the reply to a question, or throws InputError.
   using Question = std::function<std::string(char kind, const std::string& body)>;
 
-  // Call it before the first thread is started. `prepare` runs once in the process that forks.
+  // Must be called before the first thread starts. `prepare` runs once in the forking process.
   Answerer(const AnswerLimits& limits, const Question& question, const std::function<void()>& prepare);
   Answerer(const Answerer&) = delete;
   Answerer& operator=(const Answerer&) = delete;
   ~Answerer();  // ends all its processes
 
-  // From any thread.
+  // Thread-safe.
   Reply ask(char kind, std::string_view body);
-  // Ends the questions under way and all that are asked later. From any thread.
+  // Ends running and later questions. Thread-safe.
   void stop();
 
  private:
   Reply reply_of(int fd) const;
 
   AnswerLimits limits_;
-  int control_ = -1;  // where a socket is sent for every question
+  int control_ = -1;  // receives a socket for every question
   pid_t forker_ = -1;
   std::counting_semaphore<> turns_;
   std::atomic<bool> stopping_ = false;

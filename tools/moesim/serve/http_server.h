@@ -1,5 +1,4 @@
-// What `moesim serve` needs of HTTP, as an interface: the library that holds it (cpp-httplib) is loaded only
-// by that verb.
+// The HTTP interface of `moesim serve`. Only that verb loads the library that implements it (cpp-httplib).
 #pragma once
 
 #include <functional>
@@ -17,10 +16,10 @@ struct HttpReply {
 
 struct HttpSetup {
   std::string address;
-  int port = 0;        // 0: a free one
+  int port = 0;        // 0: any free port
   KnownHosts hosts;    // its port is filled in
   std::string policy;  // Content-Security-Policy
-  // The method is GET or POST (HEAD is asked as GET), the path comes without its query. From several threads.
+  // The method is GET or POST (HEAD arrives as GET); the path has no query. Called from several threads.
   std::function<HttpReply(const std::string& method, const std::string& path, const std::string& body)> reply;
 };
 
@@ -28,12 +27,12 @@ class HttpServer {
  public:
   virtual ~HttpServer() = default;
   virtual int port() const = 0;
-  virtual void run() = 0;   // until stop(), and until the requests under way have ended
-  virtual void stop() = 0;  // from any thread
+  virtual void run() = 0;   // returns after stop() and the end of running requests
+  virtual void stop() = 0;  // thread-safe
 };
 
 }  // namespace moesim::tools
 
-// Listens; the only symbol that is looked up. Returns nullptr and says why where it cannot.
+// Listens; the only symbol looked up. Returns nullptr and sets `why` on failure.
 extern "C" moesim::tools::HttpServer* moesim_http_listen(const moesim::tools::HttpSetup* setup,
                                                          std::string* why);

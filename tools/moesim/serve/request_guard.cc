@@ -48,7 +48,7 @@ struct Head {
       if (key == name) found.push_back(value);
     return found;
   }
-  // Empty where there is none.
+  // Returns empty where there is none.
   std::string one(std::string_view name) const {
     const auto found = all(name);
     return found.empty() ? "" : found.front();
@@ -87,7 +87,7 @@ std::optional<Refusal> read_headers(std::string_view text, Head& head) {
   return std::nullopt;
 }
 
-// A body is JSON, as it is, of a length that is said: no compressed one that grows, none without an end.
+// A body must be uncompressed JSON with a declared length.
 std::optional<Refusal> refuse_body(const Head& head) {
   for (const char* name : {"transfer-encoding", "content-encoding", "expect", "upgrade", "range"})
     if (!head.all(name).empty()) return Refusal{400, fmt::format("found the header {}, expected none", name)};

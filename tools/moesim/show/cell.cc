@@ -10,7 +10,7 @@ namespace moesim::tools {
 
 namespace {
 
-// The nearest number with so many digits behind the point; negative: before it.
+// Rounds to so many decimals; negative: before the point.
 double rounded(double value, int digits) {
   constexpr double kExact = 9007199254740992;  // 2^53
   const double scale = std::pow(10.0, std::abs(digits));
@@ -18,14 +18,14 @@ double rounded(double value, int digits) {
   const double scaled = value * scale;
   if (std::abs(scaled) >= kExact) return value;
   double whole = std::nearbyint(scaled);
-  // What is half only because the product was rounded goes where the exact product lies.
+  // A half that is only due to rounding of the product is rounded by the exact product.
   const double lost = std::fma(value, scale, -scaled);
   if (scaled - whole == 0.5 && lost > 0) whole += 1;
   if (scaled - whole == -0.5 && lost < 0) whole -= 1;
   return whole / scale;
 }
 
-// A whole number is printed without a point, unless its digits behind it are fixed or it takes an exponent.
+// A whole number is printed without a point, unless its decimals are fixed or it takes an exponent.
 Cell whole_or(double value, double below) {
   if (value == std::trunc(value) && std::abs(value) < below) return static_cast<std::int64_t>(value);
   return value;

@@ -1,4 +1,4 @@
-// A value of a table before it is text.
+// A table value before formatting.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace moesim::tools {
 
-// monostate: there is no value.
+// monostate: no value.
 using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
 
-// How many digits a number of a column has: as many as it takes, behind the point, or in all.
+// Digits of a column's numbers: shortest, fixed decimals, or significant digits.
 struct Digits {
   enum class Kind : std::uint8_t { kShortest, kFixed, kSignificant } kind = Kind::kShortest;
   int count = 0;
@@ -21,13 +21,14 @@ struct Digits {
   static constexpr Digits significant(int count) { return {Kind::kSignificant, count}; }
 };
 
-// As it is printed, without quotes; "" for no value.
+// Formats without quotes; "" for no value.
 std::string cell_text(const Cell& cell, Digits digits = {});
-// The cell that cell_of() makes of its text: a number with its digits, text on one line, "" as no value.
+// Returns the cell that cell_of() makes of its text: a number with its digits, text on one line, "" as no
+// value.
 Cell as_printed(Cell cell, Digits digits = {});
-// true, false, a number, or other text.
+// Parses true, false, a number, or other text.
 Cell cell_of(std::string_view text);
-// nullopt for what is no number.
+// Returns nullopt for a cell that is not a number.
 std::optional<double> number_of(const Cell& cell);
 
 template <class Value>

@@ -22,13 +22,13 @@ using models::Field;
 using models::FieldType;
 using nlohmann::ordered_json;
 
-// A model by its name or its file, where that still says the same, else as the object itself.
+// Returns a model by its name or its file, where that still gives the same model, else as an object.
 ordered_json model_value(const models::Scenario& s) {
   ordered_json value = models::to_json(s.model);
   if (value.is_string() || !is_file(s.model.source)) return value;
   try {
     if (models::model_object(models::Architecture::load(s.model.source)) == value) return s.model.source;
-  } catch (const InputError&) {  // the file is another one by now
+  } catch (const InputError&) {  // the file has changed since
   }
   return value;
 }
@@ -50,10 +50,10 @@ std::vector<std::string> command_words(const models::Scenario& s) {
     if (!field.used_in(models::scope_of(s))) continue;
     ordered_json value = field.write(s);
     if (field.path == "model" && s.model.hidden > 0) value = model_value(s);
-    // A model without experts has no dispatcher to name.
+    // A dense model has no dispatcher to name.
     if (field.path == "dispatcher" && s.model.hidden > 0 && s.model.experts == 0) continue;
     if (value.is_null()) continue;
-    // A size says that the plan is not open, and beside a recipe a default has to be said.
+    // A size closes the plan, and beside a recipe even a default must be given.
     const bool said = s.gave(field.path) && (field.path.starts_with("parallel.") || !s.recipe.empty());
     if (!said && value == field.write(kDefaults)) continue;
     const std::string text = text_of(value);
@@ -84,7 +84,7 @@ std::string command_text(const std::vector<std::string>& words, std::size_t widt
   std::string text, line;
   for (std::size_t i = 0; i < words.size(); ++i) {
     std::string piece = shell_word(words[i]);
-    // An option stays beside its value.
+    // Keeps an option with its value.
     if (words[i].starts_with("--") && i + 1 < words.size() && !words[i + 1].starts_with("--"))
       piece += " " + shell_word(words[++i]);
     if (!line.empty() && line.size() + 1 + piece.size() + kContinued.size() > width) {

@@ -1,4 +1,4 @@
-// A scenario as the command that asks about it again, ready to paste into a shell.
+// A scenario as the shell command that asks about it again.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace moesim::tools {
 
-// "moesim compare" and an option for every value that is not its default. Reading them back gives the same
-// scenario, field for field, wherever a file that the model or the routing comes from is still there.
+// Returns "moesim compare" and an option for every value that differs from its default. They read back to the
+// same scenario, field for field, as long as the files of model and routing still exist.
 std::vector<std::string> command_words(const models::Scenario& scenario);
 
-// Words as a shell reads them, in lines of at most `width` columns that end in a backslash.
+// Quotes words for a shell, in lines of at most `width` columns that end in a backslash.
 std::string command_text(const std::vector<std::string>& words, std::size_t width = 100);
 
-// A word as a shell reads it: in single quotes where it has to be.
+// Quotes a word for a shell: in single quotes where necessary.
 std::string shell_word(const std::string& word);
 
 }  // namespace moesim::tools

@@ -1,4 +1,4 @@
-// What every verb can be asked beside its own question.
+// Options of every verb besides its own.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@ namespace moesim::tools {
 
 enum class Format { kTable, kJson, kCsv };
 
-// Options every verb shares; filled by the command line before the verb runs.
+// Options shared by all verbs; filled by the command line before the verb runs.
 struct CommonOptions {
   Format format = Format::kTable;
   bool quiet = false;
   std::uint64_t seed = 1;
-  bool seed_given = false;                // then it stands in the place of a scenario's
+  bool seed_given = false;                // true: it replaces a scenario's
   int threads = 0;                        // 0: all cores
   std::vector<std::string> command_line;  // as typed, without the program's name
-  std::string report;                     // HTML page to write; of the verbs that offer it
+  std::string report;                     // HTML page to write, for verbs that offer it
 };
 
 // Options whose value is a file that the verb writes.

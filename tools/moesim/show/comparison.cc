@@ -85,7 +85,8 @@ ordered_json step_overload_json(const Answer& a, const Scenario& s) {
   const models::StepOverload& o = a.overload;
   ordered_json j = overload_json(o.printed());
   j["metrics"] = overload_metrics_json(o.logged);
-  // The hook of forward runs twice for each of backward, so that the log's cumulative factor means nothing.
+  // With recomputation the hook of forward runs twice per backward, so the log's cumulative factor is
+  // meaningless.
   if (const models::StepRecompute& again = s.training.recompute; s.train && (again.moe || again.full)) {
     for (ordered_json& stage : j["metrics"][models::kMaxCumOverload]) stage = nullptr;
     j["invalid"] = {{models::kMaxCumOverload, "the MoE layer is computed again in backward"}};
@@ -107,7 +108,7 @@ ordered_json step_overload_json(const Answer& a, const Scenario& s) {
   return j;
 }
 
-// What only one of the scopes has.
+// Adds the parts of scope step.
 void add_step(ordered_json& j, const Answer& a) {
   const auto part = [&](Category c) { return a.breakdown_us[static_cast<std::size_t>(c)]; };
   j["step_time_us"] = {{"p50", a.step_time.p50}, {"p90", a.step_time.p90}, {"p99", a.step_time.p99}};
@@ -132,7 +133,7 @@ void add_step(ordered_json& j, const Answer& a) {
                           {"end_us", static_cast<double>(slot.to) * 1e-6}});
 }
 
-// The columns of the times, and in which unit they stand in a file.
+// The columns of the times, with their unit in a file.
 struct Columns {
   const char* time;
   double per_us;
@@ -166,7 +167,7 @@ const Columns& columns_of(const Scenario& s) {
   return of_step(s) ? kStep : kLayer;
 }
 
-// All figures of all dispatchers: a file's columns.
+// Returns all figures of all dispatchers: the columns of a file.
 Table summary_table(const Comparison& c) {
   const Columns& columns = columns_of(*c.scenario);
   const bool step = of_step(*c.scenario);
@@ -203,7 +204,7 @@ Table summary_table(const Comparison& c) {
   return table;
 }
 
-// The unit of all times that people see of a comparison.
+// Returns the unit of all times of a comparison that people see.
 TimeUnit unit_of(const Comparison& c) {
   double largest = 0;
   for (const Answer& a : c.answers)
@@ -211,7 +212,7 @@ TimeUnit unit_of(const Comparison& c) {
   return TimeUnit::of(largest);
 }
 
-// The choice is marked where one is recommended, and those that are as good or, where it is open, as likely.
+// Marks the recommended choice, and those that are as good or, where it is open, as likely.
 std::string marked(const Comparison& c, std::size_t i) {
   using Verdict = models::Decision::Verdict;
   const models::Decision& d = c.decision;
@@ -222,7 +223,7 @@ std::string marked(const Comparison& c, std::size_t i) {
   const char* mark = named && static_cast<int>(i) == d.winner                   ? " *"
                      : holds(d.among) || (d.alike.size() > 1 && holds(d.alike)) ? " ~"
                                                                                 : "";
-  // Beside those that it could run, the job's own.
+  // Beside the dispatchers that it could run, the job's own.
   const auto own = [&](const models::DispatcherSpec& d) {
     return d.origin != models::kUsualOrigin && d.text() == c.answers[i].dispatcher;
   };
@@ -234,8 +235,8 @@ std::string marked(const Comparison& c, std::size_t i) {
 
 bool is_best(const Comparison& c, std::size_t i) { return marked(c, i).ends_with(" *"); }
 
-// What decides: few enough columns for a terminal. The others are in the CSV, parts of the time in --detail
-// times.
+// Returns the deciding columns, few enough for a terminal. The others are in the CSV, the parts of the time
+// in --detail times.
 Table people_table(const Comparison& c) {
   const bool step = of_step(*c.scenario);
   const TimeUnit unit = unit_of(c);
@@ -285,7 +286,7 @@ Table people_table(const Comparison& c) {
   return table;
 }
 
-// The parts of the time, a column for each that is not nothing.
+// Returns the parts of the time, a column for each nonzero one.
 Table times_table(const Comparison& c) {
   const TimeUnit unit = unit_of(c);
   std::vector<BreakdownPart> parts;
@@ -305,7 +306,7 @@ Table times_table(const Comparison& c) {
   return table;
 }
 
-// Where the time of each dispatcher goes, beside each other; and who has how much to compute.
+// Draws the breakdown of each dispatcher's time side by side, and the load of the ranks.
 std::string time_bars(const Comparison& c) {
   const TimeUnit unit = unit_of(c);
   std::vector<BarRow> rows;
@@ -384,7 +385,7 @@ std::string balance_text(const Answer& a) {
       a.dispatcher, b.busiest, b.busiest_before, format_us(b.paid_us), format_us(b.saved_us), worth);
 }
 
-// What is said below the tables.
+// Returns the remarks below the tables.
 std::string remarks(const Comparison& c) {
   std::string text;
   for (const Answer& a : c.answers) {
@@ -400,7 +401,7 @@ std::string remarks(const Comparison& c) {
     if (a.bar != models::Bar::kNone)
       text += fmt::format("cannot be chosen: {}: {}\n", a.dispatcher, models::barred_text(a));
   }
-  // Why one cannot run that was not asked for stands in the JSON.
+  // The JSON has the reasons for dispatchers that were not requested.
   if (c.scenario->all_dispatchers)
     for (const auto& [dispatcher, rule] : c.excluded) text += fmt::format("not {}: {}\n", dispatcher, rule);
   const Answer* w = c.winner();
@@ -423,7 +424,7 @@ std::string remarks(const Comparison& c) {
   if (!w->memory.fits)
     text += fmt::format("does not fit: stage {} misses {}{}\n", w->memory.stage,
                         format_bytes(w->memory.missing_bytes),
-                        // One change is named: the cheapest, which the first line says.
+                        // Names one change: the cheapest, which the first line contains.
                         c.fitting || !of_step(*c.scenario) ? ""
                         : w->memory.recompute_that_fits.empty()
                             ? "; no recomputation makes it fit"
@@ -431,12 +432,12 @@ std::string remarks(const Comparison& c) {
   return text;
 }
 
-// The mesh as torch prints it, and the groups of ranks along each of its axes.
+// Returns the mesh as torch prints it, and the groups of ranks along each of its axes.
 ordered_json mesh_json(const models::DeviceMesh& mesh) {
   const models::RankGrid grid = mesh.grid();
   ordered_json names = ordered_json::array(), groups = ordered_json::object(), ranks = ordered_json::array();
   for (std::int64_t r = 0; r < grid.size(); ++r) ranks.push_back(r);
-  // Nested from the fastest axis outwards, which is the last that torch names.
+  // Nested from the fastest axis outwards, which torch names last.
   for (const models::Axis& axis : grid.axes()) {
     names.insert(names.begin(), axis.name);
     groups[axis.name] = grid.groups(axis.name);
@@ -611,7 +612,7 @@ void print_comparison(const Comparison& c, Detail detail) {
   if (detail == Detail::kMemory) print("\n" + memory_tree(c));
   if (!c.step_collectives.empty()) print("\n" + collective_table(c).text());
   if (const std::string text = remarks(c); !text.empty()) print("\n" + text);
-  constexpr std::size_t kAssumed = 4;  // lines of a first screen; all stand in the JSON
+  constexpr std::size_t kAssumed = 4;  // lines of a first screen; the JSON has all
   const std::vector<models::Assumed> assumed = models::assumed_of(c);
   for (std::size_t i = 0; i < std::min(kAssumed, assumed.size()); ++i)
     print("assumed: " + assumed[i].text() + "\n");

@@ -1,4 +1,4 @@
-// How a comparison of dispatchers looks, of a layer or of a step: JSON, CSV, and tables for people.
+// Output of a comparison of dispatchers for a layer or a step: JSON, CSV, and tables for people.
 #pragma once
 
 #include <string>
@@ -12,16 +12,16 @@
 
 namespace moesim::tools {
 
-// What is shown beside the summary: the parts of the time, every message with its bytes per rank, every
-// operation as the critical rank ran it, the share of each rank, the parts of the memory.
+// Details besides the summary: parts of the time, every message with its bytes per rank, every operation as
+// the critical rank ran it, the share of each rank, parts of the memory.
 enum class Detail : std::uint8_t { kNone, kTimes, kMessages, kOperations, kRanks, kMemory };
-Detail parse_detail(const std::string& name);  // "messages", ...; anything else is kNone
+Detail parse_detail(const std::string& name);  // "messages", ...; other text is kNone
 
-// One dispatcher's answer: what every verb shows of it, and all that `compare` shows.
+// One dispatcher's answer: the figures that every verb shows, and all that `compare` shows.
 nlohmann::ordered_json figures_json(const models::Answer& answer);
 nlohmann::ordered_json answer_json(const models::Answer& answer, const models::Scenario& scenario,
                                    Detail detail = Detail::kNone);
-// "12.3 USD per step, 0.5 per million tokens on 64 GPUs"; needs prices.
+// Formats "12.3 USD per step, 0.5 per million tokens on 64 GPUs"; needs prices.
 std::string cost_text(const models::Answer& answer, const models::Scenario& scenario);
 nlohmann::ordered_json decision_json(const models::Comparison& comparison);
 nlohmann::ordered_json recommendation_json(const models::Comparison& comparison);
@@ -29,15 +29,15 @@ nlohmann::ordered_json comparison_json(const models::Comparison& comparison, Det
                                        const CommonOptions& common);
 std::string comparison_csv(const models::Comparison& comparison, Detail detail);
 void print_comparison(const models::Comparison& comparison, Detail detail);
-// The table of a detail; of kNone the summary.
+// Returns the table of a detail; the summary for kNone.
 Table detail_table(const models::Comparison& comparison, Detail detail);
 
-// All dispatchers as Chrome trace events: of a layer a process per dispatcher and rank, of a step one per
-// dispatcher and stage. Needs AnswerOptions::trace.
+// Returns all dispatchers as Chrome trace events: for a layer one process per dispatcher and rank, for a step
+// one per dispatcher and stage. Needs AnswerOptions::trace.
 std::string comparison_timeline(const models::Comparison& comparison, const CommonOptions& common,
                                 const TimelineBounds& bounds);
 
-// The comparison as one HTML page. Needs AnswerOptions::trace.
+// Returns the comparison as one HTML page. Needs AnswerOptions::trace.
 std::string comparison_report(const models::Comparison& comparison, const CommonOptions& common,
                               TimelineBounds bounds);
 void write_comparison_report(const std::string& path, const models::Comparison& comparison,

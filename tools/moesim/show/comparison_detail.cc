@@ -65,7 +65,7 @@ ordered_json operations_json(const Answer& f) {
   return all;
 }
 
-// What each rank of the dispatch group does in the dispatcher's part of the layer.
+// Work of each rank of the dispatch group in the dispatcher's part of the layer.
 struct RankRow {
   std::int64_t balanced = 0, computed = 0, sent = 0, received = 0;
   double expert_us = 0, transfer_us = 0, wait_us = 0;
@@ -209,7 +209,7 @@ Table memory_table(const Comparison& c) {
   return table;
 }
 
-// Of causes "dense part/bf16" the branches under "dense part", largest first.
+// Returns the branches below a cause, of "dense part/bf16" those below "dense part", largest first.
 std::string branches(const models::StageMemory& stage, models::MemoryKind kind) {
   std::vector<std::pair<std::string, double>> trunks;
   const auto trunk_of = [](const std::string& what) { return what.substr(0, what.find('/')); };
@@ -292,7 +292,7 @@ std::optional<Table> table_of_detail(const models::Comparison& comparison, Detai
       return rank_table(comparison);
     case Detail::kMemory:
       return memory_table(comparison);
-    case Detail::kTimes:  // of the summary
+    case Detail::kTimes:  // part of the summary
     case Detail::kNone:
       break;
   }

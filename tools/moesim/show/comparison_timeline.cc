@@ -15,7 +15,7 @@ namespace moesim::tools {
 
 namespace {
 
-// The winner is the one to show first.
+// Shows the winner first.
 std::vector<const models::Answer*> winner_first(const models::Comparison& c) {
   std::vector<const models::Answer*> all;
   for (const models::Answer& a : c.answers)

@@ -23,7 +23,7 @@ constexpr std::size_t kMostSentences = 24;
 constexpr std::size_t kMostNamed = 3;  // ranks, parts of the time
 constexpr double kWorthNaming = 0.04;  // of a piece
 
-// What is told in one sentence: neighbouring steps of one pipeline stage.
+// The content of one sentence: neighbouring steps of one pipeline stage.
 struct Piece {
   int stage = -1;
   std::vector<std::pair<StepKind, int>> steps;  // kind, microbatch
@@ -83,7 +83,7 @@ std::vector<Piece> pieces_of(const replay::Iteration& iteration) {
   return pieces;
 }
 
-// Until few enough are left, the shortest piece goes to a neighbour on its own stage, if it has one.
+// Merges the shortest pieces with a neighbour on the same stage, if any, until few enough are left.
 void join_neighbours(std::vector<Piece>& pieces) {
   while (pieces.size() > kMostSentences) {
     std::size_t best = pieces.size();
@@ -124,7 +124,7 @@ std::string steps_text(const std::vector<std::pair<StepKind, int>>& steps) {
   if (steps.empty()) return "work outside of the schedule";
   std::vector<std::pair<StepKind, int>> count;  // in the order of their first step
   int low = steps.front().second, high = low;
-  bool once = true;  // in an iteration, whatever the microbatch
+  bool once = true;  // once per iteration, whatever the microbatch
   for (const auto& [kind, microbatch] : steps) {
     const StepKind wanted = kind;
     const auto found =
@@ -146,7 +146,7 @@ std::string steps_text(const std::vector<std::pair<StepKind, int>>& steps) {
                      : fmt::format("{} of microbatches {} to {}", listed(names), low, high);
 }
 
-// "rank 5", "ranks 5, 4 and 7": those that the path is on most, the longest first.
+// Returns "rank 5", "ranks 5, 4 and 7": the ranks with most of the path, longest first.
 std::string ranks_text(const std::map<int, std::int64_t>& by_rank) {
   std::vector<std::pair<std::int64_t, int>> ranks;
   ranks.reserve(by_rank.size());

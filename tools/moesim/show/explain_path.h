@@ -1,4 +1,4 @@
-// The critical path as a list of sentences: who kept everybody waiting, from the start to the end.
+// The critical path as sentences, from start to end.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace moesim::tools {
 
-// Of a simulated iteration. A sentence per step of the schedule; of long iterations, neighbouring steps of a
-// pipeline stage are told together.
+// Describes a simulated iteration: a sentence per step of the schedule; in long iterations, neighbouring
+// steps of a pipeline stage are merged.
 std::string critical_path_text(const replay::Iteration& iteration);
 
-// Of a layer under one dispatcher: what the rank that ends last does, one thing after the other. Needs
+// Describes a layer under one dispatcher: the operations of the rank that ends last, in order. Needs
 // ComparisonOptions::trace.
 std::string critical_path_text(const models::Answer& forecast);
 

@@ -1,4 +1,4 @@
-// What a result was computed from: everything needed to run it again, with the SHA-256 of every input file.
+// Inputs of a result: everything needed to compute it again, with the SHA-256 of every input file.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,11 +8,12 @@
 
 namespace moesim::tools {
 
-// {"command": [...], "seed": n, "files": what was read so far, by path: {"sha256": ...}}.
+// Returns {"command": [...], "seed": n, "files": files read so far, by path: {"sha256": ...}}.
 nlohmann::ordered_json describe_inputs(const CommonOptions& options);
-// The same with "scenario", complete, and "settings": every setting that is not its default, and its origin.
+// Likewise with the complete "scenario", and "settings": every setting that differs from its default, with
+// its origin.
 nlohmann::ordered_json describe_inputs(const CommonOptions& options, const models::Scenario& scenario);
-// The same "files".
+// Returns that "files" object.
 nlohmann::ordered_json files_read();
 
 }  // namespace moesim::tools

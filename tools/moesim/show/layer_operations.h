@@ -1,4 +1,4 @@
-// The operations of a layer as the rank that ends last ran them.
+// The operations of a layer on the rank that ends last.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace moesim::tools {
 
-// Waiting is time in a collective before the last member came.
+// Waiting is time in a collective before the last member arrives.
 struct LayerOperation {
   bool forward = true, dense = false;
   const models::Op* op = nullptr;
@@ -19,7 +19,7 @@ struct LayerOperation {
 // "all_to_all", "permute", "gemm", ...
 std::string_view kind_of(const models::Op& op);
 
-// In order, dense part included. Needs ComparisonOptions::trace.
+// Returns operations in order, dense part included. Needs ComparisonOptions::trace.
 std::vector<LayerOperation> operations_of(const models::Answer& forecast);
 
 }  // namespace moesim::tools

@@ -23,7 +23,7 @@ namespace moesim::tools {
 
 void Table::row(std::vector<std::string> cells) {
   check(cells.size() == columns_.size(), "a table row has as many cells as the table has columns");
-  // A name of several lines would forge rows.
+  // A name with line breaks would forge rows.
   for (std::string& cell : cells)
     for (char& c : cell)
       if (c == '\n' || c == '\t' || c == '\r') c = ' ';
@@ -46,7 +46,7 @@ std::string Table::text(const Terminal& terminal) const {
     widths.push_back(width);
   }
   std::string out;
-  // The columns of one block.
+  // Prints the columns of one block.
   const auto print_block = [&](const std::vector<std::size_t>& block) {
     const auto line = [&](const auto& cell_of, Ink ink) {
       std::string text;
@@ -120,7 +120,7 @@ void print(std::string_view given) {
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return;
-  if (errno == EPIPE) std::_Exit(128 + SIGPIPE);  // the reader went away, as with `| head`
+  if (errno == EPIPE) std::_Exit(128 + SIGPIPE);  // the reader closed the pipe, as with `| head`
   throw InputError(SourcePlace{"standard output"}, std::string("cannot write: ") + std::strerror(errno));
 }
 
@@ -146,7 +146,8 @@ nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_j
   out["schema"] = fmt::format("moesim.{}/1", verb);
   out["version"] = version();
   out["inputs"] = inputs;
-  if (inputs.contains("files")) out["inputs"]["files"] = files_read();  // since it was described, too
+  // including files read after the description
+  if (inputs.contains("files")) out["inputs"]["files"] = files_read();
   out["warnings"] = warnings;
   return out;
 }

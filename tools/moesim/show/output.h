@@ -1,4 +1,4 @@
-// How results look: aligned tables for people, JSON and CSV for programs; warnings and progress go to stderr
+// Output of results: aligned tables for people, JSON and CSV for programs; warnings and progress go to stderr
 // only.
 #pragma once
 
@@ -27,10 +27,10 @@ class Table {
 
   void row(std::vector<std::string> cells);
   void separator();  // a rule between rows
-  void mark_best();  // the last row stands out, where there are colours
+  void mark_best();  // highlights the last row where colours are available
 
-  // Aligned, for people. A table that is wider than the terminal is cut into blocks of columns below each
-  // other, each with the first column.
+  // Formats an aligned table. One wider than the terminal is split into blocks of columns below each other,
+  // each with the first column.
   std::string text(const Terminal& terminal = standard_output()) const;
   std::string csv() const;  // RFC 4180
 
@@ -40,7 +40,7 @@ class Table {
   std::set<std::size_t> best_;                  // rows
 };
 
-// While one lives, what its thread prints is kept and not written: for callers that are no shell.
+// While one exists, output of its thread is captured instead of written: for callers other than a shell.
 class KeptOutput {
  public:
   KeptOutput();
@@ -55,25 +55,25 @@ class KeptOutput {
   std::string text_;
 };
 
-// Writes to stdout what a terminal may see of it (shown()); throws InputError when stdout cannot take it (a
-// full disk), exits quietly on a closed pipe.
+// Writes to stdout, filtered for terminals (shown()); throws InputError when stdout cannot take it (a full
+// disk), exits quietly on a closed pipe.
 void print(std::string_view text);
 
-// A warning on stderr, unless --quiet.
+// Prints a warning on stderr, unless --quiet.
 void warn(const CommonOptions& options, std::string_view text);
-// What to warn of below an answer, the most important first: three lines; the others are counted, with where
-// to read them. `all`: every one; `explains`: the verb has --explain, which asks for all.
+// Prints the warnings below an answer, most important first: three lines, then the number of the others and
+// where to read them. `all`: every one; `explains`: the verb has --explain, which asks for all.
 void warn_below(const CommonOptions& options, const std::vector<std::string>& warnings, bool explains = false,
                 bool all = false);
 
-// {"schema": "moesim.<verb>/1", "version": ..., "inputs": inputs, "warnings": [...]} to be completed by the
-// verb.
+// Returns {"schema": "moesim.<verb>/1", "version": ..., "inputs": inputs, "warnings": [...]} for the verb to
+// complete.
 nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_json& inputs,
                                 const std::vector<std::string>& warnings);
 
 void print_json(const nlohmann::ordered_json& result);
 
-// "+3.1 %", signed, for errors and differences.
+// Formats errors and differences with sign: "+3.1 %".
 std::string percent(double fraction, int digits = 1);
 
 }  // namespace moesim::tools

@@ -17,7 +17,8 @@ bool has_forward(const SlotTrace& slot) {
   return slot.slot.kind == Kind::kForward || slot.slot.kind == Kind::kOverlapped;
 }
 
-// Until every stage has gone back once, and from where the first of them begins its last forward pass.
+// The time until every stage has run one backward, and the time from which the first of them begins its last
+// forward pass.
 struct Edges {
   std::int64_t filled = 0, draining = 0;
 };
@@ -49,7 +50,7 @@ std::vector<PipelinePicture::Window> windows_of(const models::Answer& forecast, 
   return {{"first", 0, length}, {"middle", middle, middle + length}, {"last", end - length, end}};
 }
 
-// All stages, or as many as are shown, evenly, with the first and the last.
+// Returns all stages, or an even selection with the first and the last.
 std::vector<int> rows_of(int stages) {
   std::vector<int> rows;
   const int shown = std::min(stages, kPictureRows);

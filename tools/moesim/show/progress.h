@@ -1,5 +1,4 @@
-// A line on the terminal that says how far something is and how long it still takes; nothing with -q, and
-// nothing where the errors go to no terminal.
+// A progress line on the terminal with the remaining time; silent with -q and where stderr is not a terminal.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace moesim::tools {
 
-// Told how much is done of how much; empty where nobody looks.
+// Called with the work done and in total; empty where progress is not shown.
 using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 class ProgressLine {
@@ -22,7 +21,7 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
   ~ProgressLine();  // clears the line
 
-  // Lives as long as this; may be called by several threads. `done` may go back by what threads are apart.
+  // Valid as long as this object; thread-safe. `done` may go back a little between threads.
   Progress teller();
 
  private:

@@ -26,10 +26,10 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::string_view kMarker = "@MOESIM_DATA@";
-// Ranks whose full matrix is shown; of larger groups it would be a picture of noise and many megabytes.
+// Largest group whose full matrix is shown; beyond, the picture is noise of many megabytes.
 constexpr int kMatrixRanks = 256;
 
-// A counter with few points as it is, else the largest value of every visible stretch of time.
+// A counter with few points is kept, else reduced to the maximum of every visible span.
 ordered_json counter_data(const TimelineView::Counter& counter, std::int64_t end_ps, std::int64_t unit_ps) {
   constexpr std::size_t kMostPoints = 4000;
   std::vector<std::pair<std::int64_t, double>> points;
@@ -68,7 +68,7 @@ ordered_json counter_data(const TimelineView::Counter& counter, std::int64_t end
       {"rank", counter.rank}, {"name", counter.name}, {"gap", std::move(gap)}, {"value", std::move(values)}};
 }
 
-// Columns with the distance from the slice before: small integers, which deflate and parse well. The unit is
+// Columns with the distance to the previous slice: small integers, which deflate and parse well. The unit is
 // the power of ten that keeps seven digits of the whole.
 ordered_json timeline_data(const TimelineView& view) {
   std::int64_t unit_ps = 1000;
@@ -111,7 +111,7 @@ ordered_json timeline_data(const TimelineView& view) {
           {"left_out", view.left_out}};
 }
 
-// Inside a script element nothing may look like its end; JSON has another way to write '<'.
+// Escapes '<', since nothing inside a script element may look like its end.
 std::string for_a_page(const ordered_json& data) {
   const std::string text = json_line(data);
   std::string out;

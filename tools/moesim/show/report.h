@@ -1,5 +1,5 @@
-// `--report out.html`: the JSON result of a verb, with timelines and traffic for the pictures, put into one
-// page that needs nothing else. What is shown is decided in tools/report/src.
+// `--report out.html`: writes the JSON result of a verb, with timelines and traffic for its pictures, into
+// one self-contained page. tools/report/src decides what is shown.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class App;
 
 namespace moesim::tools {
 
-// What a report shows beside the result.
+// Data of a report besides the result.
 struct ReportExtras {
   std::vector<TimelineView> timelines;
   std::vector<PipelinePicture> pipelines;
@@ -28,31 +28,31 @@ struct ReportExtras {
   int gpus_per_node = 8;
 };
 
-// Slices that all timelines of a report hold together, so that it opens at once and stays below 5 MB.
+// Limit on slices of all timelines of a report together, so that it opens at once and stays below 5 MB.
 inline constexpr std::size_t kReportSlices = 120'000;
-// Boxes of all pictures of pipelines together; the winner's is there in any case.
+// Limit on boxes of all pipeline pictures together; the winner's is always included.
 inline constexpr std::size_t kReportBoxes = 20'000;
 
-// Adds `--report FILE`. A build without the page refuses it with one line when it is given.
+// Adds `--report FILE`. A build without the page refuses the option in one line.
 void declare_report(CLI::App& app, std::string& path);
 
-// Throws InputError where this build has no page or `path` can not be a file of its own; call it before the
+// Throws InputError where this build has no page or `path` cannot be a file of its own; called before the
 // work.
 void check_report(const std::string& path);
 
-// Whether somebody asked for the JSON result: printed, or as a report.
+// Returns whether the JSON result was requested: printed, or as a report.
 bool wants_result(const CommonOptions& common);
-// Writes the report where one was asked for, and prints the result where the format is JSON: then true.
+// Writes the report if requested, and prints the result where the format is JSON; returns true then.
 bool publish(const nlohmann::ordered_json& result, const CommonOptions& common,
              const ReportExtras& extras = {});
 
-// `result` is what `--format json` prints for `verb`.
+// `result`: the output of `--format json` of `verb`.
 std::string report_text(std::string_view verb, const nlohmann::ordered_json& result,
                         const ReportExtras& extras = {});
 void write_report(const std::string& path, std::string_view verb, const nlohmann::ordered_json& result,
                   const ReportExtras& extras = {});
 
-// A page of report_template.h with its data.
+// Inserts data into a page of report_template.h.
 std::string with_data(std::string_view page, const nlohmann::ordered_json& data);
 
 }  // namespace moesim::tools

@@ -1,20 +1,18 @@
-// The pages that reports and `moesim serve` are made of; tools/report/build.mjs writes the source that
-// defines it.
+// The pages of reports and of `moesim serve`; tools/report/build.mjs writes the source that defines them.
 #pragma once
 
 #include <string_view>
 
 namespace moesim::tools {
 
-// One HTML page with the marker where the data goes; empty in a build without Node.
+// Returns one HTML page with a marker for the data; empty in a build without Node.
 std::string_view report_template();
 
-// The same for the page of `moesim serve`, and the Content-Security-Policy that lets its script and no other
-// run.
+// Likewise for the page of `moesim serve`, and the Content-Security-Policy that allows only its script.
 std::string_view live_template();
 std::string_view live_policy();
 
-// Why there is none, for the user; empty where there is one.
+// Returns why there is no page; empty where there is one.
 std::string_view report_missing();
 
 }  // namespace moesim::tools

@@ -1,4 +1,4 @@
-// Pieces of results that several verbs write.
+// Shared parts of several verbs' results.
 #pragma once
 
 #include <array>
@@ -19,28 +19,28 @@ struct Scenario;
 
 namespace moesim::tools {
 
-// A number, or null where there is none.
+// Returns a number, or null for nullopt.
 nlohmann::ordered_json or_null(const std::optional<double>& value);
 
 // {"value", "low", "high"}.
 nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
 
-// The parts of a time that are not 0, by category.
+// Returns the nonzero parts of a time, by category.
 nlohmann::ordered_json breakdown_json(const std::array<double, sim::kCategories>& breakdown_us);
 
-// A link and what it carried, under timing `flow`.
+// Returns a link with its traffic under timing `flow`.
 nlohmann::ordered_json link_json(const models::LinkLoad& link);
 
 // {"avg", "max", "max_cum"} of one stage.
 nlohmann::ordered_json overload_json(const models::Overload& overload);
-// What every stage logs, under the names of the metrics.
+// Returns the metrics of every stage under their logged names.
 nlohmann::ordered_json overload_metrics_json(std::span<const models::Overload> stages);
 
-// What was understood of the scenario's model (models/workload/model_summary.h), as "model" of the result;
+// Adds the interpretation of the scenario's model (models/workload/model_summary.h) as "model" of the result;
 // nothing where it has none.
 void add_model(nlohmann::ordered_json& result, const models::Scenario& scenario);
 
-// "1234.5", as tables show them.
+// Formats "1234.5", as in tables.
 std::string microseconds(double us);
 
 }  // namespace moesim::tools

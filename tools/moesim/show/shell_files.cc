@@ -31,7 +31,7 @@ std::vector<const CLI::Option*> named_options(const CLI::App& app) {
 
 bool takes_value(const CLI::Option& option) { return option.get_type_size_max() > 0; }
 
-// The words of "table|json|csv" or "TEXT:{latin,random}"; empty where any value may stand.
+// Returns the words of "table|json|csv" or "TEXT:{latin,random}"; empty where any value is allowed.
 std::vector<std::string> listed_values(const CLI::Option& option) {
   std::string type = option.get_type_name();
   char between = '|';
@@ -51,7 +51,7 @@ std::vector<std::string> listed_values(const CLI::Option& option) {
   return words;
 }
 
-// What is built in and may be named where a file may stand, too: names of models, machines, dispatchers,
+// Returns built-in names that are also allowed in the place of a file: models, machines, dispatchers,
 // routings.
 std::vector<std::string> built_in_values(const CLI::Option& option) {
   const std::string name = option.get_lnames().empty() ? "" : option.get_lnames().front();
@@ -92,7 +92,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view w
   return text;
 }
 
-// Text in roff: no line begins with a request, backslashes and dashes are themselves.
+// Escapes text for roff: no line begins with a request, and backslashes and dashes are literal.
 std::string roff(std::string_view text) {
   std::string out = replaced(replaced(std::string(text), "\\", "\\e"), "-", "\\-");
   out = replaced(std::move(out), "\n.", "\n\\&.");

@@ -1,4 +1,4 @@
-// What a shell and `man` know of the command line, made from the definition that parses it.
+// Shell completions and the man page, generated from the definition of the command line.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ class App;
 
 namespace moesim::tools {
 
-// moesim(1) in roff: synopsis, every verb with its options, defaults and examples.
+// Returns moesim(1) in roff: synopsis, every verb with its options, defaults and examples.
 std::string man_page(const CLI::App& app);
 
-// Completion of verbs, options, listed values ("table|json|csv") and, elsewhere, files.
+// Return completions for verbs, options, listed values ("table|json|csv") and files.
 std::string bash_completion(const CLI::App& app);
 std::string zsh_completion(const CLI::App& app);
 std::string fish_completion(const CLI::App& app);

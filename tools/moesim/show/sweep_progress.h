@@ -1,4 +1,4 @@
-// A line on the terminal that says how far a sweep is; nothing in a pipe.
+// The progress line of a sweep on a terminal; silent in a pipe.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ namespace moesim::tools {
 
 class SweepProgress {
  public:
-  // Scenarios in all, and how many of them an earlier run has done.
+  // `total` scenarios, of which an earlier run has done `done`.
   SweepProgress(bool quiet, std::uint64_t total, std::uint64_t done);
   void advance(std::uint64_t scenarios);
   void finish();  // clears the line

@@ -13,14 +13,14 @@ namespace moesim::tools {
 
 namespace {
 
-constexpr std::size_t kNarrowest = 40;  // below it nothing would be left to read
+constexpr std::size_t kNarrowest = 40;  // a narrower table would be unreadable
 
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string_view() : std::string_view(value);
 }
 
-// Of the 256 colours; Okabe and Ito's hues, which people with colour-blindness can tell apart.
+// Returns one of the 256 colours; Okabe and Ito's hues, which are distinguishable with colour-blindness.
 const char* code_of(Ink ink) {
   switch (ink) {
     case Ink::kPlain:
@@ -51,13 +51,13 @@ const char* code_of(Ink ink) {
   return "";
 }
 
-// Before the number of an ink: a byte that no text in UTF-8 has, so that no name can colour what is printed.
+// Marks an ink's number: a byte that UTF-8 text cannot contain, so that no name can colour the output.
 constexpr char kMark = '\xff';
 constexpr std::size_t kMarkBytes = 2;
 
 std::string mark_of(Ink ink) { return {kMark, static_cast<char>(ink)}; }
 
-// The sequence of the mark at the start of `text`; empty: it is none.
+// Returns the sequence of the mark at the start of `text`; empty: no mark.
 std::string sequence_of(std::string_view text) {
   if (text.size() < kMarkBytes || static_cast<unsigned char>(text[1]) > static_cast<int>(Ink::kGrey))
     return "";

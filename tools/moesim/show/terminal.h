@@ -1,4 +1,4 @@
-// What standard output can show: nothing but bytes for a pipe or a file; colours and a width for a terminal.
+// Capabilities of standard output: plain bytes for a pipe or a file; colours and a width for a terminal.
 #pragma once
 
 #include <cstddef>
@@ -9,25 +9,26 @@ namespace moesim::tools {
 
 struct Terminal {
   bool color = false;
-  std::size_t columns = 0;  // 0: any number
+  std::size_t columns = 0;  // 0: unlimited
 
-  // Colours only on a terminal that has them and where NO_COLOR (no-color.org) is not set; the width of the
-  // terminal, or COLUMNS where it cannot be asked. A pipe gets the same bytes everywhere.
+  // Returns colours only for a terminal that has them and without NO_COLOR (no-color.org); the terminal's
+  // width, or COLUMNS where it is unknown. A pipe gets the same bytes everywhere.
   static Terminal of(int file);
 };
 
-// Standard output, asked once.
+// Returns standard output's capabilities, determined once.
 const Terminal& standard_output();
 
-// Colours by what they mean, as marks that shown() makes sequences of; `text` unchanged where there are none.
+// Colours by meaning, as marks that shown() converts to escape sequences; `text` is unchanged without
+// colours.
 enum class Ink { kPlain, kBold, kBest, kBad, kSoft, kBlue, kYellow, kGreen, kOrange, kPink, kPurple, kGrey };
 std::string inked(std::string_view text, Ink ink, const Terminal& terminal = standard_output());
 
-// Text of many lines as it may go to a terminal: colours of inked() and line ends stay; whatever else a
-// terminal would obey came from a name in a file and is shown (printable()).
+// Returns text that is safe for a terminal: colours of inked() and line ends stay; other control sequences,
+// which come from names in files, are made visible (printable()).
 std::string shown(std::string_view text);
 
-// Columns that UTF-8 text takes, without wide characters: continuation bytes and colours take none.
+// Returns the columns of UTF-8 text, without wide characters: continuation bytes and colours take none.
 std::size_t width_of(std::string_view text);
 
 }  // namespace moesim::tools

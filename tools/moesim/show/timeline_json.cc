@@ -17,8 +17,8 @@ namespace moesim::tools {
 
 namespace {
 
-// Reserved colour names of the trace viewer, one per category, so that a category looks the same in every
-// file.
+// Returns reserved colour names of the trace viewer, one per category, so that a category looks the same in
+// every file.
 std::string_view color_of(sim::Category category) {
   using enum sim::Category;
   switch (category) {
@@ -88,8 +88,7 @@ class Writer {
     fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
   }
 
-  // Microseconds from picoseconds, rounded to nanoseconds; ends are rounded like starts, so that slices that
-  // touch go on touching.
+  // Rounds picoseconds to nanoseconds; ends are rounded like starts, so that touching slices still touch.
   static std::int64_t ns(std::int64_t ps) { return (ps + 500) / 1000; }
   static std::string us(std::int64_t ns) {
     return ns % 1000 == 0 ? fmt::format("{}", ns / 1000) : fmt::format("{}.{:03}", ns / 1000, ns % 1000);

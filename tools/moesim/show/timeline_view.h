@@ -1,4 +1,4 @@
-// Timelines as they are shown: tracks of slices, arrows and counters, from a simulation, a comparison or a
+// Timelines for display: tracks of slices, arrows and counters, from a simulation, a comparison or a
 // recording. The Chrome trace (timeline_json.h) and the report (report.h) are both drawn from this.
 #pragma once
 
@@ -23,7 +23,7 @@ class App;
 
 namespace moesim::tools {
 
-// Texts that repeat, stored once; numbered in the order of their first use.
+// Repeated texts, stored once and numbered in order of first use.
 class TextPool {
  public:
   std::uint32_t add(std::string_view text);
@@ -42,7 +42,7 @@ struct TimelineView {
     sim::Category category = sim::Category::other;
     std::int64_t from_ps = 0;
     std::int64_t to_ps = 0;
-    std::uint32_t note = kNone;  // index into `notes`: what it waited for
+    std::uint32_t note = kNone;  // index into `notes`: cause of its wait
   };
   struct Track {  // slices are in order and do not overlap
     int rank = 0;
@@ -67,26 +67,26 @@ struct TimelineView {
   };
 
   std::string title;        // "forecast", "measured", a dispatcher
-  std::string of = "rank";  // what has the tracks: a rank, or the stage of a pipeline
-  int ranks = 0;            // of the job; stages of a pipeline
+  std::string of = "rank";  // owner of the tracks: a rank, or a pipeline stage
+  int ranks = 0;            // in the job; stages of a pipeline
   std::int64_t end_ps = 0;
   TextPool names, notes;
   std::vector<Track> tracks;  // by rank
   std::vector<Arrow> arrows;
   std::vector<Counter> counters;
-  std::vector<Link> links;            // of timing `flow`, busiest first
-  std::vector<std::string> left_out;  // what bounds took away, one clause each
+  std::vector<Link> links;            // with timing `flow`, busiest first
+  std::vector<std::string> left_out;  // parts removed by bounds, one clause each
 
   std::size_t slice_count() const;
 };
 
-// "0-3,8" as ascending pairs. Throws InputError naming `option`.
+// Parses "0-3,8" into ascending pairs. Throws InputError naming `option`.
 std::vector<std::pair<int, int>> parse_ranges(const std::string& option, const std::string& text);
 
-// Slices of a Chrome trace unless the user bounds it: some tens of megabytes, which viewers still take.
+// Default limit on slices of a Chrome trace: some tens of megabytes, which viewers can open.
 inline constexpr std::size_t kTimelineSlices = 400'000;
 
-// What of a job is shown.
+// The part of a job to show.
 struct TimelineBounds {
   std::vector<std::pair<int, int>> ranks;         // empty: as many as `most_slices` allows
   std::vector<std::pair<int, int>> microbatches;  // empty: all
@@ -96,7 +96,7 @@ struct TimelineBounds {
   bool holds_microbatch(int microbatch) const;
 };
 
-// `--timeline-ranks 0-3,8` and `--timeline-microbatches 0-1`, as every verb with a timeline offers them.
+// `--timeline-ranks 0-3,8` and `--timeline-microbatches 0-1` of every verb with a timeline.
 struct TimelineOptions {
   std::string ranks, microbatches;
 
@@ -104,25 +104,27 @@ struct TimelineOptions {
   TimelineBounds bounds(std::size_t most_slices) const;  // throws InputError
 };
 
-// A simulated iteration (Detail::full): a track of steps and a track per stream of every rank, waits in
-// collectives as slices of their own ("wait for rank 3"), arrows from the last arrival, counters of memory
-// and of what a rank sends.
+// Returns a simulated iteration (Detail::full): a track of steps and a track per stream of every rank, waits
+// in collectives as separate slices ("wait for rank 3"), arrows from the last arrival, counters of memory and
+// sent bytes.
 TimelineView timeline_view(std::string title, const replay::Iteration& iteration,
                            const TimelineBounds& bounds);
 TimelineView timeline_view(std::string title, const sim::TaskGraph& graph, const sim::Timeline& timeline,
                            const TimelineBounds& bounds);
 
-// One dispatcher of a comparison: its MoE layer, rank by rank. Needs AnswerOptions::trace.
+// Returns the MoE layer of one dispatcher of a comparison, rank by rank. Needs AnswerOptions::trace.
 TimelineView timeline_view(const models::Answer& forecast, const TimelineBounds& bounds);
 
-// The passes of a step on every pipeline stage. Needs the answer to a step, with AnswerOptions::trace.
+// Returns the passes of a step on every pipeline stage. Needs the answer to a step, with
+// AnswerOptions::trace.
 TimelineView pipeline_view(const models::Answer& forecast, const TimelineBounds& bounds);
 
-// A realistic recording as it was measured. Clocks of nodes are not comparable, so every node starts at zero.
+// Returns the measured timeline of a realistic recording. Clocks of nodes are not comparable, so every node
+// starts at zero.
 TimelineView timeline_view(std::string title, const replay::RecordedJob& measured, int gpus_per_node,
                            const TimelineBounds& bounds);
 
-// Joins neighbours that are too short to be seen until at most `most` slices are left; says so in `left_out`.
+// Merges neighbouring slices too short to see until at most `most` are left; records that in `left_out`.
 void join_short_slices(TimelineView& view, std::size_t most);
 
 }  // namespace moesim::tools

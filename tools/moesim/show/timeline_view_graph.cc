@@ -16,8 +16,8 @@ namespace {
 
 using sim::TaskId;
 
-// Ranks worth a look when not all can be shown: the one that ends last, those that compute most and least,
-// wait most and least, then an even choice.
+// Returns the most informative ranks when not all can be shown: the one that ends last, those that compute
+// and wait most and least, then an even choice.
 std::vector<int> telling_ranks(const sim::Timeline& timeline, std::size_t count) {
   const auto ranks = timeline.ranks();
   std::set<int> chosen{static_cast<int>(timeline.critical_rank().value())};
@@ -139,7 +139,7 @@ class Builder {
     }
   }
 
-  // Tasks that were started together (a send and a receive) overlap; those beside go to a track of their own.
+  // Tasks that start together (a send and a receive) overlap; the second ones go to a separate track.
   void put(std::size_t track, std::size_t& beside, const TimelineView::Slice& slice) {
     if (slice.to_ps <= slice.from_ps) return;
     auto& mine = view_.tracks[track].slices;
@@ -242,7 +242,7 @@ class Builder {
   }
 
   void add_counters() {
-    // What a rank sends, as the mean rate of each transfer.
+    // Sent bytes of a rank, as the mean rate of each transfer.
     std::vector<std::map<std::int64_t, double>> change(graph_.rank_count());
     for (std::size_t c = 0; c < graph_.collective_count(); ++c) {
       const sim::CollectiveId collective(static_cast<std::uint32_t>(c));
@@ -266,7 +266,7 @@ class Builder {
       double rate = 0;
       for (const auto& [when, by] : change[r]) {
         rate += by;
-        if (rate < 1e-6) rate = 0;  // sums of differences
+        if (rate < 1e-6) rate = 0;  // rounding of sums of differences
         if (counter.points.empty() || counter.points.back().second != rate)
           counter.points.emplace_back(when, rate);
       }

@@ -96,7 +96,7 @@ class Builder {
     }
   }
 
-  // Waits learn whom they waited for; arrows from the member that came last; what each member sends.
+  // Adds the causes of waits, arrows from the member that arrived last, and the sent bytes of each member.
   void add_collective(const models::Program& program, const models::Op& op, const sim::LockstepTrace& trace,
                       std::size_t i, std::uint32_t name) {
     const std::size_t R = trace.ranks;
@@ -142,7 +142,8 @@ class Builder {
     std::erase_if(track.slices, [](const auto& slice) { return slice.to_ps <= slice.from_ps; });
   }
 
-  // What the slices of a rank, whose tracks begin at `first`, waited for: whatever ended when they began.
+  // Sets the causes of the waits of a rank's slices, whose tracks begin at `first`: slices that ended when
+  // they began.
   void add_causes(std::size_t first) {
     constexpr std::int64_t kSame = 1000;                     // ps
     std::vector<std::pair<std::int64_t, std::size_t>> ends;  // of its slices, with their stream
@@ -190,7 +191,7 @@ class Builder {
       for (std::size_t i = 0; i < sent_[r].size(); ++i) {
         rate += sent_[r][i].second;
         if (i + 1 < sent_[r].size() && sent_[r][i + 1].first == sent_[r][i].first) continue;
-        if (rate < 1e-6) rate = 0;  // sums of differences
+        if (rate < 1e-6) rate = 0;  // rounding of sums of differences
         counter.points.emplace_back(sent_[r][i].first, rate);
       }
       view_.counters.push_back(std::move(counter));
@@ -217,7 +218,7 @@ class Builder {
   TimelineView view_;
   std::vector<bool> shown_;
   std::vector<std::size_t> track_;                                  // by rank: its first track
-  std::vector<std::vector<std::pair<std::int64_t, double>>> sent_;  // by rank: when its rate changes
+  std::vector<std::vector<std::pair<std::int64_t, double>>> sent_;  // by rank: changes of its rate
 };
 
 }  // namespace

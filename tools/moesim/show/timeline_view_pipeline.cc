@@ -11,7 +11,7 @@ namespace {
 
 using Kind = models::PipelineSlot::Kind;
 
-// The colors of a replay's steps.
+// The colours of a replay's steps.
 sim::Category category_of(Kind kind) {
   return kind == Kind::kForward ? sim::Category::attention : sim::Category::expert;
 }

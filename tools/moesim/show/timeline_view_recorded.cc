@@ -23,7 +23,7 @@ sim::Category category_of(const Step& step) {
   return replay::segment_category(step, 0);
 }
 
-// Clocks have hundredths of a millisecond: neighbours may overlap by that.
+// Clocks have a resolution of 0.01 ms, by which neighbours may overlap.
 void put(TimelineView::Track& track, TimelineView::Slice slice) {
   if (!track.slices.empty()) slice.from_ps = std::max(slice.from_ps, track.slices.back().to_ps);
   if (slice.from_ps < slice.to_ps) track.slices.push_back(slice);
@@ -57,7 +57,7 @@ TimelineView timeline_view(std::string title, const replay::RecordedJob& measure
       const bool second = second_of_pair;
       second_of_pair = step.fused_with_next;
       all.insert(step.microbatch);
-      if (zero == first.end() || step.start_us <= 0) continue;  // a line that was written without a clock
+      if (zero == first.end() || step.start_us <= 0) continue;  // a line written without a clock
       const double start = step.start_us - zero->second;
       view.end_ps = std::max(view.end_ps, ps(start + step.duration_us));
       if (!bounds.holds_microbatch(step.microbatch)) {

@@ -68,7 +68,7 @@ std::string overlap_of(const models::Scenario& s) {
 
 std::vector<std::string> plan_words(const RunPlan& p) {
   models::Scenario s = *p.scenario;
-  // Failures are of the whole training, not of the step that the command asks about.
+  // Failures concern the whole training, not the step of the command.
   if (!s.gave("faults.gpu_mtbf_hours")) s.faults = {};
   return command_words(s);
 }
@@ -81,7 +81,7 @@ std::string plan_command(const RunPlan& p) {
 
 namespace {
 
-// Lines of at most kWidth columns, broken at spaces.
+// Wraps text at spaces to at most kWidth columns.
 std::string wrapped(const std::string& text, std::size_t indent = 0) {
   std::string out, line;
   for (const std::string_view word : split(text, ' ')) {
@@ -96,7 +96,7 @@ std::string wrapped(const std::string& text, std::size_t indent = 0) {
   return out + line + "\n";
 }
 
-// A training in words: "2048 GPUs (dgx-h200x256), 61.3 days (52.1 to 75.0), $19.0 M (16.1 to 23.2)".
+// Describes a training: "2048 GPUs (dgx-h200x256), 61.3 days (52.1 to 75.0), $19.0 M (16.1 to 23.2)".
 std::string in_words(const RunPlan& p, const std::string& currency) {
   return fmt::format("{} GPUs ({}), {} days ({} to {}), {} ({} to {})", p.gpus, p.scenario->cluster->name,
                      number(p.days.value), number(p.days.low), number(p.days.high),
@@ -104,27 +104,27 @@ std::string in_words(const RunPlan& p, const std::string& currency) {
                      money(p.cost.high, currency));
 }
 
-// "A", "B", ..., "AA" of groups of plans that draws do not tell apart.
+// Returns "A", "B", ..., "AA" for groups of plans that draws do not distinguish.
 std::string letters(int group) {
   std::string name(1, static_cast<char>('A' + group % 26));
   return group < 26 ? name : letters(group / 26 - 1) + name;
 }
 
-// Plans of another precision are counted from A again.
+// Plans of another precision are lettered from A again.
 std::string group_name(const RunAnswer& a, const RunPlan& p) {
   const auto first =
       std::find_if(a.plans.begin(), a.plans.end(), [&](const RunPlan& one) { return one.other == p.other; });
   return letters(p.tie_group - first->tie_group);
 }
 
-// Two digits, or as many as show that it is below what counts as sure.
+// Formats two digits, or as many as show that it is below the sure threshold.
 std::string probability_text(double p) {
   constexpr double kSure = models::Decision::kSure;
   const bool rounds_up = p < kSure && p >= kSure - 0.005;
   return fmt::format("{:.{}f}", rounds_up ? std::min(p, kSure - 0.001) : p, rounds_up ? 3 : 2);
 }
 
-// What was asked for beside the tokens, with how likely a plan keeps it.
+// Describes the limits besides the tokens, with the probability that a plan meets them.
 std::string promise(const RunQuestion& q, const RunPlan& p) {
   std::vector<std::string> parts;
   if (q.deadline_days > 0)
@@ -223,7 +223,7 @@ std::string upgrade_text(const RunQuestion& q, const RunAnswer& a) {
              "the training costs more; listed: its rent");
 }
 
-// What a GPU-hour costs here, and whose price that is; empty: the user's own.
+// The price of a GPU-hour used here with its source; empty: the user's own.
 struct UsedPrice {
   std::string profile;
   double each = 0;
@@ -277,13 +277,13 @@ std::string searched_text(const RunAnswer& a) {
                          : std::string("No plan of them is faster."));
 }
 
-// Where the tokens of a step come from.
+// Describes where the tokens of a step come from.
 std::string batch_text(const RunPlan& best, const std::string& batch) {
   const models::Parallel& p = best.scenario->parallel;
   return batch.empty() ? fmt::format("{} x {} x {} sequences", p.dp, p.microbatches, p.micro_batch) : batch;
 }
 
-// What the days and the money rest on, with where each is from.
+// Returns the assumptions behind days and cost, with their sources.
 ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const std::string& batch) {
   const RunPlan& best = a.plans.front();
   ordered_json all = ordered_json::array();
@@ -326,7 +326,7 @@ ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const st
 
 namespace {
 
-// "Of those that meet it: cheapest 96 GPUs, ...": where these are not one plan.
+// Returns "Of those that meet it: cheapest 96 GPUs, ..." where these are different plans.
 std::string choices_text(const RunQuestion& q, const RunAnswer& a) {
   const models::RunChoices best = models::choices_of(a);
   if (!best.cheapest || (best.cheapest == best.fewest_gpus && best.cheapest == best.shortest)) return "";

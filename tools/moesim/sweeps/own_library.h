@@ -6,8 +6,8 @@
 
 namespace moesim::tools {
 
-// Where a library of ours is: beside the program in a build folder, below lib/ where it is installed. It need
-// not exist.
+// Returns the path of a library of ours: beside the program in a build folder, below lib/ where installed. It
+// need not exist.
 std::filesystem::path own_library(std::string_view name);
 
 }  // namespace moesim::tools

@@ -28,7 +28,7 @@ std::optional<std::uint64_t> SweepExchange::take() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (const auto block = take_locked()) return block;
-    // Whoever waits here also makes what another machine does not bring back.
+    // A waiting thread also computes blocks that another machine does not return.
     if (stopped_ || written_ >= blocks_) return std::nullopt;
     changed_.wait(lock);
   }
@@ -44,7 +44,7 @@ void SweepExchange::put(std::uint64_t number, SweepBlock&& block) {
   std::unique_lock lock(mutex_);
   if (number < written_) return;
   done_.emplace(number, std::move(block));
-  if (writing_) return;  // whoever writes goes on with it
+  if (writing_) return;  // the writing thread continues with it
   writing_ = true;
   while (!stopped_) {
     const auto ready = done_.find(written_);

@@ -1,4 +1,4 @@
-// Blocks of a sweep on their way: dealt out in order, taken back in any, written in order.
+// Distributes the blocks of a sweep: dealt out in order, returned in any order, written in order.
 #pragma once
 
 #include <condition_variable>
@@ -14,20 +14,20 @@ namespace moesim::tools {
 
 class SweepExchange {
  public:
-  // At most `ahead` blocks are out or waiting for an earlier one, so that memory stays bounded.
+  // At most `ahead` blocks are dealt out or waiting for an earlier one, which bounds the memory.
   SweepExchange(const SweepJob& job, std::uint64_t ahead, const SweepWrite& write);
 
-  // The next block to make; nullopt when there is none. Waits until one may be dealt out.
+  // Returns the next block to compute; nullopt when there is none. Waits until one may be dealt out.
   std::optional<std::uint64_t> take();
-  // The same without waiting.
+  // Likewise without waiting.
   std::optional<std::uint64_t> take_now();
-  // A block that was dealt out and did not come back: take() gives it out again, before all others.
+  // Returns a block that was not computed: take() deals it out again before all others.
   void again(std::uint64_t block);
-  // The rows of a block; those of one that is there already are dropped.
+  // Stores the rows of a block; duplicates are dropped.
   void put(std::uint64_t number, SweepBlock&& block);
 
   void fail(std::exception_ptr error);
-  bool over() const;  // all is written, or there was an error, or write() said to stop
+  bool over() const;  // all is written, or an error occurred, or write() ended the sweep
   void rethrow() const;
 
  private:
@@ -44,7 +44,7 @@ class SweepExchange {
   std::exception_ptr error_;
 };
 
-// A thread of a sweep: makes blocks while there are any. What it throws fails the exchange.
+// A thread of a sweep: computes blocks while there are any. Its exception fails the exchange.
 void work_on(const SweepJob& job, SweepExchange& exchange);
 
 }  // namespace moesim::tools

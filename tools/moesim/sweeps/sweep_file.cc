@@ -50,7 +50,7 @@ std::optional<Link> link_of(std::string_view line) {
               std::string(parts[2])};
 }
 
-// Whether a sweep may have written that file beside its table.
+// Returns whether a sweep may have written that file beside its table.
 bool of_a_sweep(const fs::path& path, const fs::path& file) {
   const std::string text = read_own_file(file);
   if (file == sums_of(path))
@@ -62,7 +62,8 @@ bool of_a_sweep(const fs::path& path, const fs::path& file) {
   return schema != made.end() && *schema == "moesim.sweep/1";
 }
 
-// Files beside the table, which nobody named: they replace no input, no link and nothing of others.
+// Checks the files beside the table, whose names the user did not give: they replace no input, no link and no
+// foreign file.
 void check_companions(const fs::path& path, SweepStart start) {
   for (const fs::path& file : SweepFile::beside(path)) {
     const auto refuse = [&](const char* found, const char* expected) {
@@ -80,12 +81,12 @@ void check_companions(const fs::path& path, SweepStart start) {
   }
 }
 
-// Opens a file of the sweep's own, not where a link leads.
+// Opens a file of the sweep itself, without following links.
 int open_own(const fs::path& file) {
   return ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
 }
 
-// The SHA-256 of the rows that the record beside a table tells of; nullopt: it is of another sweep, or none.
+// Returns the SHA-256 of the rows in the record beside a table; nullopt: no record, or another sweep's.
 std::optional<std::string> recorded_rows(const fs::path& path, const std::string& definition) {
   const fs::path record = SweepFile::record_of(path);
   if (!is_file(record)) return std::nullopt;
@@ -96,7 +97,8 @@ std::optional<std::string> recorded_rows(const fs::path& path, const std::string
   return rows != made.end() && rows->is_object() ? rows->value("sha256", "") : "";
 }
 
-// Whether the same sweep was finished before. Throws InputError where it was, and its table is another.
+// Returns whether the same sweep was finished before. Throws InputError where it was, and its table has
+// changed.
 bool finished_before(const fs::path& path, const std::string& definition) {
   const auto rows = recorded_rows(path, definition);
   if (!rows) return false;
@@ -173,7 +175,7 @@ SweepFile::SweepFile(const fs::path& path, const std::string& definition, const 
 
 SweepFile::~SweepFile() { leave(); }
 
-// Closes, and removes a partial in which nothing stands, with its chain.
+// Closes, and removes an empty partial file with its chain.
 void SweepFile::leave() {
   struct stat info {};
   if (file_ >= 0 && ::fstat(file_, &info) == 0 && info.st_size == 0 && !named_) {
@@ -185,8 +187,7 @@ void SweepFile::leave() {
   if (file_ >= 0) ::close(std::exchange(file_, -1));
 }
 
-// Opens and locks the partial file. False where another sweep finished meanwhile: what was opened has become
-// its table.
+// Opens and locks the partial file. Returns false where another sweep finished meanwhile and renamed it.
 bool SweepFile::lock() {
   const fs::path partial = partial_of(path_);
   file_ = open_own(partial);
@@ -207,8 +208,8 @@ bool SweepFile::lock() {
   return false;
 }
 
-// The mode of the table that is replaced, and `more` while it is made: what others may not read is not for
-// others before either.
+// Sets the mode of the replaced table, and `more` while writing: an unfinished table is not readable by more
+// users.
 void SweepFile::set_mode(mode_t more) const {
   struct stat table {
   }, partial{};
@@ -218,15 +219,15 @@ void SweepFile::set_mode(mode_t more) const {
 }
 
 void SweepFile::start_anew(const std::string& definition, const std::string& header) {
-  // Rows of another sweep never stand beside this definition.
+  // Rows of another sweep never accompany this definition.
   if (::ftruncate(file_, 0) != 0 || ::lseek(file_, 0, SEEK_SET) != 0) fail(partial_of(path_), "write");
   if (::ftruncate(sums_, 0) != 0 || ::lseek(sums_, 0, SEEK_SET) != 0) fail(sums_of(path_), "write");
   write_file(definition_of(path_), definition);
   append(header, 0);
 }
 
-// Goes on behind the last rows that the chain vouches for; what is behind them was cut off from its checksum
-// when the sweep ended, and is made again. False: there is nothing to go on with.
+// Continues after the last rows confirmed by the chain; later rows, whose checksum was lost when the sweep
+// ended, are computed again. Returns false where there is nothing to continue.
 bool SweepFile::go_on(const std::string& definition) {
   const fs::path partial = partial_of(path_);
   struct stat info {};
@@ -256,7 +257,7 @@ bool SweepFile::go_on(const std::string& definition) {
     const auto link = link_of(std::string_view(sums).substr(at, end - at));
     if (!link || link->bytes < bytes_ || link->scenarios < first_)
       damaged(sums_of(path_), "a line that is no checksum", line);
-    if (link->bytes > size) break;  // a lost machine may lose rows that had their checksum
+    if (link->bytes > size) break;  // a lost machine may lose rows whose checksum was written
     rows.resize(link->bytes - bytes_);
     std::size_t got = 0;
     while (got < rows.size()) {
@@ -298,7 +299,7 @@ void SweepFile::finish(const std::string& record) {
   if (file_ < 0) return;
   const fs::path partial = partial_of(path_);
   if (::fsync(file_) != 0 && errno != EINVAL) fail(partial, "write");
-  // What was read since the beginning is no output either.
+  // Files read since the start must not be replaced either.
   regular_file_to_write(path_);
   const SignalsHeld held;
   write_file(record_of(path_), record);
@@ -308,7 +309,7 @@ void SweepFile::finish(const std::string& record) {
 
 void SweepFile::give_name() {
   set_mode(0);
-  // While the lock is held: behind the rename it is nobody's, and they may be another sweep's.
+  // While the lock is held: after the rename these files may belong to another sweep.
   ::unlink(definition_of(path_).c_str());
   ::unlink(sums_of(path_).c_str());
   if (::rename(partial_of(path_).c_str(), path_.c_str()) != 0) fail(path_, "rename");

@@ -15,14 +15,14 @@ namespace moesim::tools {
 
 namespace {
 
-// What is opened when a row is asked for, not when its scenario is read.
+// Reads files that are opened when a row is answered, not when its scenario is read.
 void read_later_files(const models::Scenario& scenario) {
   if (scenario.routing.kind == models::RoutingSpec::Kind::kFile) read_file(scenario.routing.path);
   if (scenario.cluster && is_file(scenario.cluster->fabric)) read_file(scenario.cluster->fabric);
 }
 
-// Each value that may name a file, beside values of the other axes: what a row reads is read by the row's own
-// code, wherever a name leads (a folder, a file beside the scenario, the profile of a cluster).
+// Combines each value that may name a file with values of the other axes. The code that computes rows does
+// the reading, wherever a name leads (a folder, a file beside the scenario, the profile of a cluster).
 class NamedFiles {
  public:
   NamedFiles(const Base& base, const SweepPlan& plan, const OfScenario& of_scenario) : base_(base) {
@@ -47,7 +47,7 @@ class NamedFiles {
   }
 
  private:
-  // Of an axis: a bad value of another one hides what this one names.
+  // Attempts per axis: an invalid value of another axis hides the file named here.
   static constexpr std::size_t kTries = 16;
 
   bool may_name_a_file(const PathValue& value) const {
@@ -70,7 +70,7 @@ class NamedFiles {
     read_all({paths_[axis]}, {value});
   }
 
-  // Whether it is a scenario; if not, its rows will say so.
+  // Returns whether it is a scenario; if not, its rows will report the error.
   bool read_all(const std::vector<ScenarioPath>& paths, const std::vector<PathValue>& values) const {
     try {
       Question changed = base_.question;

@@ -1,4 +1,4 @@
-// The files that rows of a sweep follow from, read before the first of them.
+// The input files of a sweep's rows, read before the first row.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,8 @@ namespace moesim::tools {
 // Whether an axis is a value of the scenario.
 using OfScenario = std::function<bool(const ScenarioPath&)>;
 
-// Reads every file that the axes name, what these name (a cluster's profile), and the routing of the base.
+// Reads every file that the axes name, files named in these (a cluster's profile), and the routing of the
+// base.
 void read_named(
     const Base& base, const SweepPlan& plan,
     const OfScenario& of_scenario = [](const ScenarioPath&) { return true; });

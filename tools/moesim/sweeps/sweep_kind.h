@@ -1,5 +1,6 @@
-// The kinds of questions that a sweep asks at its points: each says its options and axes, asks, and says what
-// of the answer stands in a row. All else (points, threads, MPI, files, parts, resuming) knows no kind.
+// The kinds of questions that a sweep asks at its points: each defines its options and axes, asks, and
+// selects the cells of a row from the answer. The rest of a sweep (points, threads, MPI, files, parts,
+// resuming) is independent of the kind.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,12 @@ class App;
 
 namespace moesim::tools {
 
-// Asks at one point after the other; one per thread.
+// Asks at one point after another; one per thread.
 class SweepAsker {
  public:
   virtual ~SweepAsker() = default;
-  // The found cells of each row of a point, and the error of a row without them. Throws InputError where
-  // the point has no answer.
+  // The result cells of each row of a point, or the error of a row without them. Throws InputError where the
+  // point has no answer.
   struct Row {
     Cells found;
     std::string error = {};
@@ -39,38 +40,38 @@ class SweepKind {
  public:
   virtual ~SweepKind() = default;
 
-  // Before the command line is read: options of this kind beside those of every sweep.
+  // Declares the options of this kind besides those of every sweep, before parsing.
   virtual void declare(CLI::App& app) = 0;
-  // What an axis may be. Throws InputError that names the nearest for one that is unknown.
+  // Finds an axis. Throws InputError with the nearest name for an unknown one.
   virtual ScenarioPath axis(std::string_view text) const = 0;
-  // Axes that are no --grid: they change slowest.
+  // Returns axes besides --grid, which change slowest.
   virtual std::vector<SweepRange> own_axes() const { return {}; }
 
-  // After it: the question that all points share. Throws InputError for what cannot be asked. `say` is for
-  // what the user has to know before the first row.
+  // Prepares the question that all points share, after parsing. Throws InputError for an invalid question.
+  // `say` prints messages for the user before the first row.
   virtual void prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
                        const std::function<void(const std::string&)>& say) = 0;
-  // Reads every file that rows follow from: the definition of the sweep holds their hashes.
+  // Reads every input file of the rows: the sweep's definition contains their hashes.
   virtual void read_inputs(const SweepPlan& plan) const = 0;
-  // What rows follow from beside the axes and the files, for the definition.
+  // Returns the inputs of rows besides axes and files, for the definition.
   virtual nlohmann::ordered_json definition() const = 0;
-  // What a record says beside it.
+  // Adds the kind's part to a record.
   virtual void describe(nlohmann::ordered_json& record) const = 0;
 
   virtual const SweepTable& table() const = 0;
   virtual SummaryShape summary() const = 0;
-  // Points of a block at most, however fast they are; 1: none is asked to find out how fast.
+  // Returns the largest number of points in a block; 1: speed is not probed.
   virtual std::uint64_t most_in_block() const = 0;
   virtual std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const = 0;
 };
 
-// Layers and steps of scenarios, every dispatcher a row: what `compare` answers.
+// Layers and steps of scenarios, one row per dispatcher: the answers of `compare`.
 std::unique_ptr<SweepKind> sweep_of_scenarios();
 std::vector<SweepColumn> columns_of_scenarios(bool intervals, bool breakdown, bool priced);
 SummaryShape summary_of_scenarios(bool priced);
-// Recordings, each replayed a row: what `replay` answers.
+// Recordings, one row per replay: the answers of `replay`.
 std::unique_ptr<SweepKind> sweep_of_recordings();
-// Trainings, the best plan a row: what `plan` answers.
+// Trainings, one row for the best plan: the answers of `plan`.
 std::unique_ptr<SweepKind> sweep_of_plans();
 
 // The kinds with a command of their own, `moesim sweep COMMAND`.

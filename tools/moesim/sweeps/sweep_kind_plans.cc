@@ -24,7 +24,7 @@ namespace {
 
 using models::RunPlan;
 
-// Beside those that `plan` prints; all stand in columns "plan.NAME".
+// Columns besides those that `plan` prints; all are named "plan.NAME".
 constexpr PlanColumn kFurther[] = {
     {"days.low", [](const RunPlan& r) -> Cell { return r.days.low; }},
     {"days.high", [](const RunPlan& r) -> Cell { return r.days.high; }},
@@ -36,7 +36,7 @@ constexpr PlanColumn kFurther[] = {
     {"command", [](const RunPlan& r) -> Cell { return plan_command(r); }, true},
 };
 
-// What people see of them.
+// Returns the columns shown to people.
 std::vector<SweepColumn> shown_columns(const std::string& currency) {
   using enum CellStyle;
   return {{"cluster", true, {}, "machine"},
@@ -106,7 +106,7 @@ class PlanSweep : public SweepKind {
 
 class PlanAsker : public SweepAsker {
  public:
-  // `scenario_paths`: the axes that are no option of plan.
+  // `scenario_paths`: the axes that are not options of plan.
   PlanAsker(const PlanQuestion& question, const Base& base, const SweepPlan& plan,
             std::vector<ScenarioPath> scenario_paths, const std::vector<FoundColumn<RunPlan>>& columns)
       : question_(question),
@@ -122,7 +122,7 @@ class PlanAsker : public SweepAsker {
       if (!question.say(plan_.paths()[i].path, values[i].text)) of_scenario.push_back(values[i]);
     std::string batch;
     models::RunQuestion q = question.question(base_.with(changes_.make(of_scenario)), batch);
-    // A row holds one plan, and points share the threads.
+    // A row contains one plan, and points share the threads.
     q.upgrades = q.lower_precision = false;
     q.threads = 1;
     return {{cells_of(columns_, models::plan_run(q).plans.front())}};
@@ -179,7 +179,7 @@ void PlanSweep::read_inputs(const SweepPlan& plan) const {
     PlanQuestion changed = question_;
     try {
       if (changed.say(path.path, value.text)) changed.read_inputs();
-    } catch (const InputError&) {  // its rows will say so
+    } catch (const InputError&) {  // its rows will report the error
     }
   });
 }
@@ -188,7 +188,7 @@ std::unique_ptr<SweepAsker> PlanSweep::asker(const SweepPlan& plan) const {
   return std::make_unique<PlanAsker>(question_, *base_, plan, scenario_axes(plan), columns_);
 }
 
-// By what is saved; the cost where nobody says, so that other numbers of GPUs compare.
+// Ranks by the minimised quantity; by default the cost, so that different numbers of GPUs compare.
 SummaryShape PlanSweep::summary() const {
   const bool time = question_.ranks_by_time();
   SummaryShape shape;

@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kRecording = "recording";
 
-// Recordings by folder, read once while somebody holds them; for several threads.
+// Recordings by folder, read once while in use; thread-safe.
 class RecordingStore {
  public:
   std::shared_ptr<const Recordings> get(const std::string& folder) {
@@ -52,7 +52,7 @@ class RecordingStore {
   std::map<std::string, Slot> slots_;
 };
 
-// A row: a replay, and what its tokens cost.
+// A row: a replay, and the price of its tokens.
 struct Replayed {
   const replay::RecordingForecast& answer;
   std::optional<double> per_million;
@@ -214,7 +214,7 @@ void RecordingSweep::prepare(const SweepPlan& plan, RowFormat format, const Comm
         throw InputError(
             fmt::format("--{}: found beside an axis of that name, expected one of them", option));
   seed_ = common.seed;
-  question_.question(seed_);  // says what cannot be asked at all
+  question_.question(seed_);  // refuses what cannot be asked at all
   prices_ = question_.prices();
   columns_ = recording_columns(prices_.given());
   table_.emplace(format, paths, columns_of(columns_));
@@ -234,7 +234,7 @@ void RecordingSweep::read_inputs(const SweepPlan& plan) const {
       } else {
         FilesRead::note_file(value.text);
       }
-    } catch (const InputError&) {  // its rows will say so
+    } catch (const InputError&) {  // its rows will report the error
     }
   });
 }
@@ -243,8 +243,8 @@ std::unique_ptr<SweepAsker> RecordingSweep::asker(const SweepPlan& plan) const {
   return std::make_unique<RecordingAsker>(plan, columns_, question_, seed_, prices_, recordings_);
 }
 
-// By what a million tokens cost where there are prices, else by tokens per second and GPU, so that other
-// batches, sequences and sizes of the job compare.
+// Ranks by the price of a million tokens where there are prices, else by tokens per second and GPU, so that
+// different batches, sequences and sizes of the job compare.
 SummaryShape RecordingSweep::summary() const {
   const bool priced = prices_.given();
   SummaryShape shape;

@@ -24,7 +24,7 @@ namespace moesim::tools {
 
 namespace {
 
-// A row: an answer, and what was decided beside the others.
+// A row: an answer, and the decision among all answers.
 struct Scored {
   const Answer& answer;
   const models::Decision& decision;
@@ -173,7 +173,7 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
   const auto any_axis = [&](const auto& is) {
     return std::any_of(plan.paths().begin(), plan.paths().end(), is);
   };
-  // Where the rows have models or machines of their own, each chooses its own plan.
+  // Where the rows have different models or machines, each chooses its own plan.
   const bool own_plans = any_axis([](const ScenarioPath& path) {
     return path.path == "scope" || path.path == "gpus" || path.top() == "model" || path.top() == "cluster";
   });
@@ -194,7 +194,7 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
   }
   columns_ = scenario_columns(asked_.draws > 0, asked_.breakdown, cost_);
   table_.emplace(format, plan.paths(), columns_of(columns_));
-  [[maybe_unused]] const Asker settable(*base_, plan.paths());  // says what cannot be set together
+  [[maybe_unused]] const Asker settable(*base_, plan.paths());  // refuses paths that exclude each other
 }
 
 std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPlan& plan) const {
@@ -209,8 +209,8 @@ std::vector<SweepColumn> columns_of_scenarios(bool intervals, bool breakdown, bo
   return columns_of(scenario_columns(intervals, breakdown, priced));
 }
 
-// By what a million tokens cost where there are prices, else by tokens per second and GPU, so that other
-// batches and sequences compare.
+// Ranks by the price of a million tokens where there are prices, else by tokens per second and GPU, so that
+// different batches and sequences compare.
 SummaryShape summary_of_scenarios(bool priced) {
   SummaryShape shape;
   shape.many = "scenarios";

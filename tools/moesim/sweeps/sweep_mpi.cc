@@ -40,15 +40,15 @@ using Clock = std::chrono::steady_clock;
 // kBlock (a number), kAlive (nothing new; to be answered), kStop.
 enum Tag : int { kHello = 1, kBegin, kBlock, kRows, kGone, kStop, kAlive };
 
-// What kRows carries before the rows and the first error.
+// Header of kRows, before the rows and the first error.
 struct RowsHead {
   std::uint64_t block, failed, error_bytes;
 };
 
-constexpr auto kNap = std::chrono::milliseconds(1);  // asking more often costs the workers processor time
+constexpr auto kNap = std::chrono::milliseconds(1);  // more frequent polling costs the workers processor time
 constexpr std::uint64_t kAhead = 4;  // blocks on their way to a thread, so that it never waits for an answer
 
-// Of a few slow blocks each thread has one at a time: what lies ahead of one is what others wait for.
+// With few slow blocks each thread has one at a time: blocks queued for one thread delay the others.
 std::uint64_t blocks_ahead(const SweepJob& job, std::uint64_t threads) {
   return std::clamp<std::uint64_t>(job.blocks() / (4 * threads), 1, kAhead);
 }
@@ -57,8 +57,8 @@ constexpr const char* kHowToLaunch =
     "srun --mpi=pmix (`srun --mpi=list` says what it has), the mpirun of the MPI that moesim was built with, "
     "or --shard I/N for parts that share nothing";
 
-// How many processes the launcher started: OpenMPI, PMI (MPICH, Slurm), PMIx under Slurm. Throws InputError
-// for tasks of Slurm that cannot find each other: each would make the whole table.
+// Returns the number of processes that the launcher started: OpenMPI, PMI (MPICH, Slurm), PMIx under Slurm.
+// Throws InputError for tasks of Slurm that cannot find each other: each would compute the whole table.
 int launched(bool parts_of_their_own) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
     if (const char* text = std::getenv(name)) return static_cast<int>(parse_int(text).value_or(1));
@@ -145,9 +145,9 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
 
   const std::uint64_t ahead = blocks_ahead(job, own * static_cast<std::uint64_t>(mpi.size));
   struct Peer {
-    std::uint64_t slots = 0;         // blocks that it wants at a time
-    std::set<std::uint64_t> blocks;  // that it has
-    Clock::time_point heard;         // of it
+    std::uint64_t slots = 0;         // blocks that it requests at a time
+    std::set<std::uint64_t> blocks;  // blocks that it computes
+    Clock::time_point heard;         // last message from it
     bool silent = false, gone = false;
   };
   std::map<int, Peer> peers;
@@ -156,7 +156,7 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
   const auto begun = Clock::now();
   auto next_look = begun + limit / 4;
   try {
-    // A rank that was slow to start has nothing to do any more, but is not lost.
+    // A rank that was slow to start has no more work, but is not lost.
     const auto all_here = [&] { return peers.size() + 1 == static_cast<std::size_t>(mpi.size); };
     while (!exchange.over() || (!all_here() && Clock::now() - begun < limit)) {
       MpiMessage message;
@@ -216,7 +216,7 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
   }
   workers.join();
   exchange.rethrow();
-  // A rank that never said hello is as silent as one that does not answer.
+  // A rank that never said hello counts as silent.
   together_ = peers.size() + 1 == static_cast<std::size_t>(mpi.size) &&
               std::none_of(peers.begin(), peers.end(),
                            [](const auto& peer) { return peer.second.silent && !peer.second.gone; });
@@ -271,7 +271,7 @@ int SweepMpi::work(SweepJob& job, int threads, const std::string& definition, do
     const std::scoped_lock lock(mutex);
     return !stop && !error;
   };
-  // Rank 0 says that it lives twenty times as often; a machine that is short of time may be late.
+  // Rank 0 reports twenty times as often; an overloaded machine may be late.
   const double silence = std::max(10.0, 5 * patience);
   const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silence));
   auto heard = Clock::now();

@@ -1,5 +1,5 @@
-// What a sweep needs of MPI, as a table of functions: the library that holds them is loaded only by a process
-// that mpirun started.
+// The MPI functions of a sweep as a table: only a process started by mpirun loads the library that implements
+// them.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,18 @@ struct MpiMessage {
 struct MpiTransport {
   int rank;
   int size;
-  // Starts sending a copy of the bytes; delivered in order between two processes.
+  // Starts sending a copy of the bytes; delivery is in order between two processes.
   void (*send)(int to, int tag, const void* data, std::size_t bytes);
-  // Whether a message has come whole, without waiting. One that its sender died over never does.
+  // Returns whether a message has arrived completely, without waiting. One whose sender died never does.
   bool (*probe)(MpiMessage* message);
-  // Takes the message that probe() found.
+  // Receives the message found by probe().
   void (*receive)(const MpiMessage* message, void* data);
-  // Ends MPI. Not `together`: some process is gone, so nobody waits for it, and the process ends with `code`.
+  // Ends MPI. Not `together`: some process is gone, so the process ends with `code` without waiting for the
+  // others.
   void (*finish)(bool together, int code);
 };
 
 }  // namespace moesim::tools
 
-// Starts MPI once; the only symbol that is looked up.
+// Starts MPI once; the only symbol looked up.
 extern "C" const moesim::tools::MpiTransport* moesim_mpi_start();

@@ -92,7 +92,7 @@ void print_pareto(const std::string& csv_file, const std::string& columns, const
   const std::vector<Objective> objectives = objectives_of(columns, table);
   const auto fits = table.find(shape.fits), with = table.find(shape.with);
   Front front;
-  std::vector<std::pair<std::size_t, Cells>> rows;  // of the front, with some that left it
+  std::vector<std::pair<std::size_t, Cells>> rows;  // of the front, with some that have left it
   std::size_t index = 0, too_big = 0;
   table.read_file(csv_file, [&](SweepRow&& row) {
     ++index;

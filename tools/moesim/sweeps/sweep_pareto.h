@@ -1,4 +1,4 @@
-// The rows of a sweep that no other row beats in everything that matters.
+// The Pareto front of a sweep's rows.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace moesim::tools {
 
-// Indices of the points that no other point is at least as good as in every coordinate and better in one;
-// smaller is better. Of equal points the first stays. In order of the first coordinate.
+// Returns the indices of the Pareto-optimal points, where smaller is better in every coordinate. Of equal
+// points the first stays. Ordered by the first coordinate.
 std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& points);
 
-// Throws InputError for a name that is no column.
+// Throws InputError for an unknown column.
 void check_pareto_columns(const std::string& columns, const SweepTable& table);
 
-// Prints the front of a sweep's CSV file. `columns` are names of columns, smaller is better, "-name" for the
-// larger. Throws InputError for unknown columns.
-// The inputs are shown beside them, and what `shape` names the best by.
+// Prints the front of a sweep's CSV file. `columns`: names of columns, smaller is better; "-name": larger is
+// better. Throws InputError for unknown columns. Also shows the inputs and the columns by which `shape` names
+// the best.
 void print_pareto(const std::string& csv_file, const std::string& columns, const SweepTable& table,
                   const SummaryShape& shape, const CommonOptions& common);
 

@@ -16,7 +16,7 @@ namespace moesim::tools {
 namespace {
 
 constexpr std::uint64_t kMostSamples = 10'000'000;
-constexpr std::uint64_t kStream = 0x7377656570;  // keeps draws of samples apart from others of the same seed
+constexpr std::uint64_t kStream = 0x7377656570;  // separates draws of samples from others with the same seed
 
 }  // namespace
 

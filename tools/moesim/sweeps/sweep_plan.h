@@ -1,5 +1,5 @@
-// Which scenarios a sweep is made of: the product of grids, of a list, and of samples. Every point has a
-// number, and its values follow from the number alone, so that any thread or machine can make any of them.
+// The points of a sweep: the product of grids, of a list, and of samples. A point's number alone determines
+// its values, so that any thread or machine can compute it.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,11 @@ inline constexpr std::uint64_t kMostScenarios = 1'000'000'000;
 enum class Sampling : std::uint8_t { kLatinHypercube, kRandom };
 
 struct SweepOptions {
-  std::function<ScenarioPath(std::string_view)> axis = find_path;  // what a path may be
+  std::function<ScenarioPath(std::string_view)> axis = find_path;  // finds the path of an axis
   std::vector<SweepRange> axes;                                    // before the grids
   std::vector<std::string> grids;                                  // "path=values", each an axis
-  std::vector<std::string> lists;   // "path=values", taken side by side; or one CSV file with paths as header
+  // "path=values", combined element by element; or one CSV file with paths as header
+  std::vector<std::string> lists;
   std::vector<std::string> ranges;  // "path=low..high[:log]" or values to sample from
   std::uint64_t samples = 0;
   Sampling sampling = Sampling::kLatinHypercube;
@@ -35,9 +36,9 @@ class SweepPlan {
 
   std::uint64_t size() const { return size_; }
   const std::vector<ScenarioPath>& paths() const { return paths_; }  // the columns
-  // Values of point `index`, one per path. The last axis changes fastest.
+  // Returns the values of point `index`, one per path. The last axis changes fastest.
   void point(std::uint64_t index, std::vector<PathValue>& values) const;
-  // Every value that an axis may take, axis by axis.
+  // Visits every value of every axis.
   void for_each_value(const std::function<void(const ScenarioPath&, const PathValue&)>& visit) const;
 
  private:

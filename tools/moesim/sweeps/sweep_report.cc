@@ -54,7 +54,7 @@ void SweepReport::add_to(ordered_json& result) const {
   std::vector<std::size_t> used;
   for (std::size_t c = 0; c < table_.columns().size(); ++c) {
     const std::string& name = table_.columns()[c].name;
-    // The page looks for these by name.
+    // The page looks these up by name.
     if (name == "scenario" || name == "dispatcher" || name == "error" ||
         std::any_of(rows_.begin(), rows_.end(),
                     [&](const SweepRow& row) { return says_something(name, row.cells[c]); })) {

@@ -1,5 +1,5 @@
-// `moesim sweep --report`: the rows of a sweep as one page. Of a long sweep, every second, fourth, ...
-// scenario is kept, whole, so that the page stays small and opens at once.
+// `moesim sweep --report`: the rows of a sweep as one page. Of a long sweep only every second, fourth, ...
+// scenario is kept with all its rows, so that the page stays small and opens at once.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@ namespace moesim::tools {
 
 class SweepReport {
  public:
-  // `most_bytes`: text of rows that is kept at most.
+  // `most_bytes`: limit on the text of kept rows.
   explicit SweepReport(const SweepTable& table, std::size_t most_bytes = kMostBytes)
       : table_(table), most_bytes_(most_bytes) {}
 
-  // Takes a row, in the order of the table.
+  // Takes a row, in table order.
   void add(SweepRow row);
 
   // Adds "columns", "rows" (numbers as numbers, empty cells null), "scenarios" and "left_out" to a result.
-  // Columns without any value, and parts of the time that are zero everywhere, are left out.
+  // Leaves out columns without values, and parts of the time that are zero everywhere.
   void add_to(nlohmann::ordered_json& result) const;
 
  private:
@@ -32,8 +32,8 @@ class SweepReport {
 
   const SweepTable& table_;
   std::size_t most_bytes_, bytes_ = 0;
-  std::uint64_t step_ = 1;       // scenarios with numbers that this divides are kept
-  std::uint64_t scenarios_ = 0;  // seen
+  std::uint64_t step_ = 1;       // keeps scenarios whose numbers are multiples of this
+  std::uint64_t scenarios_ = 0;  // number seen
   std::uint64_t last_ = UINT64_MAX;
   std::vector<SweepRow> rows_;
 };

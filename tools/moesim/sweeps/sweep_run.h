@@ -1,4 +1,4 @@
-// Runs the scenarios of a sweep in blocks, on threads and under MPI, and hands the rows over in order.
+// Runs the scenarios of a sweep in blocks, on threads and under MPI, and passes the rows on in order.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,22 @@ struct SweepBlock {
   std::string first_error;   // "scenario 17: ..."
 };
 
-// What every thread and machine of a sweep knows.
+// Shared definition of a sweep for all threads and machines.
 struct SweepJob {
   const SweepKind* kind = nullptr;
   const SweepPlan* plan = nullptr;
-  bool keep = false;        // rows in memory, too
+  bool keep = false;        // also keeps rows in memory
   bool strict = false;      // a scenario without a forecast ends its block
-  std::uint64_t first = 0;  // where to start
-  std::uint64_t end = 0;    // behind the last
-  std::uint64_t block = 1;  // scenarios of a block
+  std::uint64_t first = 0;  // first scenario
+  std::uint64_t end = 0;    // one past the last scenario
+  std::uint64_t block = 1;  // scenarios per block
 
   std::uint64_t blocks() const;
-  // Which scenarios block `b` has, without rows.
+  // Returns the scenarios of block `b`, without rows.
   SweepBlock block_at(std::uint64_t b) const;
 };
 
-// Makes blocks; one per thread.
+// Computes blocks; one per thread.
 class SweepWorker {
  public:
   explicit SweepWorker(const SweepJob& job);
@@ -47,11 +47,10 @@ class SweepWorker {
   std::vector<PathValue> values_;
 };
 
-// Takes blocks as they are done and calls `write` with each in order, from one thread at a time; `write`
-// returns false to end the sweep.
+// Receives finished blocks in order, from one thread at a time; returns false to end the sweep.
 using SweepWrite = std::function<bool(const SweepBlock&)>;
 
-// Rethrows what a worker threw.
+// Rethrows exceptions of workers.
 void sweep_on_threads(const SweepJob& job, int threads, const SweepWrite& write);
 
 }  // namespace moesim::tools

@@ -31,7 +31,7 @@ struct Part {
   std::string table;
   SweepShard shard;
   ordered_json record;     // without the part
-  std::string definition;  // of the whole
+  std::string definition;  // of the whole sweep
 };
 
 [[noreturn]] void fail(const std::string& file, const std::string& found, const std::string& expected) {
@@ -40,7 +40,7 @@ struct Part {
 
 Part read_part(const std::string& name) {
   std::error_code none;
-  // The record stands beside the table, wherever a link to it is.
+  // The record lies beside the table, wherever a link to it is.
   const std::string table = fs::is_symlink(name, none) ? fs::canonical(name, none).string() : name;
   Part part;
   part.table = table;
@@ -69,7 +69,7 @@ Part read_part(const std::string& name) {
   return part;
 }
 
-// The command that makes the whole: without the part, into another file.
+// Returns the command for the whole sweep: without the part, into another file.
 ordered_json whole_command(const ordered_json& command, const std::string& out) {
   ordered_json words = ordered_json::array();
   for (std::size_t i = 0; i < command.size(); ++i) {
@@ -87,7 +87,7 @@ ordered_json whole_command(const ordered_json& command, const std::string& out) 
   return words;
 }
 
-// Checks that each part of one sweep is there once; returns them in order.
+// Checks that each part of one sweep occurs once; returns them in order.
 std::vector<Part> in_order(const std::vector<std::string>& tables) {
   std::vector<Part> parts;
   for (const std::string& table : tables) {
@@ -130,7 +130,7 @@ SweepShard SweepShard::parse(const std::string& text) {
 }
 
 std::pair<std::uint64_t, std::uint64_t> SweepShard::of(std::uint64_t scenarios) const {
-  // Without an overflow of scenarios x index.
+  // Avoids an overflow of scenarios x index.
   const std::uint64_t each = scenarios / count, more = scenarios % count;
   const auto begin = [&](std::uint64_t i) { return i * each + std::min(i, more); };
   return {begin(index), begin(index + 1)};
@@ -157,7 +157,7 @@ void merge_sweeps(const std::vector<std::string>& tables, const std::string& out
   const std::uint64_t scenarios = parts.front().record["definition"].value("scenarios", std::uint64_t{0});
   for (const Part& part : parts) {
     const std::uint64_t next = part.shard.of(scenarios).second;
-    if (next <= file.first()) continue;  // resumed behind it
+    if (next <= file.first()) continue;  // already written before resuming
     std::ifstream in(part.table, std::ios::binary);
     if (!in) throw InputError(SourcePlace{part.table}, "cannot read");
     std::string line, rows;

@@ -1,5 +1,5 @@
-// Sweeps in parts, for job arrays that share neither MPI nor a disk: which scenarios a part has, and one
-// table out of the tables of all parts.
+// Sweeps in parts, for job arrays that share neither MPI nor a disk: the scenarios of a part, and merging the
+// tables of all parts.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace moesim::tools {
 struct SweepShard {
   std::uint64_t index = 0, count = 1;
 
-  // "2/16". Throws InputError for what is no part.
+  // Parses "2/16". Throws InputError for other text.
   static SweepShard parse(const std::string& text);
-  // The scenarios of the part, first and behind the last: as many in each, to one.
+  // Returns the first scenario of the part and the one past its last; sizes differ by at most one.
   std::pair<std::uint64_t, std::uint64_t> of(std::uint64_t scenarios) const;
 };
 
-// The definition of a part's sweep: that of the whole, with the part.
+// Adds the part to the definition of the whole sweep.
 void add_shard(nlohmann::ordered_json& definition, const SweepShard& shard);
 
-// Puts the tables of all parts together, in any order given: the bytes of the sweep that was not shared out,
-// and its record. Throws InputError for a table that is not the one of its record, for parts of different
-// sweeps, and where one is missing or there twice.
+// Merges the tables of all parts, in any order given, into the bytes and the record of the undivided sweep.
+// Throws InputError for a table that does not match its record, for parts of different sweeps, and for a
+// missing or repeated part.
 void merge_sweeps(const std::vector<std::string>& parts, const std::string& out, SweepStart start);
 
 }  // namespace moesim::tools

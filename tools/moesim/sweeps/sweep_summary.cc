@@ -15,7 +15,7 @@ namespace moesim::tools {
 
 namespace {
 
-// Log scores of the scenarios that have one value of an axis, or a quarter of its values.
+// Log scores of the scenarios with one value of an axis, or a quarter of its values.
 struct Group {
   std::string value;
   double sum = 0;
@@ -23,7 +23,7 @@ struct Group {
   double mean() const { return sum / static_cast<double>(count); }
 };
 
-// Folders that all paths of a column begin with tell nothing apart.
+// Returns the length of the folder common to all paths of a column, which distinguishes nothing.
 std::size_t common_folder(const std::vector<std::string>& paths) {
   std::size_t common = paths.front().size();
   for (const std::string& path : paths) {
@@ -46,7 +46,7 @@ SweepSummary::SweepSummary(const SweepTable& table, SummaryShape shape)
       with_(table_.find(shape_.with)),
       notes_(table_.find(shape_.notes)),
       error_(table_.at("error")) {
-  // Its own column says who won.
+  // The winner has its own column.
   for (const std::string& axis : table_.axes())
     if (axis != shape_.with) axes_.push_back(table_.at(axis));
   for (const std::string& column : shape_.shown) shown_.push_back(table_.at(column));
@@ -130,7 +130,7 @@ std::string SweepSummary::sentence(const std::vector<Found>& best) const {
 
 std::string SweepSummary::drivers() const {
   constexpr std::size_t kFew = 16;
-  std::vector<std::pair<double, std::string>> lines;  // by how much it matters
+  std::vector<std::pair<double, std::string>> lines;  // by importance
   for (std::size_t a = 0; a < axes_.size(); ++a) {
     std::map<std::string, Group> by_value;
     std::vector<std::pair<double, double>> numbers;  // value, log score

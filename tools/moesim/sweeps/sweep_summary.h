@@ -1,4 +1,4 @@
-// What a sweep found, for people: the best of its points and which axis matters most.
+// Summary of a sweep for people: its best points, and the axes that matter most.
 #pragma once
 
 #include <cstdint>
@@ -11,41 +11,41 @@
 
 namespace moesim::tools {
 
-// What of a table is summed up: which column says how good a row is, and what people see of it.
+// Rules for summarising a table: the column that scores a row, and the columns to show.
 struct SummaryShape {
-  std::string many;                 // "scenarios"
+  std::string many;                 // plural of a point: "scenarios"
   std::string answered;             // column that is empty where there is no answer
-  std::string noun = "forecast";    // what is missing there
+  std::string noun = "forecast";    // name of the missing answer
   std::string score;                // column
-  bool smaller = false;             // is better
+  bool smaller = false;             // smaller scores are better
   std::string score_words;          // "tokens/s/GPU"
-  std::string winner;               // column that marks the row of a point that counts; "": there is one
+  std::string winner;               // column that marks the counting row of a point; "": one row per point
   std::string fits;                 // column; false: never among the best
   std::string none_fits, not_best;  // "none of which fits the memory", "do not fit the memory"
-  std::string with;                 // column that the best is named by, behind the axes; "": none
-  std::string notes;                // column of what a reader has to know; "": none
-  std::vector<std::string> shown;   // columns behind the number and the axes
+  std::string with;                 // column that names the best besides the axes; "": none
+  std::string notes;                // column of notes for the reader; "": none
+  std::vector<std::string> shown;   // columns after the number and the axes
 };
 
 class SweepSummary {
  public:
   SweepSummary(const SweepTable& table, SummaryShape shape);
 
-  // Takes a row, in the order of the table.
+  // Takes a row, in table order.
   void add(const SweepRow& row);
 
-  // The best points, each with its winner, and what each axis changes.
+  // Returns the best points, each with its winner, and the effect of each axis.
   std::string text() const;
 
  private:
-  // The row of a point that counts.
+  // The counting row of a point.
   struct Found {
     std::uint64_t scenario = 0;
-    double score = 0;  // larger is better; 0: nobody knows
+    double score = 0;  // larger is better; 0: unknown
     bool fits = true;
     Cells cells;
   };
-  // What drivers() reads of it.
+  // Data for drivers().
   struct Sample {
     std::uint64_t scenario = 0;
     double score = 0;
@@ -59,14 +59,14 @@ class SweepSummary {
 
   const SweepTable& table_;
   SummaryShape shape_;
-  // Columns of the table.
+  // Column indices in the table.
   std::size_t answered_, score_;
   std::optional<std::size_t> winner_, fits_, with_, notes_;
   std::size_t error_;
   std::vector<std::size_t> axes_, shown_;
-  std::vector<Found> best_, best_too_big_;      // of those that fit, and of those that do not; the best first
+  std::vector<Found> best_, best_too_big_;      // of points that fit, and of points that do not; best first
   std::vector<Sample> samples_;                 // every step_-th point, for drivers()
-  std::map<std::string, std::uint64_t> noted_;  // how many rows say it
+  std::map<std::string, std::uint64_t> noted_;  // number of rows with each note
   std::uint64_t step_ = 1;
   std::uint64_t scenarios_ = 0, without_ = 0, too_big_ = 0;
   std::string first_error_;  // of the scenarios without an answer

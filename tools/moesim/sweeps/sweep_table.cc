@@ -20,7 +20,7 @@ bool is_text(models::FieldType type) {
   return type == models::FieldType::kText || type == models::FieldType::kChoice;
 }
 
-// A value of an axis, or a cell of a JSON line. What is no number and no flag is `text`.
+// Returns a value of an axis, or a cell of a JSON line; other than numbers and flags it is `text`.
 Cell cell_of_json(const nlohmann::json& json, const std::string& text) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_float()) return json.get<double>();

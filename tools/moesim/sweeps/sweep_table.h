@@ -1,4 +1,4 @@
-// The table of a sweep: what was put in, and behind it what was found, a row per answer.
+// The table of a sweep: inputs, then results, one row per answer.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@ namespace moesim::tools {
 
 enum class RowFormat : std::uint8_t { kCsv, kJsonLines };
 
-// How people see cells of a column: as they are, with a number of digits, as a share, in bytes, or in
-// microseconds that all rows show in one unit.
+// Display of a column's cells: unchanged, with a number of digits, as a share, in bytes, or in microseconds
+// with one unit for all rows.
 enum class CellStyle : std::uint8_t { kText, kWhole, kThree, kFour, kPercent, kGigabytes, kTime };
 
 // A column, described once for the files, the summary, the front and the page.
 struct SweepColumn {
   std::string name;         // JSON path
   bool text = false;        // even where it looks like a number
-  Digits digits = {};       // of numbers
+  Digits digits = {};       // for numbers
   std::string head = name;  // for people
   CellStyle style = CellStyle::kText;
-  std::string told = {};  // of the best: "{} tokens/s/GPU"
+  std::string told = {};  // for the best: "{} tokens/s/GPU"
 };
 
 using Cells = std::vector<Cell>;
 
-// A column of a kind of sweep, and how its cell follows from an answer.
+// A column of a kind of sweep, with its cell as a function of the answer.
 template <class Answer>
 struct FoundColumn {
   SweepColumn column;
@@ -63,38 +63,38 @@ struct SweepRow {
 
 class SweepTable {
  public:
-  // `found`: columns behind those of the paths. An axis that is called like one of them stands in its place.
-  // Behind all is "error".
+  // `found`: columns after those of the paths. An axis with the name of such a column replaces it. The last
+  // column is "error".
   SweepTable(RowFormat format, const std::vector<ScenarioPath>& axes, std::vector<SweepColumn> found);
 
   RowFormat format() const { return format_; }
   std::string header() const;  // "" for JSON lines
   const std::vector<SweepColumn>& columns() const { return columns_; }
   std::optional<std::size_t> find(std::string_view name) const;
-  std::size_t at(std::string_view name) const;    // of a column that is there
+  std::size_t at(std::string_view name) const;    // for an existing column
   std::size_t inputs() const { return inputs_; }  // the first columns: the number and the axes before `found`
-  const std::vector<std::string>& axes() const { return axes_; }  // columns that are swept over
+  const std::vector<std::string>& axes() const { return axes_; }  // swept columns
 
-  // The cell as it stands in the file, without quotes.
+  // Returns the cell as in the file, without quotes.
   std::string text(std::size_t column, const Cell& cell) const {
     return cell_text(cell, columns_[column].digits);
   }
 
-  // Appends the line of a row of point `index` to `out` and returns the row. `values` are those of the axes,
-  // `found` are the cells of the found columns; those left out at the end are empty.
+  // Appends the line of a row of point `index` to `out` and returns the row. `values`: of the axes, `found`:
+  // cells of the result columns; missing ones at the end are empty.
   SweepRow write(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
                  const Cells& found, const std::string& error = "") const;
-  // The row of a point that has no answer at all.
+  // Likewise for a point without any answer.
   SweepRow write_error(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
                        const std::string& error) const;
 
-  // Reads the rows of whole lines that write() made; a header is skipped.
+  // Reads the rows of whole lines that write() made; skips a header.
   using Take = std::function<void(SweepRow&&)>;
   void read(std::string_view lines, const Take& take) const;
   // Throws InputError where the file cannot be read.
   void read_file(const std::string& path, const Take& take) const;
 
-  // The number of the point that a row (without its line end) belongs to; nullopt for what is no row.
+  // Returns the number of the point of a row (without its line end); nullopt for a line that is not a row.
   static std::optional<std::uint64_t> index_of(std::string_view row);
 
  private:
@@ -102,7 +102,7 @@ class SweepTable {
   std::vector<SweepColumn> columns_;
   std::vector<std::string> axes_;
   std::size_t inputs_ = 1;
-  std::vector<std::optional<std::size_t>> found_column_;  // of each axis, where it stands in one of `found`
+  std::vector<std::optional<std::size_t>> found_column_;  // of each axis: its position in `found`, if any
 };
 
 }  // namespace moesim::tools

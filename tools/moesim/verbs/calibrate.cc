@@ -1,4 +1,4 @@
-// `moesim calibrate`: import measurements, fit profiles, check them against rows they have not seen.
+// `moesim calibrate`: imports measurements, fits profiles, and checks them against held-out rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ Table group_table(const std::vector<CheckGroup>& groups) {
   return table;
 }
 
-// Groups merged over sizes and ranks: what fits one screen.
+// Merges groups over sizes and ranks to fit one screen.
 std::vector<CheckGroup> merged(const CheckReport& report) {
   CheckReport coarse = report;
   for (auto& row : coarse.rows) {
@@ -97,7 +97,7 @@ std::vector<CheckGroup> merged(const CheckReport& report) {
   return coarse.groups();
 }
 
-// One line per row, for people who look for what a law gets wrong.
+// One line per row, to find what a law gets wrong.
 Table row_table(const CheckReport& report) {
   using Align = Table::Align;
   Table table({{"place", Align::kLeft},
@@ -199,7 +199,7 @@ Measurements imported_as(const std::string& kind, const std::vector<std::string>
                          const ImportFacts& facts, const CommonOptions& common) {
   std::vector<calibration::Imported> parts;
   if (kind == "nccl-inspector") {
-    // A job's files belong together: a call lasts as long as on the rank that waited least.
+    // A job's files belong together: a call's duration is that of the rank that waited least.
     const auto text_of = [](const std::string& file) { return read_file(file, kMostLogBytes); };
     parts.push_back(calibration::import_inspector(files, text_of, facts));
   } else {
@@ -256,7 +256,7 @@ Run declare_import(CLI::App& app) {
   };
 }
 
-// The GPUs that rows are of, in the order of the device table.
+// Returns the GPUs of the rows, in the order of the device table.
 std::vector<const Device*> devices_in(const Measurements& all) {
   std::map<const Device*, bool> seen;
   const auto note = [&](const auto& rows) {
@@ -376,7 +376,7 @@ Run declare_fit(CLI::App& app) {
       if (!common.quiet) print(fmt::format("{}: {} laws\n", options->out, profile.sets().size()));
       return 0;
     }
-    fit.networks = false;  // shipped GPU profiles leave what lies between nodes to network profiles
+    fit.networks = false;  // built-in GPU profiles leave traffic between nodes to network profiles
     std::map<std::string, Profile> done;
     for (const Device& device : calibration::devices()) {
       Profile profile = calibration::fit_profile(device, all, fit);
@@ -458,7 +458,7 @@ Run declare_check(CLI::App& app) {
       throw InputError("found --network " + in_quotes(options->network) +
                        ", expected rows between nodes: there are none that can be checked");
     if (one) {
-      // Rows of other GPUs are no gap of this profile.
+      // Rows of other GPUs are not gaps of this profile.
       std::size_t others = 0;
       std::erase_if(report.skipped, [&](const auto& entry) {
         const bool other = entry.first.starts_with("no profile for ");
@@ -491,7 +491,7 @@ Verb calibrate_verb() {
     auto commands = std::make_shared<std::vector<std::pair<CLI::App*, Run>>>();
     const auto add = [&](const char* name, const char* summary, Run (*declare)(CLI::App&)) {
       CLI::App* sub = app.add_subcommand(name, summary);
-      sub->fallthrough();  // --format and the like may follow
+      sub->fallthrough();  // --format and similar may follow
       sub->allow_extras();
       commands->emplace_back(sub, declare(*sub));
     };

@@ -1,5 +1,5 @@
 // `moesim calibrate measure`: runs the programs of calibration/bench, a few benchmarks at a time, and imports
-// what they print. What is done stays, so that a second call goes on where the first one ended.
+// their output. Finished parts stay, so that a second call continues where the first one ended.
 #include "tools/moesim/verbs/calibrate_measure.h"
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The benches are built beside moesim; the GPU one wins where it exists.
+// The benchmarks are built beside moesim; the GPU one wins where it exists.
 fs::path find_bench(const std::string& wanted) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
@@ -65,7 +65,7 @@ fs::path find_bench(const std::string& wanted) {
 
 using nlohmann::ordered_json;
 
-// A program with its standard output in a file, or nowhere.
+// Runs a program with its standard output in a file, or discarded.
 int run(const std::vector<std::string>& words, const fs::path& output) {
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
@@ -86,10 +86,10 @@ int run(const std::vector<std::string>& words, const fs::path& output) {
 
 struct BenchCase {
   std::string name;
-  double seconds = 1;  // about how long it takes
+  double seconds = 1;  // estimated duration
 };
 
-// "   0.5 s  latency/launch" of a dry run.
+// Parses "   0.5 s  latency/launch" of a dry run.
 std::vector<BenchCase> cases_of(const std::string& listed, const std::string& filter) {
   std::optional<std::regex> wanted;
   try {
@@ -109,7 +109,7 @@ std::vector<BenchCase> cases_of(const std::string& listed, const std::string& fi
   return cases;
 }
 
-// The name that a benchmark was registered with, of the one that results have.
+// Returns the name under which a benchmark was registered, from that in the results.
 std::string registered(const std::string& result) {
   std::size_t end = result.size();
   for (const char* ending : {"/min_time:", "/manual_time", "/iterations:", "/repeats:", "/real_time"})
@@ -121,7 +121,7 @@ std::string name_in(const ordered_json& row) {
   return row.contains("run_name") ? row.at("run_name").get<std::string>() : row.at("name").get<std::string>();
 }
 
-// A regular expression that no other benchmark matches.
+// Returns a regular expression that matches only these benchmarks.
 std::string only(const std::vector<BenchCase>& cases) {
   std::string all;
   for (const BenchCase& one : cases) {
@@ -138,7 +138,7 @@ std::string duration(double seconds) {
   return seconds < 90 ? fmt::format("{:.0f} s", seconds) : fmt::format("{:.0f} min", seconds / 60);
 }
 
-// The results so far, each part of them one file that is there whole or not at all.
+// The results so far, each part in one file that is complete or absent.
 class Parts {
  public:
   Parts(const fs::path& folder, const std::string& stem) : folder_(folder / (stem + "-parts")) {
@@ -159,7 +159,7 @@ class Parts {
   fs::path unfinished() const { return folder_ / "unfinished"; }
 
   void finish() {
-    // Benchmarks that a filter ran twice are in both: the first counts.
+    // The first run counts where a filter ran a benchmark twice.
     const fs::path file = folder_ / fmt::format("part-{:04}.json", ++last_);
     fs::rename(unfinished(), file);
     take(file);
@@ -193,7 +193,7 @@ class Parts {
   int last_ = 0;
 };
 
-// One line for each row that is not as it should be.
+// Returns one line for each suspicious row.
 Table unusual(const ordered_json& results, const calibration::Measurements& rows) {
   constexpr double kThrottled = 0.85, kFar = 0.25;
   constexpr std::size_t kMost = 15;
@@ -240,7 +240,7 @@ Table unusual(const ordered_json& results, const calibration::Measurements& rows
   return table;
 }
 
-// What a profile says of rows that nobody has measured yet.
+// Prints a profile's forecasts of rows before they are measured.
 int print_forecast(const std::vector<BenchCase>& cases, const MeasureOptions& options) {
   const models::Profile profile = models::Profile::load(options.forecast);
   Table table(
@@ -308,7 +308,7 @@ class Measuring {
   }
 
  private:
-  // One process a GPU on every node; process 0 is here, and the others find it by this name.
+  // One process per GPU on every node; process 0 is here, and the others find it by this name.
   void map_over_nodes() {
     if (o_.gpus_per_node == 0)
       throw InputError(fmt::format(
@@ -359,7 +359,7 @@ class Measuring {
     for (const BenchCase& one : left) todo += one.seconds;
     std::size_t at = 0;
     while (at < left.size()) {
-      // As much as is lost if somebody stops it.
+      // Seconds lost at most when the run is stopped.
       constexpr double kAtOnce = 20;
       std::vector<BenchCase> now;
       double seconds = 0;

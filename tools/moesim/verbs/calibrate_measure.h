@@ -14,10 +14,10 @@ struct MeasureOptions {
   double min_time = 0, minutes = 0;
 };
 
-// Runs the bench as far as it has not run yet; the measurement file.
+// Runs the benchmarks that have not run yet and returns the measurement file.
 std::string measure_machine(const MeasureOptions& options, const CommonOptions& common);
 
-// The options that say how the bench is started, for other commands that measure.
+// Declares the options that start the benchmarks, for other commands that measure.
 void declare_bench(CLI::App& app, MeasureOptions& options);
 
 Run declare_measure(CLI::App& app);

@@ -1,6 +1,6 @@
-// `moesim calibrate node`: measures the machine (or takes rows that were measured), finds the profile and the
-// network that the rows are nearest to, moves their laws, checks them on rows left out, and writes a cluster
-// file that compare takes.
+// `moesim calibrate node`: measures the machine (or takes measured rows), finds the profile and the network
+// nearest to the rows, refines their laws, checks them on held-out rows, and writes a cluster file for
+// compare.
 #include "tools/moesim/verbs/calibrate_node.h"
 
 #include <fmt/format.h>
@@ -48,8 +48,8 @@ struct Options {
   FactOptions facts;
 };
 
-// A fifth of the rows of each kind is left out of the laws that are checked: of five rows one, and of the
-// next five the one before, since the bench goes through five operations at each size.
+// A fifth of the rows of each kind is held out from the checked laws: one of five rows, and of the next five
+// the one before, since the benchmark cycles through five operations at each size.
 constexpr std::size_t kHeld = 5;
 
 struct Parted {
@@ -72,7 +72,7 @@ Parted parted(const Measurements& rows) {
   return parts;
 }
 
-// A base that was moved by all rows, and what laws of four fifths of them say of the others.
+// A base refined by all rows, and the check of laws refined by four fifths on the others.
 struct Made {
   std::vector<BaseEvidence> evidence;
   RefineReport report;
@@ -90,7 +90,7 @@ Made make_profile(const Measurements& rows, const Options& options, const std::s
   made.file = file;
   made.evidence = profile_evidence(rows);
   const Profile base = Profile::load(made.evidence.front().name);
-  // A GPU without a profile of its own is answered by the nearest one's.
+  // A GPU without its own profile uses the nearest one's.
   const std::string gpu = *gpus_of(rows).begin();
   const Measurements own = calibration::device_of_gpu(gpu) ? rows : calibration::renamed(rows, base.gpu());
   const Parted parts = parted(own);

@@ -1,4 +1,4 @@
-// `moesim calibrate node`: from the bare node to a cluster file in one command.
+// `moesim calibrate node`: measures a node and writes a cluster file in one command.
 #pragma once
 
 #include "tools/moesim/verbs/verb.h"

@@ -30,8 +30,8 @@ using replay::Step;
 using replay::StepKind;
 
 constexpr int kUsualGpusPerNode = 8;
-// Computing of at least this long before a call keeps the GPU busy until the host has launched it: three
-// times what the slowest recorded launch took.
+// Computing of at least this length before a call keeps the GPU busy until the host has launched it: three
+// times the slowest recorded launch.
 constexpr double kHostAheadUs = 500;
 
 // Calls that are averaged: same place in a layer, same group, same bytes.
@@ -47,8 +47,8 @@ struct CallKey {
   bool operator<(const CallKey& other) const { return tie() < other.tie(); }
 };
 
-// The nccl-tests size of the equal collective that takes as long. `received`: the rows that each member's
-// experts get, where the call exchanges rows; empty where the recording does not say.
+// Returns the nccl-tests size of the equal collective that takes as long. `received`: rows for each member's
+// experts, where the call exchanges rows; empty where the recording does not contain them.
 double equivalent_bytes(const std::vector<const Call*>& calls, const std::vector<std::int64_t>& received) {
   const Call& first = *calls.front();
   const auto n = static_cast<int>(calls.size());
@@ -138,7 +138,7 @@ class GroupReader {
     return steps.front()[s]->calls[calls_of(*steps.front()[s])[c]];
   }
 
-  // Rows that the experts of each member get in exchange `c`: what the exchange back from them holds.
+  // Returns the rows for each member's experts in exchange `c`: those of the return exchange.
   std::vector<std::int64_t> received_rows(const std::vector<std::vector<const Step*>>& steps, std::size_t s,
                                           std::size_t c, bool back) const {
     if (!replay::is_exchange(first_call(steps, s, c))) return {};
@@ -161,7 +161,7 @@ class GroupReader {
   bool even_ = true, complete_ = false;
 };
 
-// Recorders round to 10 us, so a mean says more than a median; the extremes are left out.
+// Recorders round to 10 us, so a mean is more precise than a median; it excludes the extremes.
 double middle_mean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t cut = values.size() / 10;

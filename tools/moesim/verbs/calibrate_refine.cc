@@ -45,7 +45,7 @@ using nlohmann::ordered_json;
 
 struct Options {
   std::string base, of, out, scenario, provenance;
-  std::vector<calibration::BaseEvidence> evidence;  // where nobody said the base
+  std::vector<calibration::BaseEvidence> evidence;  // where the base was not given
   std::vector<std::string> with;
   FactOptions facts;
 };
@@ -60,7 +60,7 @@ struct Flip {
   bool flips() const { return before != after; }
 };
 
-// A cluster with the refined laws in place of its own.
+// Replaces a cluster's laws by the refined ones.
 using Refined = std::function<Cluster(Cluster)>;
 
 Flip flip_of(const std::string& name, const models::Scenario& scenario, const Refined& refined) {
@@ -104,7 +104,7 @@ std::vector<Flip> usual_flips(const ordered_json& cluster, int ep, const Refined
 
 std::string percent_moved(double log_shift) { return percent(std::expm1(log_shift)); }
 
-// What to do with it.
+// Returns the suggested next command.
 std::string next_command(const Options& options) {
   return is_network(options.base)
              ? fmt::format(
@@ -190,7 +190,7 @@ ordered_json json_of(const CommonOptions& common, const RefineReport& report, co
   return result;
 }
 
-// Throws InputError where no row moved a law.
+// Throws InputError where no row refined a law.
 void check_used(const RefineReport& report, const std::string& base) {
   if (!report.laws.empty()) return;
   std::vector<std::string> reasons;
@@ -212,7 +212,7 @@ std::vector<Flip> flips_of(const Options& options, const CommonOptions& common, 
   return {flip_of(options.scenario, scenario, refined)};
 }
 
-// Gaps that one's own rows have filled.
+// Returns the gaps that the user's rows have not filled.
 std::vector<std::string> gaps_left(const Profile& profile, const RefineReport& report) {
   const auto has = [&](std::string_view prefix) {
     return std::any_of(report.laws.begin(), report.laws.end(),
@@ -227,7 +227,7 @@ std::vector<std::string> gaps_left(const Profile& profile, const RefineReport& r
   return gaps;
 }
 
-// The base that rows are nearest to, of the kind that they are of.
+// Sets the base nearest to the rows, of their kind.
 void choose_base(Options& options, Measurements& rows) {
   RowsByPlace parts = by_place(rows);
   const std::size_t inside = parts.inside.size(), between = parts.between.size();
@@ -250,7 +250,7 @@ void choose_base(Options& options, Measurements& rows) {
     options.evidence = profile_evidence(parts.inside);
   }
   options.base = options.evidence.front().name;
-  // Of a GPU without a profile the nearest one's stands for it.
+  // A GPU without a profile uses the nearest one's.
   if (!network) {
     const auto gpus = gpus_of(rows);
     const bool known = std::any_of(gpus.begin(), gpus.end(), [](const std::string& gpu) {

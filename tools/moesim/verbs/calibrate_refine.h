@@ -1,4 +1,4 @@
-// `moesim calibrate refine`: a few rows of one's own machine move a built-in profile.
+// `moesim calibrate refine`: refines a built-in profile with a few rows of the user's machine.
 #pragma once
 
 #include "tools/moesim/verbs/verb.h"

@@ -27,7 +27,7 @@ using calibration::Device;
 using calibration::ImportFacts;
 using calibration::Measurements;
 
-// Any measurement that a file can hold: our JSON, a published table, an Echo table, a log.
+// Reads any measurement file: our JSON, a published table, an Echo table, a log.
 Measurements read_any(const std::string& path, const ImportFacts& facts) {
   const std::string text = read_file(path, std::uint64_t{1} << 30);
   if (calibration::is_echo_table(text)) {

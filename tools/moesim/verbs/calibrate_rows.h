@@ -1,4 +1,4 @@
-// What every `moesim calibrate` command takes: files of measured rows, and the facts that a log does not say.
+// Inputs of all `moesim calibrate` commands: files of measured rows, and facts that logs do not contain.
 #pragma once
 
 #include <cstdint>
@@ -16,53 +16,53 @@
 
 namespace moesim::tools {
 
-// Options of the facts.
+// Options for these facts.
 struct FactOptions {
   std::string gpu, source, op, library;
   int nodes = 0, gpus_per_node = 0;
   std::int64_t tokens = 0, hidden = 0, topk = 0, experts = 0;
 
   void declare(CLI::App& app);
-  void declare_dispatch(CLI::App& app);  // of dispatch and combine kernels
+  void declare_dispatch(CLI::App& app);  // for dispatch and combine kernels
   // Throws InputError for an unknown operation.
   calibration::ImportFacts facts() const;
 };
 
-// Rows of a file of ours, a published table or an Echo table.
+// Reads rows of a file of ours, a published table or an Echo table.
 calibration::Measurements read_any(const std::string& path, const calibration::ImportFacts& facts);
-// The same, and logs and results of other tools, told by their content (calibration/rows/import_logs.h). What
-// was left out is warned of.
+// The same, and logs and results of other tools, recognised by content (calibration/rows/import_logs.h).
+// Warns of rows left out.
 calibration::Measurements read_rows_or_logs(const std::string& path, const calibration::ImportFacts& facts,
                                             const CommonOptions& common);
 
-// All files' rows: also folders of realistic recordings, and the logs that NCCL Inspector's ranks wrote of
-// one job, which belong together.
+// Reads all files' rows, including folders of realistic recordings and the logs of NCCL Inspector's ranks,
+// which belong to one job.
 calibration::Measurements read_all_rows(const std::vector<std::string>& paths,
                                         const calibration::ImportFacts& facts, const CommonOptions& common);
 
-// Whether a base is a network's: a built-in name, or a file of one.
+// Returns whether a base is a network: a built-in name, or a file.
 bool is_network(const std::string& name_or_path);
 
-// A built-in profile of a device, loaded once.
+// Returns a device's built-in profile, loaded once.
 const models::Profile& built_in(const calibration::Device& device);
 
-// Rows by what they are of: inside a scale-up domain of their GPU or of a GPU alone, and between nodes. A GPU
-// without a profile has domains of a node.
+// Rows split by place: inside a scale-up domain of their GPU or on a GPU alone, and between nodes. For a GPU
+// without a profile a domain is a node.
 struct RowsByPlace {
   calibration::Measurements inside, between;
 };
 RowsByPlace by_place(const calibration::Measurements& rows);
 
-// The names of the GPUs that rows are of.
+// Returns the names of the rows' GPUs.
 std::set<std::string> gpus_of(const calibration::Measurements& rows);
 
-// What rows are nearest to, best first; of a GPU those profiles that are its own, all of them where none is.
+// Returns the profiles nearest to the rows, best first: those of the rows' GPU, or all where there is none.
 std::vector<calibration::BaseEvidence> profile_evidence(const calibration::Measurements& rows);
-// The network that rows between nodes are nearest to, moved by them (calibration/fit/choose_base.h).
+// Returns the network nearest to rows between nodes, refined by them (calibration/fit/choose_base.h).
 models::NetworkProfile nearest_network(const calibration::Measurements& rows,
                                        std::vector<calibration::BaseEvidence>& evidence,
                                        calibration::RefineReport& report);
-// "infiniband-ndr, by the rows: e^12 times as likely as efa-p5"
+// Returns "infiniband-ndr, by the rows: e^12 times as likely as efa-p5".
 std::string because(const std::vector<calibration::BaseEvidence>& evidence);
 
 }  // namespace moesim::tools

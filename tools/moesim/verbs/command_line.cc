@@ -45,7 +45,7 @@ void declare_common(CLI::App& command, CommonOptions& options) {
       ->check(CLI::Range(0, 4096).description(""));
 }
 
-// CLI11 lists what it did not understand; the nearest known option is what the user wants to read.
+// CLI11 lists unknown words; the nearest known option is more helpful.
 std::string explain_extras(const CLI::App& command, const std::vector<std::string>& extras) {
   std::vector<std::string> known;
   for (const CLI::Option* option : command.get_options())
@@ -60,11 +60,11 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
                      in_quotes(extra), did_you_mean(name, known), help);
 }
 
-// CLI11 reads numbers as C does: integers that are too large become the largest, -1 without a sign 2^64 - 1,
-// 010 eight; nan is in every range.
+// CLI11 reads numbers as C does: too large integers become the largest, unsigned -1 becomes 2^64 - 1, 010 is
+// eight, and nan is in every range.
 void refuse_odd_numbers(const CLI::App& command) {
   const auto whole = [](std::string text, auto value) {
-    // "8k": of what is read as text and understands it; CLI11's own numbers refuse it themselves.
+    // "8k" is allowed for options read as text; CLI11's own numbers refuse it themselves.
     if (text.size() > 1 && (text.ends_with('k') || text.ends_with('K') || text.ends_with('M')))
       text.pop_back();
     const char* const end = text.data() + text.size();
@@ -90,7 +90,7 @@ void refuse_odd_numbers(const CLI::App& command) {
   for (const CLI::App* inner : command.get_subcommands()) refuse_odd_numbers(*inner);
 }
 
-// Two outputs of one name would overwrite each other; one that cannot be written is told before the work.
+// Two outputs with one name would overwrite each other; an unwritable one is reported before the work.
 void check_outputs(const CLI::App& command) {
   std::map<std::filesystem::path, std::string> names;
   for (const std::string_view name : kOutputOptions) {
@@ -105,7 +105,7 @@ void check_outputs(const CLI::App& command) {
                                      name, in_quotes(path)));
       if (is_folder(path)) continue;
       check_writable(path);
-      // A folder for --out is made by some verbs.
+      // Some verbs create the folder of --out.
       if (const std::filesystem::path folder = std::filesystem::path(path).parent_path();
           name != "--out" && !folder.empty() && !is_folder(folder))
         throw InputError(SourcePlace{path}, "no folder " + in_quotes(folder.string()), "one that is there");
@@ -149,7 +149,7 @@ CommandLine::CommandLine(const std::vector<std::string>& words) : parser_(std::m
     text_ = out.str();
     return;
   } catch (const CLI::ParseError& error) {
-    // A mistyped option is what the user wants to hear of, not what is missing because of it.
+    // A mistyped option is the cause, not what is missing because of it.
     for (const CLI::App* command : app.get_subcommands())
       if (const auto extras = command->remaining(true); !extras.empty())
         throw InputError(explain_extras(*command, extras));
@@ -165,7 +165,7 @@ CommandLine::CommandLine(const std::vector<std::string>& words) : parser_(std::m
   const CLI::App* command = chosen.front();
   if (const auto extras = command->remaining(true); !extras.empty())
     throw InputError(explain_extras(*command, extras));
-  // What stands behind "--" is no option, and one verb alone looks at it.
+  // Words after "--" are not options, and only one verb uses them.
   if (const auto dashes = std::find(words.begin(), words.end(), "--");
       dashes != words.end() && command->get_name() != "scenario")
     throw InputError(fmt::format("found {} words behind --, expected options and files before it",
@@ -175,7 +175,7 @@ CommandLine::CommandLine(const std::vector<std::string>& words) : parser_(std::m
   parser_->chosen = command;
   verb_ = command->get_name();
   options_.seed_given = command->count("--seed") > 0;
-  // Hashes cost time: where a result holds them.
+  // Hashes cost time: only for results that contain them.
   hashes_ = options_.format == Format::kJson || verb_ == "sweep" ||
             (command->get_option_no_throw("--report") && command->count("--report") > 0) ||
             (command->get_option_no_throw("--timeline") && command->count("--timeline") > 0);
@@ -190,7 +190,7 @@ int CommandLine::run(FilesRead::Of of) {
   try {
     return parser_->runs.at(parser_->chosen)(options_);
   } catch (const std::filesystem::filesystem_error& error) {
-    // What lies where a file or folder should: no bug of ours.
+    // An unsuitable file or folder of the user, not a bug.
     throw InputError(SourcePlace{error.path1().string()}, error.code().message());
   }
 }

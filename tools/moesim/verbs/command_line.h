@@ -1,4 +1,4 @@
-// The words behind `moesim`: which verb they ask for, with which options.
+// Parses the command line: the verb and its options.
 #pragma once
 
 #include <memory>
@@ -12,28 +12,29 @@ namespace moesim::tools {
 
 class CommandLine {
  public:
-  // Understands the words without the program's name; nothing is read or written but what options ask of
-  // files that must be there. Throws InputError with one line for what is no command.
+  // Parses the words without the program's name; reads and writes nothing except to check that files of
+  // options exist. Throws InputError with one line for an invalid command.
   explicit CommandLine(const std::vector<std::string>& words);
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
-  // The verb that was chosen; empty where the words ask for a text (--help, --version, none).
+  // The chosen verb; empty where the words ask for a text (--help, --version, none).
   const std::string& verb() const { return verb_; }
-  // Runs the verb, or prints the text; the exit code. `files`: who keeps the list of files that were read.
+  // Runs the verb, or prints the text; returns the exit code. `files`: scope of the list of files that were
+  // read.
   int run(FilesRead::Of files = FilesRead::Of::kProcess);
 
  private:
   struct Parser;
-  std::unique_ptr<Parser> parser_;  // options live in it
+  std::unique_ptr<Parser> parser_;  // holds the options
   CommonOptions options_;
   std::string verb_, text_;
   bool hashes_ = false;
 };
 
-// What a command prints, for callers that are no shell; any thread may run one. Throws InputError for all
-// that the program ends with 2 for.
+// Output of a command, for callers other than a shell; thread-safe. Throws InputError wherever the program
+// would exit with 2.
 struct CommandOutput {
   int exit_code = 0;
   std::string text;

@@ -1,5 +1,5 @@
-// `moesim compare`: which dispatcher is fastest for this model on this cluster, by how much, how sure, and
-// why.
+// `moesim compare`: the fastest dispatcher for a model on a cluster, its lead, its probability, and the
+// reason.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ struct CompareOptions {
   int draws = 48;
 };
 
-// A whole training with the winner's plan.
+// Returns a whole training with the winner's plan.
 std::optional<models::RunPlan> training_of(const Comparison& c, models::RunQuestion& q,
                                            const std::string& tokens) {
   if (tokens.empty() || !c.winner()) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<models::RunPlan> training_of(const Comparison& c, models::RunQuest
       *c.winner());
 }
 
-// What is shown of one machine only.
+// Refuses options that show only one machine.
 void refuse_beside_machines(const CompareOptions& o) {
   for (const auto& [option, given] : {std::pair{"--detail", !o.detail.empty()},
                                       {"--timeline", !o.timeline.empty()},
@@ -144,7 +144,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
         print(plan_arguments_text(with_dispatcher(*c.scenario, c.winner()->dispatcher), *framework));
       break;
   }
-  // People have read the notes above the answer.
+  // The notes above the answer were already printed.
   if (common.format == Format::kTable)
     std::erase_if(c.warnings, [&](const std::string& warning) {
       return std::ranges::find(resolved.notes, warning) != resolved.notes.end();

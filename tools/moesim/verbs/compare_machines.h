@@ -11,11 +11,11 @@
 
 namespace moesim::tools {
 
-// "h100,h200" as names; empty for one cluster, or one as JSON.
+// Splits "h100,h200" into names; empty for one cluster, or one as JSON.
 std::vector<std::string> several_clusters(const std::string& said);
 
-// Asks the question of every cluster and prints a row for each, the fastest per token first; the exit code.
-// Throws InputError where no cluster has an answer; one that has none is a row with the reason.
+// Answers the question for every cluster and prints a row for each, fastest per token first; returns the exit
+// code. Throws InputError where no cluster has an answer; one without an answer is a row with the reason.
 int compare_machines(const QuestionOptions& question, const std::vector<std::string>& clusters,
                      const models::AnswerOptions& options, const CommonOptions& common);
 

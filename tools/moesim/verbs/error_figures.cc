@@ -8,7 +8,7 @@ namespace moesim::tools {
 
 namespace {
 
-// Ranks with ties at their mean.
+// Returns ranks with ties at their mean.
 std::vector<double> ranks_of(const std::vector<double>& values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);

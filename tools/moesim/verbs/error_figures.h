@@ -1,11 +1,11 @@
-// Figures that say how far forecasts are from measurements.
+// Error statistics of forecasts against measurements.
 #pragma once
 
 #include <vector>
 
 namespace moesim::tools {
 
-// Spearman's rank correlation, ties at their mean rank; 0 for fewer than two different values.
+// Returns Spearman's rank correlation, ties at their mean rank; 0 for fewer than two different values.
 double rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace moesim::tools

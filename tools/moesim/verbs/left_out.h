@@ -1,4 +1,4 @@
-// How what was left out is shown (--leave-out source).
+// Output of --leave-out source.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace moesim::tools {
 
-// Constants that the rows of a publication went without.
+// Shows the constants refitted without a publication.
 nlohmann::ordered_json left_out_json(const std::vector<calibration::Refit>& refits);
 std::string left_out_text(const std::vector<calibration::Refit>& refits);
 
-// Errors of every publication that was left out of a fit, by what its rows measured.
+// Shows the errors of every publication that was left out of a fit, by kind of row.
 std::string left_out_text(const calibration::CheckReport& report);
 
 }  // namespace moesim::tools

@@ -1,4 +1,4 @@
-// `moesim list`: what is built in.
+// `moesim list`: the built-in names.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -109,7 +109,7 @@ const std::array<Kind, 7>& kinds() {
   return all;
 }
 
-// Every built-in model as it is understood.
+// Prints every built-in model with its interpretation.
 int list_details(const CommonOptions& common) {
   auto result = envelope("list", describe_inputs(common), {});
   result["models"] = nlohmann::ordered_json::array();

@@ -1,5 +1,4 @@
-// `moesim plan`: on which machine, with which plan a model is trained on so many tokens, how long that takes
-// and what it costs.
+// `moesim plan`: machine, plan, duration and cost of training a model on so many tokens.
 #include <fmt/format.h>
 
 #include <memory>
@@ -48,7 +47,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   models::RunQuestion q = o.question.question(Base::of(options.question(common), common, false), batch);
   q.upgrades = !o.no_upgrades;
   q.threads = common.threads;
-  std::optional<Comparison> run;  // of the job as it is
+  std::optional<Comparison> run;  // of the existing job
   if (o.anchoring.measured()) {
     const models::Scenario own = Base::of(options.question(common), common).resolved.scenario;
     AskOptions asked;

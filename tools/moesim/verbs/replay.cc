@@ -1,4 +1,4 @@
-// `moesim replay`: what a recorded job takes on a topology.
+// `moesim replay`: the time of a recorded job on a topology.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ struct ReplayOptions {
 
 using replay::RecordingForecast;
 
-constexpr std::size_t kMostShown = 3;  // of the ranks and layers that made others wait
+constexpr std::size_t kMostShown = 3;  // ranks and layers that made others wait
 
 std::string ms(double us) { return fmt::format("{:.2f}", us / 1e3); }
 
@@ -108,7 +108,7 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
   return path;
 }
 
-// Milliseconds of a rank by category, mean over ranks.
+// Returns milliseconds per rank by category, mean over ranks.
 double mean_ms(const replay::Iteration& iteration, std::initializer_list<sim::Category> categories) {
   double us = 0;
   for (const auto& rank : iteration.timeline.ranks())
@@ -117,7 +117,7 @@ double mean_ms(const replay::Iteration& iteration, std::initializer_list<sim::Ca
   return us / 1e3 / static_cast<double>(iteration.timeline.rank_count());
 }
 
-// The difference to the recorded dispatcher and its three largest parts, mean over ranks.
+// Describes the difference to the recorded dispatcher and its three largest parts, mean over ranks.
 std::string because(const RecordingForecast& answer) {
   const replay::IterationForecast& recorded = *answer.as_recorded;
   using enum sim::Category;
@@ -184,7 +184,7 @@ nlohmann::ordered_json memory_json(const replay::RecordedMemory& memory) {
   return out;
 }
 
-// What the fullest rank holds, and what it would under the recorded dispatcher.
+// Describes the memory of the fullest rank, and that under the recorded dispatcher.
 std::string memory_text(const RecordingForecast& answer) {
   const auto gb = [](double bytes) { return fmt::format("{:.3g} GB", bytes * 1e-9); };
   const models::RankMemory& held = answer.held->step.worst;
@@ -269,7 +269,7 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
 constexpr std::size_t kMostRanks = 32;  // of a table for people
 constexpr std::size_t kBarColumns = 40;
 
-// All ranks, or those that compute most and least and an even choice of the others.
+// Returns all ranks, or those that compute most and least and an even choice of the others.
 std::vector<std::size_t> ranks_for_people(std::span<const sim::RankSummary> ranks) {
   std::vector<std::size_t> order(ranks.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -321,7 +321,7 @@ std::string ranks_text(const RecordingForecast& answer) {
   return text;
 }
 
-// Of a program: the iteration stands on every row, which one table needs.
+// Returns a table for programs: the iteration is on every row.
 Table rank_table(const RecordingForecast& answer, const models::PriceTable& prices) {
   Table table({{"rank"},
                {"computing ms"},
@@ -407,7 +407,7 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
   return answer;
 }
 
-// The lines above the tables, notes first.
+// Returns the lines above the tables, notes first.
 std::string headline(const RecordingForecast& answer, const replay::Topology& recorded,
                      const models::PriceTable& prices) {
   std::string text;
@@ -457,7 +457,7 @@ void write_files(const ReplayOptions& options, const RecordingForecast& answer, 
   write_report(options.report, "replay", result, extras);
 }
 
-// The model that the user says a recording is of; a recording itself knows sizes only.
+// Adds the model that the user names for a recording, which itself contains only sizes.
 void add_named_model(nlohmann::ordered_json& result, const std::string& name) {
   if (!name.empty()) result["model"] = models::model_summary(mixture_named(name));
 }
@@ -472,7 +472,7 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   Recordings recordings;
   for (const std::string& folder : options.folders) recordings.add(folder);
   RecordingForecast answer = ask(options, recordings, inputs);
-  // What decides whether the answer means anything at all comes first.
+  // Notes that decide whether the answer means anything come first.
   std::erase_if(answer.warnings, [&](const std::string& warning) {
     return std::ranges::find(answer.notes, warning) != answer.notes.end();
   });

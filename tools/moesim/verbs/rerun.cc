@@ -1,4 +1,4 @@
-// `moesim rerun`: runs what a result says it was made by, and compares the bytes.
+// `moesim rerun`: runs the command recorded in a result, and compares the bytes.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -42,7 +42,7 @@ struct RerunOptions {
   std::string result, folder = ".";
 };
 
-// Why the table beside a record is not the one that it vouches for; empty where it is.
+// Returns why the table beside a record is not the recorded one; empty where it is.
 std::vector<std::string> changed_table(const RerunResult& r) {
   if (!r.sweep) return {};
   const fs::path name = fs::path(r.json["rows"]["file"].get<std::string>()).filename();
@@ -54,7 +54,7 @@ std::vector<std::string> changed_table(const RerunResult& r) {
                       was.substr(0, 16))};
 }
 
-// Why the inputs are not those of the result; empty where they are.
+// Returns why the inputs are not those of the result; empty where they are.
 std::vector<std::string> changed_inputs(const RerunResult& r, const fs::path& folder) {
   std::vector<std::string> reasons;
   const ordered_json& inputs = r.json["inputs"];
@@ -82,7 +82,7 @@ std::vector<std::string> changed_inputs(const RerunResult& r, const fs::path& fo
   return reasons;
 }
 
-// A folder of its own, gone at the end.
+// A temporary folder, removed at the end.
 class Scratch {
  public:
   Scratch() {
@@ -113,8 +113,8 @@ struct Finished {
   std::string out, err;
 };
 
-// While one lives, a signal that would end this program ends the child first; the signal is then taken by
-// forward(), when all is cleaned up. One at a time.
+// Forwards a terminating signal to the child first; forward() applies it to this program after the cleanup.
+// One at a time.
 class ChildWatch {
  public:
   ChildWatch() {
@@ -125,7 +125,7 @@ class ChildWatch {
     };
     for (std::size_t i = 0; i < kEnds.size(); ++i) {
       ::sigaction(kEnds[i], nullptr, &before_[i]);
-      // One that is ignored (nohup) ends nobody.
+      // An ignored signal (nohup) stays ignored.
       if (before_[i].sa_handler != SIG_IGN) ::sigaction(kEnds[i], &end, nullptr);
     }
   }
@@ -137,9 +137,9 @@ class ChildWatch {
   }
   static void watch(pid_t child) {
     child_ = child;
-    if (child > 0 && signal_ != 0) ::kill(child, SIGKILL);  // it came before
+    if (child > 0 && signal_ != 0) ::kill(child, SIGKILL);  // it arrived before
   }
-  // Ends this program by the signal that came meanwhile, if one did.
+  // Ends this program by the signal that arrived meanwhile, if any.
   static void forward() {
     if (signal_ != 0) ::raise(signal_);
   }
@@ -166,7 +166,7 @@ Finished run_again(const std::vector<std::string>& words, const fs::path& folder
   const pid_t child = ::fork();
   if (child < 0) throw InputError(fmt::format("rerun: cannot start {}: {}", program, std::strerror(errno)));
   if (child == 0) {
-    // It does not outlive this program, however that ends.
+    // The child does not outlive this program, however that ends.
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(127);
     const int to = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
               said = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -185,7 +185,7 @@ Finished run_again(const std::vector<std::string>& words, const fs::path& folder
           read_own_file(err)};
 }
 
-// Where two values differ, at most `most` places: "winner.speedup.value: 1.1, was 1.2".
+// Lists where two values differ, at most `most` places: "winner.speedup.value: 1.1, was 1.2".
 void differences(const std::string& path, const ordered_json& was, const ordered_json& is, std::size_t most,
                  std::vector<std::string>& found) {
   if (found.size() >= most || was == is) return;
@@ -203,7 +203,7 @@ void differences(const std::string& path, const ordered_json& was, const ordered
   }
 }
 
-// Why the same command gave another result; empty where it did not.
+// Returns why the same command gave another result; empty where it did not.
 std::vector<std::string> compare(const RerunResult& r, const Finished& run, const fs::path& table) {
   constexpr std::size_t kMostDifferences = 5;
   std::vector<std::string> reasons;
@@ -231,7 +231,7 @@ std::vector<std::string> compare(const RerunResult& r, const Finished& run, cons
   return reasons;
 }
 
-// Runs the command in a folder of its own and compares. Leaves nothing behind, however it ends.
+// Runs the command in a temporary folder and compares. Leaves nothing behind, however it ends.
 std::vector<std::string> repeat(const RerunResult& r, const fs::path& folder) {
   const ChildWatch watch;
   const Scratch scratch;

@@ -19,12 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-// Verbs that only compute: whatever they write are files of kOutputOptions.
+// Verbs that only compute: their only output files are those of kOutputOptions.
 constexpr std::array<std::string_view, 10> kRepeatable{
     "compare", "replay", "validate",   "whatif",      "plan",
     "sweep",   "list",   "trace info", "trace check", "calibrate check"};
 
-// The verb of a command, "trace info".
+// Returns the verb of a command, "trace info".
 std::string verb_of(const std::vector<std::string>& command) {
   if (command.empty()) return "";
   const bool inner = command.front() == "trace" || command.front() == "calibrate";

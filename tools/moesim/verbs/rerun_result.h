@@ -1,4 +1,4 @@
-// A result file as `moesim rerun` takes it: the work of others, so that nothing of it is believed.
+// A result file for `moesim rerun`, which is untrusted input.
 #pragma once
 
 #include <filesystem>
@@ -17,16 +17,16 @@ struct RerunResult {
   bool sweep = false;  // the record of a table (moesim.sweep/1)
 };
 
-// Throws InputError for what moesim did not write, and for commands that do more than compute.
+// Throws InputError for files that moesim did not write, and for commands that do more than compute.
 RerunResult read_result(const std::string& file);
 
 struct Redirected {
   std::vector<std::string> words;
   std::filesystem::path table;            // the last file of --out
-  std::vector<std::string> not_compared;  // files that it wrote and that the result says nothing of
+  std::vector<std::string> not_compared;  // written files whose content is not in the result
 };
 
-// The command with every file that it writes in `scratch` instead; of a sweep without what goes on with an
+// Returns the command with all output files moved to `scratch`; for a sweep without options that resume an
 // earlier one.
 Redirected redirected(const RerunResult& result, const std::filesystem::path& scratch);
 

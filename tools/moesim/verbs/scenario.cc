@@ -1,4 +1,4 @@
-// `moesim scenario`: a scenario in full; a training job's arguments as a scenario, and back.
+// `moesim scenario`: shows a scenario in full; converts a training job's arguments to a scenario, and back.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct ScenarioVerbOptions {
 
 std::string value_of(const Setting& setting) { return join(setting.values, " "); }
 
-// Every argument of a job, and what became of it.
+// Prints every argument of a job with its use.
 int show_arguments(const Job& job, const models::Scenario& s, const CommonOptions& common) {
   Table table({{"argument", Table::Align::kLeft},
                {"value", Table::Align::kLeft},
@@ -61,7 +61,7 @@ int show_arguments(const Job& job, const models::Scenario& s, const CommonOption
   return 0;
 }
 
-// Every field that the scenario's scope uses: its value, where that comes from, in a file what it is.
+// Prints every field that the scenario's scope uses: its value, origin and description.
 int explain_fields(const models::Scenario& asked, const models::Scenario& resolved,
                    const CommonOptions& common) {
   std::vector<Table::Column> columns{
@@ -131,7 +131,7 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
           "scenario {}: found no framework, expected megatron, torchtitan, deepspeed or nemo", w[0]));
     framework = framework_named(w[1]);
   }
-  // Arguments in the place of a file; the command line itself takes nothing behind "--".
+  // Arguments instead of a file; CLI11 itself takes nothing after "--".
   const std::vector<std::string>& typed = common.command_line;
   std::vector<std::string> behind;
   if (const auto dashes = std::find(typed.begin(), typed.end(), "--"); dashes != typed.end())
@@ -156,7 +156,7 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
   const models::ChosenPlan& chosen = resolved.chosen;
   models::Scenario s = resolved.scenario;
   const std::vector<std::string> remarks = s.model.remarks;
-  // A plan is written with the dispatcher that was said, without those that it could run.
+  // A plan is written with the given dispatcher, without those that it could run.
   if (to && loaded.question.said.gave("dispatcher")) s.dispatchers = loaded.question.said.dispatchers;
   s.resolve();
   if (o.explain) {
@@ -174,7 +174,7 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
   if (common.format == Format::kCsv)
     throw InputError("scenario: found --format csv, expected JSON: it is a scenario file");
   for (const std::string& remark : remarks) warn(common, remark);
-  // Standard output is the file; what was chosen is told beside it.
+  // Standard output is the file; the choice is reported on stderr.
   if (!chosen.options.empty())
     warn(common, fmt::format("plan chosen: {} ({})", chosen.options, chosen.because));
   print_json(models::to_json(s));

@@ -94,13 +94,13 @@ HttpReply reply_to(Answerer& answerer, const std::string& page, const std::strin
                       "found another path, expected GET /, or POST /answer, /crossover, /plan or /report"}})};
 }
 
-// What every answer needs is read once, before the processes that answer are forked.
+// Reads shared data once, before the answering processes are forked.
 void warm_up() {
   answer_question(kAnswerQuestion,
                   R"({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "dispatcher": "all", "draws": 1})");
 }
 
-// Waits for Ctrl-C or a polite end; a second one is not waited for.
+// Waits for Ctrl-C or SIGTERM; does not wait for a second one.
 void wait_for_end(const sigset_t& ends) {
   int which = 0;
   while (::sigwait(&ends, &which) != 0) {
@@ -108,7 +108,7 @@ void wait_for_end(const sigset_t& ends) {
   ::pthread_sigmask(SIG_UNBLOCK, &ends, nullptr);
 }
 
-// Whether nothing but this machine reaches the address.
+// Returns whether the address is reachable only from this machine.
 bool is_loopback(const std::string& address) {
   in_addr four{};
   in6_addr six{};
@@ -124,7 +124,7 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
   limits.files = o.files;
   limits.seconds = o.seconds;
   Answerer answerer(limits, answer_question, warm_up);
-  // Threads inherit it, so that the one below hears of them.
+  // Threads inherit the mask, so that the thread below receives them.
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);
@@ -148,7 +148,7 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
   const std::unique_ptr<HttpServer> server = listen(setup);
   HelperThreads running(1, [&] { server->run(); });
   if (running.size() == 0) throw InputError("serve: found no thread to run in: the system starts no more");
-  // Before the thread is waited for, also where the URL cannot be printed.
+  // Before joining the thread, even where the URL cannot be printed.
   const auto stop = [](HttpServer* running_one) { running_one->stop(); };
   const std::unique_ptr<HttpServer, decltype(stop)> stopped(server.get(), stop);
   const std::string url = fmt::format("http://{}:{}/", shown, server->port());

@@ -34,13 +34,13 @@ using nlohmann::ordered_json;
 constexpr std::int64_t kMostDrawsAsked = 256;
 constexpr std::int64_t kMostPlansAsked = 800;
 
-// A word of a command line that is a scenario and nothing else.
+// Returns a command-line word that is a scenario and nothing else.
 std::string scenario_word(const ordered_json& scenario) {
   if (!scenario.is_object()) throw InputError("scenario: found no object, expected a scenario");
   return scenario.dump();
 }
 
-// Takes a key out of an object.
+// Removes a key from an object and returns its value.
 ordered_json taken(ordered_json& object, const char* key) {
   const auto at = object.find(key);
   if (at == object.end()) return {};
@@ -77,13 +77,13 @@ bool flag_of(ordered_json& asked, const char* key, bool fallback) {
   return value.get<bool>();
 }
 
-// Takes a key out whose value is a text, as its option takes it; empty: it is not there.
+// Removes a key with a text value, as its option takes it; empty: missing.
 std::string said_of(ordered_json& asked, const char* key) {
   const ordered_json value = taken(asked, key);
   return value.is_null() ? "" : text_of(value, key);
 }
 
-// What `compare` is asked, and how its command line would say it.
+// A question to `compare`, with its command line.
 struct Compared {
   const FilesRead files{FilesRead::Contents::kHashed, FilesRead::Of::kThread};
   models::AnswerOptions options;

@@ -1,4 +1,4 @@
-// The rows of a published table that were left out, with the reason of each.
+// Rows of a published table that were left out, each with its reason.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace moesim::tools {
 
-// Returns the rows as results hold them: line, source, gpu, model, reason.
+// Returns the rows for results: line, source, gpu, model, reason.
 nlohmann::ordered_json skipped_json(const calibration::TrainingTable& table);
 
 // Returns a line per reason, with the number of rows.

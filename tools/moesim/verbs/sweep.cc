@@ -51,7 +51,7 @@ struct SweepVerbOptions {
   }
 };
 
-// Everything that the bytes of the result follow from.
+// Returns everything that determines the bytes of the result.
 std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, const SweepPlan& plan) {
   nlohmann::ordered_json d;
   d["version"] = version();
@@ -67,8 +67,8 @@ std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, cons
   return json_text(d);
 }
 
-// Throws for a file that was read and that `definition` does not name: rows that follow from it could be of
-// several contents. Asked before the first of them is kept.
+// Throws for a file that was read but is not in `definition`: its rows could depend on different contents.
+// Called before the first row is kept.
 void check_files(const std::set<std::string>& named) {
   for (const auto& [file, hash] : FilesRead::hashes())
     if (!named.contains(file))
@@ -83,7 +83,7 @@ std::set<std::string> files_of(const std::string& definition) {
   return named;
 }
 
-// What made a finished table, beside it.
+// Returns the record stored beside a finished table.
 std::string record_text(const SweepFile& file, const std::string& definition, std::uint64_t scenarios,
                         const SweepKind& kind, const CommonOptions& common) {
   nlohmann::ordered_json inputs = describe_inputs(common);
@@ -116,9 +116,8 @@ int threads_of(const CommonOptions& common, const SweepMpi* mpi) {
   return mpi ? 1 : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-// How the points from job.first on are cut into blocks: so many that each thread gets several, and no more
-// than a thread makes in half a second, so that rank 0 is not asked too often, nor anybody waits long at the
-// end.
+// Returns the size of blocks from job.first on: several per thread, and at most half a second of work, so
+// that rank 0 is not asked too often, and the end is balanced.
 std::uint64_t block_of(const SweepJob& job, int threads, const SweepMpi* mpi) {
   const std::uint64_t all =
       static_cast<std::uint64_t>(threads) * static_cast<std::uint64_t>(mpi ? mpi->size() : 1);
@@ -137,7 +136,7 @@ std::uint64_t block_of(const SweepJob& job, int threads, const SweepMpi* mpi) {
     const auto begun = std::chrono::steady_clock::now();
     try {
       asker->ask(values);
-    } catch (const InputError&) {  // its row will say so
+    } catch (const InputError&) {  // its row will report the error
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   }
@@ -145,7 +144,7 @@ std::uint64_t block_of(const SweepJob& job, int threads, const SweepMpi* mpi) {
   return static_cast<std::uint64_t>(fit);
 }
 
-// Rank 0, or the only process: makes the table and says what it found.
+// Rank 0, or the only process: writes the table and its summary.
 class SweepRun {
  public:
   SweepRun(const SweepVerbOptions& o, const CommonOptions& common, SweepJob& job,
@@ -157,7 +156,7 @@ class SweepRun {
         named_(files_of(definition)),
         begin_(job.first),
         collect_(!o.report.empty() && o.out.empty()),
-        // For people the table is not printed, but what it says.
+        // People get the summary instead of the table.
         summed_up_(common.format == Format::kTable && o.pareto.empty()),
         table_(job.kind->table()),
         shown_(table_),
@@ -195,9 +194,8 @@ class SweepRun {
     }
     if (summed_up_) {
       if (!o_.out.empty())
-        table_.read_file(o_.out, [&](const SweepRow& row) {
-          summary_.add(row);
-        });  // with the rows of an earlier run that this one went on with
+        table_.read_file(
+            o_.out, [&](const SweepRow& row) { summary_.add(row); });  // with the rows of the resumed run
       print(summary_.text());
       if (o_.out.empty()) print("All rows: --format csv, or --out FILE.csv.\n");
     }
@@ -205,7 +203,7 @@ class SweepRun {
       warn(common_, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed_,
                                 job_.end - job_.first, first_error_));
     if (!o_.report.empty()) {
-      if (!collect_)  // with the rows of an earlier run that this one went on with
+      if (!collect_)  // with the rows of the resumed run
         table_.read_file(o_.out, [&](SweepRow&& row) { shown_.add(std::move(row)); });
       write_sweep_report(o_.report, shown_, definition_, common_);
     }
@@ -241,7 +239,7 @@ class SweepRun {
   std::string first_error_;
 };
 
-// A page under the name of a file that the sweep itself writes would be lost, or that file would.
+// Refuses a page under the name of a file that the sweep itself writes.
 void refuse_page_beside(const SweepVerbOptions& o) {
   if (o.out.empty() || o.report.empty()) return;
   const auto real = [](const fs::path& path) { return fs::weakly_canonical(fs::absolute(path)); };
@@ -295,7 +293,7 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
   return 0;
 }
 
-// Options of every kind of sweep.
+// Declares the options of every kind of sweep.
 void declare_points(CLI::App& app, SweepVerbOptions& o) {
   app.add_option("--grid", o.plan.grids, "path=8,16,32 or path=0..0.6:0.1 or path=2..64:x2; all combinations")
       ->allow_extra_args(false);
@@ -329,7 +327,7 @@ void declare_run(CLI::App& app, SweepVerbOptions& o) {
   app.add_flag("--dry-run", o.dry_run, "Only count the scenarios");
 }
 
-// A sweep of a kind on the command line.
+// Declares a kind of sweep on the command line.
 Run declare_kind(CLI::App& app, const std::shared_ptr<SweepKind>& kind, bool page) {
   auto o = std::make_shared<SweepVerbOptions>();
   kind->declare(app);
@@ -353,7 +351,7 @@ Run declare_merge(CLI::App& app) {
   };
 }
 
-// An option of `sweep` itself before or behind the name of a command would have no effect.
+// Refuses options of `sweep` itself beside the name of a command, where they would have no effect.
 void refuse_of_other(const CLI::App& sweep, const CLI::App& command, const std::vector<std::string>& own) {
   for (const CLI::Option* option : sweep.get_options())
     if (option->count() > 0 && std::find(own.begin(), own.end(), option->get_name()) != own.end())
@@ -378,7 +376,7 @@ Verb sweep_verb() {
         const auto add = [&](const char* name, const char* summary, const char* examples) {
           CLI::App* command = app.add_subcommand(name, summary);
           command->footer(std::string("Examples:\n") + examples);
-          command->fallthrough();  // --format and the like may follow
+          command->fallthrough();  // --format and similar may follow
           command->allow_extras();
           return command;
         };

@@ -1,4 +1,4 @@
-// `moesim trace`: looks at recordings, checks and converts them.
+// `moesim trace`: examines, checks and converts recordings.
 #include "tools/moesim/verbs/trace.h"
 
 #include <memory>
@@ -20,7 +20,7 @@ Verb trace_verb() {
                 std::vector<TraceCommand>{declare_trace_info(trace), declare_trace_check(trace),
                                           declare_trace_convert(trace), declare_trace_synthesize(trace)});
             for (const TraceCommand& each : *commands) {
-              each.command->fallthrough();  // --format and the like may follow
+              each.command->fallthrough();  // --format and similar may follow
               each.command->allow_extras();
             }
             trace.require_subcommand(0, 1);

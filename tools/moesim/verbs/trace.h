@@ -1,4 +1,4 @@
-// The commands below `moesim trace`: each declares itself on the trace subcommand and says what to run.
+// The commands of `moesim trace`: each declares itself on the trace subcommand and returns its function.
 #pragma once
 
 #include "tools/moesim/verbs/verb.h"

@@ -1,4 +1,4 @@
-// `moesim trace convert`: a recording in any format that can be read, written as CMD files.
+// `moesim trace convert`: writes a recording in any readable format as CMD files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct ConvertOptions {
   std::optional<std::int64_t> experts;
 };
 
-// What a path looks like.
+// Recognises the format of a path.
 std::string format_of(const std::string& path) {
   namespace fs = std::filesystem;
   const auto has = [&](const fs::path& file, const char* ending) {
@@ -50,7 +50,7 @@ std::string format_of(const std::string& path) {
                                          : "cmd";
   bool traces = false, chakra = false;
   for (const fs::path& entry : entries_of(path)) {
-    // A recording stays one where its routers' choices lie beside it, as moesim-capture writes them.
+    // A recording with router choices beside it, as moesim-capture writes them, is still a recording.
     if (has(entry, ".txt")) return "cmd";
     if (is_trace(entry) && !traces) chakra = traces::is_chakra_file(entry);
     traces = traces || is_trace(entry);
@@ -76,7 +76,7 @@ traces::Recording read(const ConvertOptions& options, const std::string& format)
   return traces::read_csv_recording(options.from);
 }
 
-// Routers' choices become a dispatching file, not a recording.
+// Converts router choices to a dispatching file, not a recording.
 int convert_router_trace(const ConvertOptions& options, const CommonOptions& common) {
   if (options.tp || options.pp || options.iterations)
     throw InputError("found --tp, --pp or --iterations with --from router-trace, expected --ep or --experts");

@@ -1,4 +1,4 @@
-// `moesim trace info` and `moesim trace check`: what a recording is, and what is wrong with it.
+// `moesim trace info` and `moesim trace check`: facts and findings about a recording.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct TraceOptions {
   std::size_t pass = 0;
 };
 
-// A recording and all that is known about it.
+// A recording with everything known about it.
 struct Examined {
   Recording recording;
   RecordingFacts facts;
@@ -192,7 +192,7 @@ std::string named_text(const traces::NamedTopology& named) {
   return parts.empty() ? "nothing" : join(parts, ", ");
 }
 
-// Rows that each expert-parallel rank receives, where one stage shows them all.
+// Describes the rows that each expert-parallel rank receives, where one stage shows them all.
 std::string rows_text(const Examined& examined) {
   std::vector<std::string> received;
   const auto ep = static_cast<std::size_t>(examined.recording.named.ep.value_or(0));
@@ -277,7 +277,7 @@ std::string info_text(const Examined& examined) {
   out += "\n" + stats_table(facts.operations, false).text();
   if (!facts.sub_operations.empty()) out += "\n" + stats_table(facts.sub_operations, true).text();
   std::string findings = findings_text(examined, true);
-  findings.erase(0, without_role_text(examined).size());  // said above
+  findings.erase(0, without_role_text(examined).size());  // printed above
   if (!findings.empty()) out += "\n" + findings;
   return out;
 }
@@ -308,7 +308,7 @@ int run_info(const TraceOptions& options, const CommonOptions& common) {
 
 int run_check(const TraceOptions& options, const CommonOptions& common) {
   Examined examined = examine(options);
-  // Rules that need the whole job are asked of replay itself.
+  // Rules that need the whole job are checked by replaying.
   if (std::ranges::none_of(examined.findings,
                            [](const Finding& finding) { return finding.severity == Severity::kProblem; }))
     if (const auto refusal = replay_refusal(examined.recording))

@@ -1,4 +1,4 @@
-// `moesim validate`: how far a forecast is from a measured recording, in total and operation by operation.
+// `moesim validate`: error of a forecast against a measured recording, in total and operation by operation.
 #include "replay/run/validate.h"
 
 #include <fmt/format.h>
@@ -68,12 +68,12 @@ struct Case {
   std::string name;
   std::string pass;
   replay::Validation validation;
-  std::vector<std::string> notes;  // what comes before everything else
+  std::vector<std::string> notes;  // shown before everything else
   std::vector<std::string> warnings;
-  std::vector<TimelineView> views;  // forecast and measured, where someone wants to see them
+  std::vector<TimelineView> views;  // forecast and measured, where requested
 };
 
-// The sizes of the measured job, where the user did not give others.
+// Takes the sizes of the measured job, where the user gave no others.
 void take_sizes_of(const traces::NamedTopology& measured, const replay::Topology& topology,
                    const traces::NamedTopology& forecast, replay::JobChange& change) {
   const auto take = [](std::optional<std::int64_t>& mine, std::optional<std::int64_t> other,
@@ -110,7 +110,7 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   const traces::NamedTopology& named = recorded.recording(0).named;
   replay::RecordingQuestion question;
   question.job = options.job.request(options.cluster, options.seed);
-  question.job.recorded_there = true;  // --cluster is what the job ran on
+  question.job.recorded_there = true;  // --cluster is the job's own
   if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, question.job.change);
   if (options.job.routing == kMeasuredRouting) {
     const replay::CleanJob shown = replay::denoise(measured.jobs());
@@ -154,7 +154,7 @@ void add_to(nlohmann::ordered_json& out, const replay::Validation& validation) {
 
 std::string milliseconds(double us) { return fmt::format("{:.2f}", us / 1e3); }
 
-// One configuration: a row per component.
+// Returns one configuration: a row per component.
 Table component_table(const Case& one) {
   Table table({{"operation", Table::Align::kLeft},
                {"forecast ms"},
@@ -174,7 +174,7 @@ Table component_table(const Case& one) {
   return table;
 }
 
-// Many configurations: a row each, a column per component.
+// Returns many configurations: a row each, a column per component.
 Table overview_table(const std::vector<Case>& cases) {
   std::vector<std::string_view> names;
   for (const Case& one : cases)
@@ -209,12 +209,12 @@ Table overview_table(const std::vector<Case>& cases) {
   return table;
 }
 
-// Folders below `folder`, at any depth, that hold realistic/, in the order of their paths. What links lead to
-// again is `seen` and left out.
+// Finds folders below `folder`, at any depth, that contain realistic/, ordered by path. `seen` excludes
+// repetitions through links.
 void find_recorded(const std::filesystem::path& folder, std::set<std::filesystem::path>& seen,
                    std::vector<std::filesystem::path>& found) {
   namespace fs = std::filesystem;
-  std::error_code none;  // what cannot be entered holds nothing
+  std::error_code none;  // an unreadable folder counts as empty
   std::vector<fs::path> below;
   for (const auto& entry : fs::directory_iterator(folder, none))
     if (entry.is_directory(none)) below.push_back(entry.path());
@@ -228,8 +228,8 @@ void find_recorded(const std::filesystem::path& folder, std::set<std::filesystem
   }
 }
 
-// Folders below `root` that hold realistic/ beside scaling*/: each scaling pass alone, then all of them
-// pooled.
+// Validates folders below `root` that contain realistic/ and scaling*/: each scaling pass alone, then all of
+// them pooled.
 std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
                                const ValidateOptions& options, const Progress& progress) {
   namespace fs = std::filesystem;
@@ -271,7 +271,7 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
   if (!options.all.empty() && !options.timeline.empty())
     throw InputError("found --timeline beside --all, expected one pair of --forecast and --measured");
   check_report(options.report);
-  options.shown.bounds(kTimelineSlices);  // says no to bad ranges before the work
+  options.shown.bounds(kTimelineSlices);  // refuses bad ranges before the work
   const models::Cluster cluster = models::Cluster::load(options.cluster);
   if (cluster.node_count == models::Cluster::NodeCount::kOpen)
     throw InputError(fmt::format("--cluster: found {}, expected it with its number of nodes", cluster.name));
@@ -349,7 +349,7 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
   return 1;
 }
 
-// The option of a table that is given, and what may stand beside it; nullptr where recordings are compared.
+// The given option with a table, and the options allowed beside it; nullptr where recordings are compared.
 struct TableQuestion {
   const char* option;
   std::set<std::string> beside;
@@ -365,7 +365,7 @@ const TableQuestion* table_question(const CLI::App& app) {
   return at == kAll.end() ? nullptr : &*at;
 }
 
-// Refuses what has no effect on the question.
+// Refuses options without effect on the question.
 void check_beside(const CLI::App& app, const TableQuestion& question) {
   const std::set<std::string> always{"--format", "--quiet", "--seed", "--threads", "--report", "--max-error"};
   for (const CLI::Option* option : app.get_options()) {

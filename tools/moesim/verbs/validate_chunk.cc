@@ -25,11 +25,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Layers that the published chunk holds, forward and backward (deepseek-ai/profile-data, train.json).
+// Layers of the published chunk, forward and backward (deepseek-ai/profile-data, train.json).
 constexpr int kLayers = 4;
 
-// Classes that are compared, and those that are only listed: how long a kernel waits for its peers is no cost
-// of its own, and what a framework runs besides the layer's operations is not modelled one by one.
+// Classes that are compared, and those that are only listed: a kernel's wait for its peers is not its own
+// cost, and a framework's other work is not modelled one by one.
 struct KernelClass {
   std::string_view name;
   std::vector<std::string_view> kinds;
@@ -50,10 +50,9 @@ const std::vector<KernelClass>& classes() {
   return kClasses;
 }
 
-// What the file's header and its kernels say of the chunk: EP 64, TP 1, one sequence of 4,096 tokens, fp8
-// with block scales, fp8 dispatch on 20 SMs; norms, MLA's up projections and the experts' activation are
-// computed again (16 fp8 products a layer and pass pair: 5 of MLA twice, 2 up projections again, 4 of the
-// shared expert).
+// The chunk from its file's header and its kernels: EP 64, TP 1, one sequence of 4,096 tokens, fp8 with block
+// scales, fp8 dispatch on 20 SMs; norms, MLA's up projections and the experts' activation are recomputed (16
+// fp8 products per layer and pass pair: 5 of MLA twice, 2 up projections again, 4 of the shared expert).
 models::Scenario chunk_scenario() {
   models::Scenario s;
   s.model = models::Architecture::load("deepseek-v3");

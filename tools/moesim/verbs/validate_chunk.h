@@ -10,10 +10,10 @@ class CsvTable;
 
 namespace moesim::tools {
 
-// Whether the table lists kernels (columns dur_us and kind) instead of steps.
+// Returns whether the table lists kernels (columns dur_us and kind) instead of steps.
 bool lists_kernels(const calibration::CsvTable& table);
 
-// Prints the comparison; the exit code.
+// Prints the comparison; returns the exit code.
 int validate_chunk(const calibration::CsvTable& table, const TrainingValidation& options,
                    const CommonOptions& common);
 

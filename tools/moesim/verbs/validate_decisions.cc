@@ -64,7 +64,7 @@ struct Case {
   const Arm& recommended() const { return arms[static_cast<std::size_t>(decision().winner)]; }
   bool both_ran() const { return arms[measured_second].ran(); }
   double margin() const { return arms[measured_second].row.measured_s / measured().row.measured_s - 1; }
-  // Time lost by running what is recommended; all of it where that runs out of memory.
+  // Returns the time lost by following the recommendation; all of it where that runs out of memory.
   double loss() const {
     return recommended().ran() ? recommended().row.measured_s / measured().row.measured_s - 1 : 1;
   }
@@ -74,7 +74,7 @@ struct Case {
   double said_at_most() const { return decision().loss() ? decision().loss()->at_most : 0; }
   bool bound_held() const { return loss() <= said_at_most(); }
   double probability() const { return decision().probability().value_or(0); }
-  // Of the two arms that were measured as the fastest, the second to the first.
+  // Time of the second fastest measured arm over the fastest.
   double measured_ratio() const { return 1 + margin(); }
   models::Estimate forecast_ratio() const {
     return models::ratio(forecasts()[measured_winner], forecasts()[measured_second]);
@@ -119,7 +119,7 @@ void judge(Case& one) {
   models::check_possible(one.id, models::impossible(one.decision(), one.forecasts().size()));
 }
 
-// Decisions in the order of the table; those without two arms that can be forecast join the skipped rows.
+// Returns the decisions in table order; those without two arms that can be forecast join the skipped rows.
 std::vector<Case> decisions_of(TrainingTable& table, int draws, const Progress& progress) {
   std::vector<Case> cases;
   const auto of = [&](const std::string& id) -> Case& {
@@ -158,17 +158,16 @@ std::vector<Case> decisions_of(TrainingTable& table, int draws, const Progress& 
   return cases;
 }
 
-// How often the forecast's winner was the measured one, by the probability that it had.
+// Frequency with which the forecast's winner was the measured one, by its probability.
 struct Bin {
   double from = 0, to = 0, said = 0;
   int right = 0, count = 0;
 };
 
-// Each arm in turn as a run that is known: what is recommended then, and what the others are forecast to
-// take.
+// Each arm in turn as a known run: the recommendation then, and the forecasts of the others.
 struct Anchored {
   std::vector<Case> cases;
-  double ratio_error = 0;  // median of |forecast / measured - 1| of the arms that are not known
+  double ratio_error = 0;  // median of |forecast / measured - 1| over the unknown arms
   int unexplained = 0;
 };
 

@@ -47,7 +47,7 @@ struct Known {
       : path(file), text(read_file(file)), table(CsvTable::parse(text, file.string())) {
     for (std::size_t r = 0; r < table.rows(); ++r) row_of_line[table.place(r).line] = r;
   }
-  // Without the figure itself.
+  // Returns the row without the figure itself.
   Figure figure(long line, std::string unit) const {
     const std::size_t r = row_of_line.at(line);
     const double low = table.number(r, "low", 0, 100);
@@ -67,7 +67,7 @@ struct Known {
   }
 };
 
-// Figures of bandwidths, GB/s in `column`.
+// Adds figures of bandwidths, GB/s in `column`.
 void add_bandwidths(const std::filesystem::path& path, const char* column, std::vector<Figure>& all) {
   const Known known(path);
   std::map<std::string, models::Profile> profiles;

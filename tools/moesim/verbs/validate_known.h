@@ -1,4 +1,4 @@
-// `moesim validate --known`: figures that the field knows, ours beside each.
+// `moesim validate --known`: well-known figures with our forecast beside each.
 #pragma once
 
 #include <string>
@@ -7,9 +7,10 @@
 
 namespace moesim::tools {
 
-// `folder`: that of collectives.csv, kernels.csv, steps.csv and memory.csv, published rows in the columns of
-// their kinds, each with what it is ("what") and the band of ours over the published figure ("low", "high").
-// Returns 1 where one lies outside of its band. Throws InputError for a row that has no forecast.
+// `folder`: contains collectives.csv, kernels.csv, steps.csv and memory.csv, published rows in the columns of
+// their kinds, each with a description ("what") and a band for the ratio of forecast to published figure
+// ("low", "high"). Returns 1 where one lies outside of its band. Throws InputError for a row without a
+// forecast.
 int validate_known(const std::string& folder, const CommonOptions& common);
 
 }  // namespace moesim::tools

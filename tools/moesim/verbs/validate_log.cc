@@ -29,7 +29,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The job whose log it is, on the machine that it ran on.
+// Returns the job of the log on its machine.
 models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, const CommonOptions& common) {
   std::optional<Job> job;
   if (o.job.empty()) {
@@ -41,7 +41,7 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, cons
     job = load_job(o.job, *framework, o.with);
   }
   Question q = job ? question_of(*job) : question_of_file(o.job, common);
-  // The batch of the steps is the job's, where the job says none.
+  // The steps give the batch, where the job does not.
   const bool one_microbatch = !q.said.gave("parallel.microbatches") ||
                               q.said.origin_of("parallel.microbatches").kind == Origin::Kind::kRecipe;
   if (log.global_batch > 0 && !q.said.batch.given() && one_microbatch) {
@@ -57,14 +57,14 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, cons
     throw InputError("validate: found no --cluster, expected the machine that the log is of");
   if (q.said.scope != models::Scenario::Scope::kStep)
     throw InputError(SourcePlace{o.job}, "scope layer", "scope step: a log has whole steps");
-  // The job's own GPUs, where it says them; the cluster may be larger.
+  // The job's own GPUs, where it gives them; the cluster may be larger.
   if (models::Parallel& p = q.said.parallel; job && job->gpus && !q.said.gave("parallel.dp"))
     if (const std::int64_t ranks = p.tp * p.cp * p.pp; *job->gpus % ranks == 0) {
       p.dp = *job->gpus / ranks;
       q.said.give("parallel.dp", Origin::file(q.job->file));
     }
   models::Scenario s = settle(q, common).scenario;
-  // The one that ran, not those that it could have been.
+  // The dispatcher that ran, not those that it could have been.
   s.dispatchers = q.said.dispatchers;
   models::name_dispatchers(s);
   if (s.model.experts > 0 && s.dispatchers.size() != 1)

@@ -1,4 +1,4 @@
-// `moesim validate --log FILE`: the steps that a training job logged against the forecast of the same
+// `moesim validate --log FILE`: the logged steps of a training job against the forecast of the same
 // arguments.
 #pragma once
 
@@ -11,14 +11,14 @@ namespace moesim::tools {
 
 struct LogValidation {
   std::string log;
-  std::string job;  // arguments or a scenario; empty: those that the log holds
+  std::string job;  // arguments or a scenario; empty: those in the log
   std::vector<std::string> with;
   std::string cluster;
   int draws = 48;
-  double max_error = 0;  // of the median step; 0: none
+  double max_error = 0;  // limit on the error of the median step; 0: none
 };
 
-// Prints the result; the exit code: 1 where the median is further off.
+// Prints the result; returns the exit code, 1 where the median error exceeds the limit.
 int validate_log(const LogValidation& options, const CommonOptions& common);
 
 }  // namespace moesim::tools

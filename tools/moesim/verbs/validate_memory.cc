@@ -44,7 +44,7 @@ struct Compared {
   bool unfit() const { return row.memory.ran && !memory.fits; }
 };
 
-// Stages of a pipeline whose own peaks were measured: forecast and measured bytes.
+// Pipeline stages with measured peaks: forecast and measured bytes.
 struct StagePeak {
   std::string_view stage;
   double forecast = 0, measured = 0;

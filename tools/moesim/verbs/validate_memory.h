@@ -1,5 +1,5 @@
-// `moesim validate --memory TABLE`: measured peaks of jobs against what the forecast says they hold, and
-// whether jobs that ran are called fitting.
+// `moesim validate --memory TABLE`: measured memory peaks of jobs against their forecasts, and whether jobs
+// that ran are forecast to fit.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@ namespace moesim::tools {
 
 struct MemoryValidation {
   std::string table;
-  double max_error = 0;  // of the median absolute error of peaks; 0: none
-  std::string detail;    // "causes": what the fullest stage of each job holds
+  double max_error = 0;  // limit on the median absolute error of peaks; 0: none
+  std::string detail;    // "causes": memory of each job's fullest stage by cause
 };
 
-// Prints the result; the exit code: 1 where the median is further off, or a job that ran is called unfit.
+// Prints the result; returns the exit code, 1 where the median error exceeds the limit or a job that ran does
+// not fit.
 int validate_memory(const MemoryValidation& options, const CommonOptions& common);
 
 }  // namespace moesim::tools

@@ -59,7 +59,7 @@ struct Group {
   int inside = 0;
 };
 
-// Mapping comparisons: rows of one publication, model and sequence length, whose order is compared.
+// Correlations of mapping comparisons: rows of one publication, model and sequence length.
 std::map<std::string, double> correlations(const std::vector<Compared>& all) {
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> by_source;
   for (const Compared& c : all) {

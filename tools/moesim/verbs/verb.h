@@ -1,6 +1,5 @@
-// A verb is one file: it declares its options on a CLI11 subcommand and returns what to run when it is
-// chosen. Adding one: write tools/moesim/<verb>.cc, declare its function here, add a line to all_verbs() in
-// verb.cc.
+// A verb is one file: it declares its options on a CLI11 subcommand and returns the function to run. To add
+// one: write tools/moesim/<verb>.cc, declare its function here, add a line to all_verbs() in verb.cc.
 #pragma once
 
 #include <functional>
@@ -15,8 +14,8 @@ class App;
 
 namespace moesim::tools {
 
-// Runs the verb; returns the exit code: 0 done, 1 a check the user asked for failed. Throws InputError (exit
-// 2).
+// Runs the verb; returns the exit code: 0 done, 1 a check requested by the user failed. Throws InputError
+// (exit 2).
 using Run = std::function<int(const CommonOptions&)>;
 
 struct Verb {

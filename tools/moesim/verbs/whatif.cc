@@ -1,5 +1,5 @@
-// `moesim whatif`: one question about a scenario: change something and see the difference, find where the
-// fastest dispatcher changes, or ask which hardware number matters.
+// `moesim whatif`: one question about a scenario: the effect of a change, the crossovers of the fastest
+// dispatcher, or the hardware numbers that matter.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void print_paths(const CommonOptions& common) {
                {"default", Table::Align::kLeft},
                {"scope", Table::Align::kLeft},
                {"what", Table::Align::kLeft}});
-  const char* scope = kScopes[3];  // of a part: its field's, which stands before it
+  const char* scope = kScopes[3];  // of a part: its field's, which precedes it
   for (const ScenarioPath& path : scenario_paths()) {
     if (path.field) scope = kScopes[static_cast<std::size_t>(path.field->scopes)];
     table.row(
@@ -71,8 +71,7 @@ void print_paths(const CommonOptions& common) {
   print(common.format == Format::kCsv ? table.csv() : table.text());
 }
 
-// The scope that was asked for is of the question: the baseline has it, too. What else there is to change
-// stays in `sets`.
+// A requested scope belongs to the question: the baseline has it, too. Other changes stay in `sets`.
 QuestionOptions with_scope(const WhatIfOptions& o, std::vector<std::string>& sets) {
   const auto others = std::stable_partition(sets.begin(), sets.end(), [](const std::string& text) {
     return find_path(split_assignment(text, "--set").first).path == "scope";
@@ -129,7 +128,7 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
   if (!o.between.empty() && o.map.empty() && o.crossover.empty())
     throw InputError("--between: found neither --crossover nor --map, expected one of them");
   if (o.sensitivity || !o.crossover.empty() || !o.map.empty()) {
-    // Changes hold for the question, too.
+    // Changes also apply to the question.
     if (questions - int{!sets.empty()} > 1)
       throw InputError("whatif: found several of --crossover, --map and --sensitivity, expected one");
     if (o.each) throw InputError("--each: found another question, expected --set alone");
