@@ -33,7 +33,8 @@ Recipe Recipe::of(const TrainingPlan& plan, std::int64_t world, double conversio
   if (plan.framework == Framework::kNone) return bare();
   Recipe r;
   r.framework = true;
-  r.products = {plan.gemm, plan.fused_kernels, static_cast<int>(plan.gradient_bytes), slowest_of(world), conversions};
+  r.products = {plan.gemm, plan.fused_kernels, static_cast<int>(plan.gradient_bytes), slowest_of(world),
+                conversions};
   r.kernels_per_operation = kKernelsPerOperation;
   r.launch = kFrameworkLaunch * (plan.framework == Framework::kMegatronStock ? kStockLaunches : 1);
   r.stock_share = plan.framework == Framework::kMegatron        ? 0.5

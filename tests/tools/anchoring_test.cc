@@ -89,7 +89,8 @@ TEST(Anchoring, ARecordingSaysWhatItsIterationTook) {
       asked({"compare"}, {"--dispatcher", "alltoall", "--format", "json", "--log", sample + "realistic"}));
   const json measured = json::parse(told.out)["anchor"]["measured"];
   const json replayed = parsed({"replay", sample + "realistic", "--cluster", "echo-h800x2"});
-  EXPECT_NEAR(measured[0]["time_us"].get<double>() / replayed["measured_iteration_us"].get<double>(), 1, 1e-6);
+  EXPECT_NEAR(measured[0]["time_us"].get<double>() / replayed["measured_iteration_us"].get<double>(), 1,
+              1e-6);
   const Outcome refused =
       run_moesim(asked({"compare"}, {"--dispatcher", "alltoall", "--log", sample + "scaling"}));
   EXPECT_EQ(refused.exit_code, 2);

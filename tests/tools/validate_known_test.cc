@@ -15,9 +15,9 @@ namespace moesim::tools {
 namespace {
 
 using nlohmann::json;
+using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::run_moesim;
-using ::testing::HasSubstr;
 
 const std::filesystem::path kKnown = std::filesystem::path(MOESIM_SOURCE_DIR) / "calibration/known";
 
