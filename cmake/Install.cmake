@@ -1,4 +1,4 @@
-# What `cmake --install` and `cpack` put where: the program with its manual page and completions, and the libraries
+# Destinations of `cmake --install` and `cpack`: the program with its manual page and completions, and the libraries
 # with the headers and the CMake package of find_package(moesim). Folders of headers keep their names below
 # include/moesim, so that an installed header is included as it is here: "replay/run/layer_comparison.h".
 include(CMakePackageConfigHelpers)
@@ -28,11 +28,11 @@ if(TARGET moesim_http)
   install(TARGETS moesim_http LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/moesim COMPONENT program)
 endif()
 if(TARGET moesim_mpi)
-  # A package of its own, so that nobody installs MPI who does not sweep on many machines.
+  # A separate package, so that only users who sweep on many machines install MPI.
   install(TARGETS moesim_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/moesim COMPONENT mpi)
 endif()
 
-# What Debian wants to know of a package; the licence's text is on every Debian already.
+# Metadata that Debian requires of a package; the licence's text is on every Debian already.
 find_program(gzip gzip)
 function(compressed source name)  # NAME.gz in the build folder, the same bytes every time
   set(made ${CMAKE_BINARY_DIR}/packaging/${name}.gz)

@@ -1,4 +1,4 @@
-// What an input is refused with.
+// The message with which an input is refused.
 #pragma once
 
 #include <string>

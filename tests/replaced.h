@@ -1,4 +1,4 @@
-// What tests write when they want a good input with one thing wrong.
+// A good input with one thing wrong.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -22,7 +22,7 @@ trap 'rm -rf "$scratch"' EXIT
   "$published"/moe_ffn_*.csv "$data"/echo/comm_bench/h800_*/*.csv "$scratch/recordings.json" \
   --constants "$root/calibration/constants.json" --all --out "$root/calibration/profiles/gpu" \
   --provenance "Published measurements (data set of 2026-08-21 and 2026-11-25, sources at each law) and the benchmarks and recordings of the Echo data set; fitted $(date -u +%Y-%m-%d) by tools/fit_profiles.sh; no GPU of our own was used."
-# What lies between nodes (echo-h800 stays as it is: one machine's own rows), on the profiles of this binary for what lies inside.
+# Laws between nodes (echo-h800 stays: one machine's own rows), with this binary's profiles for the inside of nodes.
 "$build/moesim" calibrate fit "$published"/collectives_multinode*.csv \
   "$published"/ep_dispatch_combine_sweeps*.csv "$published"/ep_dispatch_combine_tables*.csv "$data/decisions/awslabs_ep_kernels.csv" \
   --networks "$root/calibration/profiles/network" \

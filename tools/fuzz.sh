@@ -29,7 +29,7 @@ run_one() {
   # Longer runs try inputs up to 1 MiB, which need time to grow.
   local longest=16384
   ((seconds > 60)) && longest=1048576
-  # A minute for one input is a hang (sanitizers take 10 to 20 times as long), 2 GB is an allocation that nobody checked.
+  # A minute for one input is a hang (sanitizers take 10 to 20 times as long), 2 GB is an unchecked allocation.
   build/fuzz/tests/fuzz/"${name}"_fuzz -seed=$seed -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
     -max_len="$longest" -artifact_prefix="$findings/" "$work" ${seeds//;/ } >"$work.log" 2>&1
   local status=$?

@@ -48,7 +48,7 @@ case " $steps " in *" ${only:-state} "*) ;; *)
   exit 2
   ;;
 esac
-# What came along, unpacked once.
+# The files packed with this script, unpacked once.
 if [ -n "$packed" ]; then
   [ -f "$packed" ] || { echo "gpu_pass.sh: found no file $packed, expected what --pack wrote" >&2; exit 2; }
   here=build/packed
@@ -58,7 +58,7 @@ fi
 [ -n "$moesim" ] || moesim=build/moesim
 [ -x "$moesim" ] || { echo "gpu_pass.sh: found no program $moesim, expected moesim (--moesim)" >&2; exit 2; }
 
-# What the pass needs and a machine with a GPU may lack. The C library and the loader stay that machine's own.
+# Packs the files of the pass that a machine with a GPU may lack. The C library and the loader stay that machine's own.
 make_pack() { # FOLDER TRIPLET
   mkdir -p "$1/lib" "$1/usr/include" "$1/usr/lib/$2/cmake"
   cp "$moesim" "$1/program"
@@ -161,7 +161,7 @@ replayed() {
          END { printf "%.1f %.1f\n", busy, iteration }' "$out/capture/$3.json"
 }
 
-# compare RECORDING CONSTANTS RANKS STEP_US: moesim's word on a recording, against the step that nobody recorded.
+# compare RECORDING CONSTANTS RANKS STEP_US: moesim's forecast from a recording, against the step without the recorder.
 compare() {
   "$moesim" trace check "$1" >>"$out/capture.log" 2>&1 || { say "EP $3: moesim trace check refuses the recording, see capture.log"; return 1; }
   say "EP $3: a step of the rank that takes longest took $4 us without marks between its operations"
@@ -192,7 +192,7 @@ capture_torch() {
   compare "$recording/scaling" "$recording/constants.json" 1 "$step"
 }
 
-# One rank has nobody to send to, so that a replay holds nothing but what was recorded; eight are played in turn.
+# One rank has no peers, so that a replay contains only recorded work; eight are played in turn.
 capture_layer() {
   player=${layer:-build/bench/bench/moesim-layer-cuda}
   [ -x "$player" ] || { say "capture: skipped, no PyTorch with CUDA here and no $player"; return 0; }

@@ -34,7 +34,7 @@ def cut(shown, real):
 
 
 def extract(shown, real):
-    """What `shown` would be of this output; None where that is not clear."""
+    """Returns the part of this output that corresponds to `shown`; None where it is ambiguous."""
     out, start, runs = [], 0, docs.runs_of(shown)
     for number, run in enumerate(runs):
         if number > 0:

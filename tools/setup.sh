@@ -26,7 +26,7 @@ else
   say "all packages are installed"
 fi
 
-# What moesim does without: reports and their tests. A package and the command it is wanted for, one a line.
+# Optional packages, for reports and their tests: a package and the command that needs it, one per line.
 optional=()
 while read -r package command; do
   [[ -n $package ]] && ! command -v "$command" >/dev/null && optional+=("$package")

@@ -299,7 +299,7 @@ double ProgramPricer::isolated_seconds(const Op& op) const {
 //
 // The links of a domain larger than a node are at least as fast as the network that they replace, so the
 // kernel takes no longer than over smaller domains and the network between them, by the law measured there.
-// The same holds for a domain inside a node, unless its kernels were measured.
+// This bound holds inside a node too, unless the kernels of the domain were measured.
 void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                    const ExchangeKernel& kernel, Prices& out) const {
   const Op& op = pass[index];

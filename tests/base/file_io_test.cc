@@ -105,7 +105,7 @@ TEST_F(FileIo, DescriptorsAreWrittenTo) {
   EXPECT_EQ(read_file(file), "one two");
   EXPECT_THROW(write_file(name, "x"), InputError) << "a closed one";
   EXPECT_THROW(regular_file_to_write("/dev/stdout"), InputError);
-  // By whatever name: "moesim compare --report page.html > page.html".
+  // Under any name: "moesim compare --report page.html > page.html".
   const std::filesystem::path link = folder_ / "link";
   std::filesystem::create_symlink("/dev/stdout", link);
   const pid_t child = ::fork();
@@ -154,7 +154,7 @@ TEST_F(FileIo, EntriesComeInTheOrderOfTheirNames) {
   EXPECT_THROW(entries_of(folder_ / "loop"), InputError);
 }
 
-// What a writer left that was killed between its file's two names goes with the next write.
+// Temporary files of a writer killed before its rename disappear with the next write.
 TEST_F(FileIo, LeftoversOfKilledWritersGo) {
   write_file(folder_ / "a", "old");
   const std::vector<std::filesystem::path> others{folder_ / "a", folder_ / "a.123.tmp",

@@ -1,7 +1,7 @@
-// What answers users: models::answer(), which `compare`, `whatif`, `sweep` and `--best` ask. step:
-// DeepSeek-V3 on PP16 EP64 with 60 microbatches, one dispatcher, no draws of the profile, its routing drawn
-// for every layer and microbatch or balanced, step-flow with all groups at once on the fabric; forecasts:
-// scenarios that differ in their top-k, as a sweep answers them.
+// Benchmarks of models::answer(), which `compare`, `whatif`, `sweep` and `--best` use. step: DeepSeek-V3 on
+// PP16 EP64 with 60 microbatches, one dispatcher, no draws of the profile, its routing drawn for every layer
+// and microbatch or balanced, step-flow with all groups at once on the fabric; forecasts: scenarios that
+// differ in their top-k, as in a sweep.
 #include <benchmark/benchmark.h>
 
 #include <memory>

@@ -35,7 +35,7 @@ REFERENCES = {
     "w1n-unequal-island/64": ("w1n-unequal", "island", 64),
 }
 
-# What the goals of the project ask of a workload: seconds at most, or SimGrid's time over ours at least.
+# The project's goals for a workload: at most these seconds, or at least this ratio of SimGrid's time to ours.
 GOALS = {
     "w3-island/1024": ">= 30 x",
     "w3-2:1/1024": ">= 30 x",

@@ -1,4 +1,4 @@
-// How fast a large CMD recording is read and written, and what it costs in memory.
+// Speed and memory of reading and writing a large CMD recording.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 

@@ -1,5 +1,5 @@
-// What every benchmark says beside its time: the simulated time, and the peak memory of the process. Run one
-// at a time (--benchmark_filter=^name$), as tools/bench.sh does, to get the peak of that workload alone.
+// Counters of every benchmark besides its time: the simulated time, and the peak memory of the process. Run
+// one at a time (--benchmark_filter=^name$), as tools/bench.sh does, to get the peak of that workload alone.
 #pragma once
 
 #include <benchmark/benchmark.h>

@@ -1,5 +1,5 @@
-// What rank 0 of a sweep under MPI does for every block that others made, apart from computing: it takes the
-// message and writes the rows. Alone it measures writing, under `mpirun -n 2` taking messages too:
+// The work of rank 0 of a sweep under MPI for every block of other ranks, apart from computing: it receives
+// the message and writes the rows. Alone it measures writing, under `mpirun -n 2` also receiving messages:
 //   sweep_rank0 ROWS.csv FILE [LIBMOESIM_MPI]
 // prints JSON: processor seconds per byte and per block. ROWS.csv: a table of a sweep, whose rows are used.
 #include <dlfcn.h>

@@ -71,7 +71,7 @@ def measure(build, name, repeat):
 
 
 def hundred(m):
-    """What NODES nodes ask of rank 0, and where it is full."""
+    """Load of NODES nodes on rank 0, and where it saturates."""
     of = m["rank0"]
     byte = of["write", "byte"] + of["message", "byte"]
     block = of["write", "block"] + of["message", "block"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How many scenarios a second `moesim sweep` answers, and what a second thread or MPI rank brings.
+"""Scenarios per second of `moesim sweep`, and the speedup of a second thread or MPI rank.
 
 sweep_speed.py BUILD_DIR [--repeat N] [--processor-time] [--docs FILE]
 
@@ -98,7 +98,7 @@ def results(build, repeat, processor_time=False):
 
 
 def bench_entries(build, repeat):
-    """The same for build/bench.json: an entry per sweep and way."""
+    """Returns the entries for build/bench.json: one per sweep and way."""
     for r in results(build, repeat):
         for how in ("1 thread", "2 threads", "2 ranks"):
             if how in r:

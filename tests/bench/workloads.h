@@ -15,7 +15,7 @@ inline constexpr double kPort = 50e9;               // bytes per second, per ran
 inline constexpr double kLatencyUs = 2.0;           // end to end
 inline constexpr std::uint64_t kMessage = 1 << 20;  // bytes
 
-// Of the workloads with a million unequal flows at once (see sim/network/windowed_flows.h).
+// For the workloads with a million unequal flows at once (see sim/network/windowed_flows.h).
 inline constexpr double kWindow = 0.2;
 
 // Bytes of the message from one rank to another in the workloads of unequal sizes: 0.01 .. 2.0 x kMessage.

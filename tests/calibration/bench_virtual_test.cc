@@ -106,7 +106,7 @@ class BenchVirtual : public ::testing::Test {
   fs::path folder_;
 };
 
-// What was planted for a row; 0 where the row has no law.
+// Returns the planted value of a row; 0 where the row has no law.
 double truth(const Row& row) {
   const std::string& kind = row.parts.front();
   if (kind == "latency") {
@@ -118,7 +118,7 @@ double truth(const Row& row) {
   if (kind == "kernel") {
     const std::string of = row.values.at("class");
     const double bytes = row.number("bytes");
-    // Of memory that a kernel goes through several times what stays in the L2 is no law of its bytes.
+    // Memory that a kernel reads several times and that stays in the L2 follows no law of its bytes.
     if (of == "scatter_add" || of == "sort" || of == "histogram" || row.has("padded")) return 0;
     return row.has("cache") ? memory_seconds(0, bytes) : memory_seconds(bytes);
   }

@@ -94,7 +94,7 @@ TEST(FitNetworks, EveryNetworkFindsItsOwnLaw) {
     }
   EXPECT_EQ(ndr.source, kInfiniband);
   EXPECT_EQ(ndr.rows, 3 * 7);
-  // Of a network that nobody measured the residual is how far the measured ones differ.
+  // The residual of a network without measurements is the spread between the measured ones.
   EXPECT_EQ(pooled.source, "2 networks");
   EXPECT_GT(pooled.residual, 5 * ndr.residual);
   EXPECT_GT(pooled.systematic, 0);
@@ -114,7 +114,7 @@ TEST(FitNetworks, FewRowsMakeNoLawOfTheirOwn) {
               ::testing::ElementsAre("no rows: priced from its line rate"));
 }
 
-// How much longer exchanges take inside a step was judged from whole steps: a fit of benchmarks keeps it.
+// The slowdown of exchanges inside a step comes from whole steps: a fit of benchmarks keeps it.
 TEST(FitNetworks, TheFactorOfWholeStepsSurvives) {
   Measurements rows;
   add_rows(rows, kInfiniband, law(2e-5, 0.9));

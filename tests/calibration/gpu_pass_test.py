@@ -109,7 +109,7 @@ def check_broken_layer(folder):
 
 
 def check_pack(folder):
-    """What --pack takes along needs nothing of this machine but its C library."""
+    """The files of --pack depend on nothing of this machine except its C library."""
     there = folder / "there"
     there.mkdir()
     script = ["sh", str(SOURCE / "tools/gpu_pass.sh")]

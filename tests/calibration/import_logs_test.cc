@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As nccl-tests 2.13 and later print it.
+// Output of nccl-tests 2.13 and later.
 const std::string kLog =
     R"(# nThread 1 nGpus 8 minBytes 1024 maxBytes 2048 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
 #

@@ -26,7 +26,7 @@ std::string header(int rank, int ranks, int nodes, const std::string& id = "0x7f
       id, rank, ranks, nodes);
 }
 
-// As the plugin computes it: pieces times ranks for gathers and scatters.
+// Computed like the plugin: pieces times ranks for gathers and scatters.
 std::string perf(const std::string& coll, int number, double bytes, double us, int ranks) {
   const bool pieces = coll == "AllGather" || coll == "ReduceScatter";
   const double rate = bytes * (pieces ? ranks : 1) / us * 1e-3;
@@ -162,7 +162,7 @@ TEST(InspectorLog, IsToldByItsContent) {
               HasSubstr("import nccl-inspector"));
 }
 
-// The order of files is nobody's business, and waits only ever make a rank's time longer.
+// The order of files does not matter, and waits only make a rank's time longer.
 RC_GTEST_PROP(InspectorLog, OrderAndWaitsDoNotMatter, ()) {
   const int ranks = 1 << *rc::gen::inRange(1, 4), calls = *rc::gen::inRange(1, 6);
   std::vector<std::string> files(static_cast<std::size_t>(ranks));

@@ -77,7 +77,7 @@ TEST(LayerReference, GradientsAreThoseOfDifferences) {
       EXPECT_NEAR(gradients.up[e][2 * i], toy.slope(toy.up[e][2 * i]), 1e-7) << "up " << e << " " << i;
       EXPECT_NEAR(gradients.down[e][i], toy.slope(toy.down[e][i]), 1e-7) << "down " << e << " " << i;
     }
-  // What the router did not choose has no gradient, and its choices have some.
+  // Experts that the router did not choose have no gradient, and the chosen ones have some.
   EXPECT_EQ(gradients.up[0], std::vector<double>(24 * 32));
   EXPECT_NE(gradients.gate[4], 0);
 }

@@ -15,7 +15,7 @@ namespace {
 
 using sim::CollectiveOp;
 
-// What is left out is forecast from the rest: rows of a smooth law come out right.
+// Rows left out are forecast from the rest: rows of a smooth law come out right.
 TEST(LeaveOut, ForecastsWhatItDidNotSee) {
   Measurements measured;
   Random random(4);
@@ -74,7 +74,7 @@ TEST(LeaveOut, BetweenDomainsANetworkKeepsItsOwnLaw) {
   EXPECT_LT(mean_error("nodes"), 0.1);
   EXPECT_LT(mean_error("far"), 0.2);
   EXPECT_LT(mean_error("clusters"), 0.1);
-  // The other network reaches another share, which nobody can know.
+  // The other network reaches another share, which cannot be known.
   EXPECT_GT(mean_error("networks"), 0.2);
 }
 

@@ -1,4 +1,4 @@
-// What a GPU costs beside its kernels: from the bench to the profile.
+// Costs of a GPU besides its kernels: from the benchmark to the profile.
 #include "calibration/fit/machine_numbers.h"
 
 #include <gmock/gmock.h>

@@ -17,7 +17,7 @@ using moesim::testing::message_of;
 using sim::CollectiveOp;
 using ::testing::HasSubstr;
 
-// As nccl-tests 2.17 writes it (src/util.cu), 16 ranks on two nodes, one process with two GPUs each.
+// Output of nccl-tests 2.17 (src/util.cu), 16 ranks on two nodes, one process with two GPUs each.
 std::string nccl_json() {
   std::string devices;
   for (int p = 0; p < 8; ++p)

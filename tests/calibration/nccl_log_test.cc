@@ -118,7 +118,7 @@ TEST(NcclLog, RanksAreNumberedNotCounted) {
   const CollectiveRow row = read(cut).rows.collectives.front();
   EXPECT_EQ(row.nodes, 2);
   EXPECT_EQ(row.gpus_per_node, 8);
-  // Where the columns do not tell how many there are, nobody guesses.
+  // Where the columns do not determine the number of ranks, it is not guessed.
   const std::string send =
       replaced(replaced(cut, rows(all_reduce_of(16)), rows(1)), "starting: all_reduce", "starting: sendrecv");
   EXPECT_THAT(error_of(replaced(send, "concluded: all_reduce", "concluded: sendrecv")),
@@ -302,7 +302,7 @@ TEST(NcclLog, WhatIsNoMeasurementIsRefused) {
   EXPECT_EQ(read(same, facts).rows.collectives.front().nodes, 2);
   const std::string one = test("all_reduce_perf", 1, 1, rows(0));
   EXPECT_THAT(error_of(one), HasSubstr("no result rows but 2 rows of one rank"));
-  // Of two ranks a document shows the first.
+  // A document shows the first of two ranks.
   EXPECT_THAT(error_of(test("all_reduce_perf", 1, 1, rows(1))),
               HasSubstr("expected 1, as the rank lines say"));
 }

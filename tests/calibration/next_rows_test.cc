@@ -1,4 +1,4 @@
-// What to measure next: rows that decide are named, and deciding with them is right more often than with
+// The next measurements: deciding rows are named, and decisions with them are right more often than with
 // others.
 #include "calibration/fit/next_rows.h"
 
@@ -25,7 +25,7 @@ using models::Cluster;
 using models::Comparison;
 using models::Scenario;
 
-// Nobody measured HybridEP on these machines' networks.
+// HybridEP has no measurements on these machines' networks.
 constexpr const char* kOpen =
     R"({"model": "deepseek-v2-lite", "cluster": "gcp-a3-megax2", "train": false,
         "parallel": {"ep": 16, "seq": 16384}, "dispatcher": "allgather,alltoall,flex-deepep,flex-hybridep"})";
@@ -41,7 +41,7 @@ Comparison asked(const Scenario& scenario, const Cluster* cluster, int draws) {
   return models::answer(std::move(one), options);
 }
 
-// What all of them hang on tells more than the kernel that nobody measured.
+// A shared dependency decides more than the kernel without measurements.
 TEST(NextRows, TheExchangeOfTheOpenOnesIsTheFirstToMeasure) {
   const Comparison c = asked(scenario_of(kOpen), nullptr, 128);
   const std::vector<NextRow> plan = next_rows(c, {});

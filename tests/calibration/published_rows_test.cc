@@ -21,7 +21,7 @@ std::string data(const char* file) { return std::string(MOESIM_DATA_DIR) + "/" +
 
 double seconds(TrainingRow row) { return forecast_of(row, 0).time_us.value * 1e-6; }
 
-// The same run in two tables, its settings once in a note and once in columns (issue 37, point 2).
+// One run in two tables, with its settings once in a note and once in columns (issue 37, point 2).
 TEST(PublishedRows, ARunIsForecastAlikeInBothOfItsTables) {
   NEED("published/moe_training_e2e_2.csv")
   NEED("decisions/mlperf_moe.csv")

@@ -244,7 +244,7 @@ TEST(Refine, TheBaseIsTheOneUnderWhichTheRowsAreMostLikely) {
   EXPECT_GT(evidence.front().log_probability, evidence[1].log_probability);
 }
 
-// Kernels that nobody measured, and what the host costs.
+// Kernels without measurements, and host costs.
 TEST(Refine, JudgedNumbersBecomeMeasured) {
   Measurements own;
   const double bandwidth = base().device().hbm_bandwidth * base().device().hbm_efficiency;

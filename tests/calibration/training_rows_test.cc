@@ -110,7 +110,7 @@ TEST_F(TrainingRows, AStepThatRanFittedWithTheCheapestRecomputation) {
   EXPECT_EQ(memory.max_bytes, forecast.memory.max_bytes);
 }
 
-// Sizes whose product wraps to 0 would divide by it, or be taken for sizes that nobody stated.
+// Sizes whose product wraps to 0 would divide by it, or look like unstated sizes.
 TEST_F(TrainingRows, ProductsBeyond64BitsAreRefused) {
   const TrainingTable plan =
       read(std::string(kHeader) +
@@ -164,7 +164,7 @@ TEST_F(TrainingRows, ACutOfAModelIsTheOneOfItsCard) {
   }
 }
 
-// What decides the step and stands nowhere is named, not taken for 1 (issue 37, point 3).
+// An unstated decisive size is named, not taken for 1 (issue 37, point 3).
 TEST_F(TrainingRows, ASizeThatDecidesAndIsNotStatedIsNamed) {
   const TrainingTable t = read(
       std::string(kHeader) + "H100-SXM5-80GB,64,OLMoE,in-house,BF16,128,2,2048,2,2,1,1,,1,6.5,,,,here\n" +

@@ -31,7 +31,7 @@ def check_node(folder):
         left["rows"], 100 * left["mean_abs_error_before"], 100 * left["mean_abs_error"], 100 * left["coverage"]))
     check(left["rows"] > 100, "few rows were left out: %s" % left)
     check(left["mean_abs_error"] < 0.05 and left["mean_abs_error"] < 0.4 * left["mean_abs_error_before"], "laws of the rows are off: %s" % left)
-    # What is planted, by itself: the numbers of the machine.
+    # The planted numbers of the machine alone.
     profile = json.loads((folder / "cluster.profile.json").read_text())
     for path, planted in ((("launch", "kernel"), 2.4e-6), (("launch", "host_sync"), 6.6e-6), (("launch", "kernel_floor"), 2.2e-6),
                           (("launch", "d2h_copy"), 8.1e-6), (("overlap", "compute_under_communication"), 1.12)):

@@ -1,4 +1,4 @@
-"""How one iteration becomes operations: needs no torch."""
+"""Conversion of one iteration to operations; needs no torch."""
 import unittest
 
 from moesim_capture.clocks import HostClock

@@ -82,7 +82,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual(folder_name(layout, 16, 8, 4096, 1024), "pp2_tp1_exp4_expn16_dp8_nl8_hs4096_sl1024")
         self.assertEqual(file_name(layout, 16, 8, 1, 3, "20250818063302"),
                          "wd16_tp1_pp2_exp4_expNum16_l8_bs1_rank3_20250818063302.txt")
-        # What is not known is not named.
+        # Unknown sizes are not named.
         self.assertEqual(folder_name(layout, hidden=64), "pp2_tp1_exp4_dp8_hs64")
         self.assertEqual(file_name(layout, None, None, None, 3), "wd16_tp1_pp2_exp4_rank3.txt")
 

@@ -1,4 +1,4 @@
-"""What the tests share: the moesim binary, the data folder, a scratch folder per test."""
+"""Shared parts of the tests: the moesim binary, the data folder, a scratch folder per test."""
 import os
 import shutil
 import subprocess
@@ -40,7 +40,7 @@ class ScratchTest(unittest.TestCase):
         return subprocess.run([BINARY] + list(arguments), capture_output=True, text=True)
 
     def run_ranks(self, script, world, *arguments):
-        """What each rank printed. `script` imports os, sys and torch.distributed as dist, makes a process group and finds
+        """Returns the output of each rank. `script` imports os, sys and torch.distributed as dist, makes a process group and finds
         its rank and `arguments` in sys.argv[1:]."""
         environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo")
         command = [sys.executable, "-c", textwrap.dedent(script) + LEAVE]

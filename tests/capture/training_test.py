@@ -73,7 +73,7 @@ class PlainScript(ScratchTest):
                          [("all_to_all_single", 1)] + [("_profiled_all_to_all_single", 2)] * 2)
         self.assertEqual({sub.group for sub in forward + backward}, {"exp"})
         self.assertEqual([sub.shape for sub in backward], [forward[i].shape for i in (4, 5, 1, 2)])
-        # What DistributedDataParallel reduces, and the experts' gradients, which nobody does.
+        # Gradients that DistributedDataParallel reduces, and the experts' gradients, which are not reduced.
         bucket = next(line for line in lines if isinstance(line, GradientBucket))
         experts = 2 * 2 * (2 * 32 * 64 + 64 + 32)
         rest = 512 * 32 + 2 * (8 * 32 + 2 * 32) + 512 * 32 + 512

@@ -17,7 +17,7 @@ def data(rank, *shape):
 
 
 def tried(act):
-    """What `act` returns, or what it raises: a backend that lacks a collective lacks it with the recorder, too."""
+    """Returns the result of `act`, or its exception: a backend that lacks a collective lacks it with the recorder, too."""
     try:
         return act()
     except Exception as error:

@@ -20,7 +20,7 @@ def tests():
 
 
 def value_of(constant, file):
-    """What a C++ constant says; None: it is not there."""
+    """Returns the value of a C++ constant; None: not found."""
     match = re.search(rf"\b{constant}\s*=\s*([^;]+);", (ROOT / file).read_text())
     if not match:
         return None

@@ -18,7 +18,7 @@ def prose(text):
 
 
 def anchors(text):
-    """What GitHub makes of the headings."""
+    """Returns GitHub's anchors of the headings."""
     seen, out = {}, set()
     for heading in re.findall(r"^#+ (.*)$", prose(text), flags=re.MULTILINE):
         name = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")

@@ -100,7 +100,7 @@ def runs_of(shown):
 
 
 def agreeing(run, real):
-    """How many lines of a run are the first ones of `real`."""
+    """Returns the number of lines of a run that are the first ones of `real`."""
     pairs = zip(run, real)
     return next((n for n, ((_, line), other) in enumerate(pairs) if not agrees(line, other)), min(len(run), len(real)))
 

@@ -1,5 +1,4 @@
-// Any bytes as the beginning of a file of somebody else: nothing, or a name and what to do instead; the same
-// of the file.
+// Any bytes as the beginning of a foreign file: nothing, or a name and an alternative; the same for the file.
 #include "tests/fuzz/as_file.h"
 #include "tests/fuzz/one_line.h"
 #include "traces/foreign_format.h"

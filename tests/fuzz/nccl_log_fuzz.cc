@@ -5,7 +5,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace moesim;
   const std::string_view text = fuzz::text_of(data, size);
-  // As it says itself, and with what a user may add.
+  // Alone, and with facts that a user may add.
   for (const int given : {0, 1, 2}) {
     calibration::ImportFacts facts;
     facts.source = "fuzz";

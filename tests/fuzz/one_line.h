@@ -1,4 +1,4 @@
-// What every reader owes any bytes: an answer, or a refusal in one line.
+// Every reader must answer any bytes, or refuse them in one line.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// How many inputs were no refusals so far; seeds have to be.
+// Number of accepted inputs so far; seeds must be accepted.
 inline std::size_t accepted_so_far = 0;
 inline std::string last_refusal;
 

@@ -1,7 +1,7 @@
-// Any bytes as what an interrupted sweep left: rows, their chain of checksums, the sweep that they are of,
-// and, in a fourth and fifth part, a finished table and its record. Refused with one line, or gone on with:
-// then what was kept is the front of the rows, whole up to a checksum, and the finished table is it and what
-// came after. An "@" in the chain stands for the right checksum, which nobody guesses.
+// Any bytes as the files of an interrupted sweep: rows, their chain of checksums, the definition of the
+// sweep, and, in a fourth and fifth part, a finished table and its record. Refused with one line, or resumed:
+// the kept rows are then a prefix up to a checksum, and the finished table is this prefix and the later rows.
+// An "@" in the chain stands for the right checksum, which cannot be guessed.
 #include <fmt/format.h>
 
 #include <optional>

@@ -1,4 +1,4 @@
-"""Runs moesim as somebody hostile would and says what did not hold. Python's standard library only."""
+"""Runs moesim like an attacker and reports what did not hold. Python's standard library only."""
 
 import argparse
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ordinary machines have: text that is not UTF-8, loops of links, folders that cannot be read, no room."""
+"""Defects of ordinary machines: text that is not UTF-8, loops of links, folders that cannot be read, no room."""
 
 import os
 import subprocess

@@ -13,7 +13,7 @@ DISPATCHERS = ["allgather", "alltoall", "alltoall-legacy", "flex-deepep", "flex-
 
 
 def possible(scenario):
-    """What cannot be of an answer; empty: nothing."""
+    """Returns the violated invariants of an answer; empty: none."""
     t = scenario["time_us"]
     wrong = []
     if not (0 < t["low"] <= t["value"] <= t["high"] < math.inf):

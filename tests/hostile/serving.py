@@ -30,7 +30,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 
     def raw(self, data, timeout=30):
-        """What comes back for some bytes, to the end of the connection."""
+        """Returns the reply to some bytes, to the end of the connection."""
         with self.connect(timeout) as s:
             try:
                 s.sendall(data)
@@ -134,7 +134,7 @@ with Hostile("serving") as h:
                 h.holds(f"a file: {scenario}: {status} {body[:200]!r}", status == 400 or (unused and status == 200))
                 h.holds(f"a file is not told: {scenario}: {body[:300]!r}", secret.encode() not in body and b"root:" not in body)
                 texts.add(body.replace(path.encode(), b"PATH"))
-    # What is there and what is not gives the same text.
+    # Existing and missing files give the same text.
     for key in ("model", "cluster", "routing"):
         there, not_there = (s.request(body=json.dumps({**JOB, key: h.path(name)}).encode())[2].replace(name.encode(), b"NAME")
                             for name in ("secret.json", "no-such.json"))
@@ -156,7 +156,7 @@ with Hostile("serving") as h:
         refused(f"GET {path}", s.request("GET", path), 404)
     refused("another path", s.request(path="/answer/../answer2"), 404)
 
-    # Who asks.
+    # Hosts and origins of requests.
     for host in ("evil.example", f"evil.example:{s.port}", "localhost", "127.0.0.1:1", f"127.0.0.1.evil.example:{s.port}", "",
                  f"localhost:{s.port}@evil.example", f"2130706433:{s.port}", f"127.0.0.1:{s.port}, evil.example"):
         refused(f"Host {host!r}", s.request("GET", "/", Host=host), 400, 403)
@@ -313,7 +313,7 @@ with Hostile("serving") as h:
     code, seconds = s.end()
     h.holds(f"SIGTERM ends it: {code} after {seconds:.1f} s", code == 0 and seconds < 8)
 
-    # Ends cleanly while somebody asks, and leaves nobody behind.
+    # Ends cleanly during a request, and leaves no process behind.
     for how in (signal.SIGINT, signal.SIGTERM):
         s = Server(h)
         c = s.connect()
@@ -344,7 +344,7 @@ with Hostile("serving") as h:
     asking.join()
     h.holds(f"SIGTERM in an answer: {code} after {seconds:.1f} s, {found}", code == 0 and seconds < 2 and found[0] in (0, 503))
 
-    # Addresses that only this machine reaches are nobody else's business.
+    # Addresses that only this machine reaches cause no warning.
     for address, open_to_others in (("::1", False), ("localhost", False), ("127.0.0.2", False), ("0.0.0.0", True)):
         child = h.start(["serve", "--port", "0", "--listen", address], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         child.stdout.readline()

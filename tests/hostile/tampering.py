@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Partials, records and results that somebody changed: never certified, and nothing that they ask for happens."""
+"""Tampered partials, records and results: never certified, and nothing that they ask for happens."""
 
 import json
 import os

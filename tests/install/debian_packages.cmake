@@ -12,7 +12,7 @@ execute_process(COMMAND ${cpack} -G DEB --config ${BUILD}/CPackConfig.cmake -B $
 if(failed)
   message(FATAL_ERROR "cpack:\n${said}")
 endif()
-# What a build has where it found the libraries.
+# Parts that a build has only if it found the libraries.
 set(optional)
 if(EXISTS ${BUILD}/libmoesim_http.so)
   list(APPEND optional "moesim_*.deb|./usr/lib/moesim/libmoesim_http.so")
@@ -42,14 +42,14 @@ foreach(check "moesim_*.deb|./usr/bin/moesim" "moesim_*.deb|./usr/share/man/man1
   endif()
 endforeach()
 
-# Nobody gets MPI with the program.
+# The program's package does not depend on MPI.
 file(GLOB package ${out}/moesim_*.deb)
 execute_process(COMMAND ${dpkg_deb} --field ${package} Depends OUTPUT_VARIABLE depends)
 if(depends MATCHES "mpi")
   message(FATAL_ERROR "${package} depends on ${depends}")
 endif()
 
-# What is in the package runs where it is, with nothing of the build folder.
+# The package's content runs in place, without the build folder.
 set(root ${out}/root)
 execute_process(COMMAND ${dpkg_deb} --extract ${package} ${root} RESULT_VARIABLE failed)
 file(GLOB_RECURSE everything LIST_DIRECTORIES true ${root}/*)

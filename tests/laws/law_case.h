@@ -44,7 +44,7 @@ struct Case {
   }
 };
 
-// What laws look at of an answer.
+// The parts of an answer that laws examine.
 struct Seen {
   double us = 0;
   double calibrated_us = 0;  // of timing flow: without contention

@@ -287,7 +287,7 @@ void add_permutations(std::vector<Law>& all) {
          const int domain = one.cluster().nvlink.domain;
          std::vector<int> same(static_cast<std::size_t>(ep)), place;
          std::iota(same.begin(), same.end(), 0);
-         // The same in every domain: kernels hand rows on by the GPU of the same place in its domain.
+         // Equal in every domain: kernels forward rows by the GPU with the same position in its domain.
          place = same;
          const int places = std::min(domain, ep);
          if (ep % places != 0) return std::nullopt;

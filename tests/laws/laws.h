@@ -1,5 +1,5 @@
-// What must hold of an answer whatever is asked: each law names what is changed, in which direction the
-// answer may move, by how much it may err, and where it holds.
+// Laws that hold for every answer: each names a change, the direction in which the answer may move, the
+// tolerance, and where it holds.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ struct Law {
   std::string name;
   std::string says;
   std::string holds;  // where, and why not elsewhere; empty: everywhere
-  // What is wrong, empty where it holds; nullopt where the law says nothing of the case. What the law chooses
-  // itself it draws. `seen`: the case's own answer.
+  // Returns the violation, empty where it holds; nullopt where the law does not apply to the case. The law
+  // draws its own choices. `seen`: the case's own answer.
   std::function<std::optional<std::string>(const Case&, const Seen& seen, Random& draw, const Ask& ask)>
       check;
   int often = 1;  // in how many of the cases, relative to others

@@ -92,7 +92,7 @@ Ran run(std::uint64_t cases, std::uint64_t seed, const std::string& only, const 
         if (wrong->empty()) continue;
         Broken& known = ran.broken.try_emplace(law->name, Broken{one, own}).first->second;
         ++known.count;
-        // The same one on any number of threads.
+        // Deterministic for any number of threads.
         if (one.scenario.dump() < known.one.scenario.dump()) known.one = one, known.draw = own;
       }
       const std::lock_guard lock(mutex);
@@ -157,7 +157,7 @@ TEST(Laws, Hold) {
     EXPECT_GT(ran.spoke.count(law.name), 0u) << law.name << " said nothing of any case";
 }
 
-// Of a model that is slower on a faster network where the sequence has 1,024 tokens or more, the harness
+// For a model that is slower on a faster network where the sequence has 1,024 tokens or more, the harness
 // finds the smallest case.
 TEST(Laws, FindWhatIsWrongAndMakeItSmall) {
   const Ask wrong = [](const Case& one) -> std::optional<Seen> {

@@ -56,7 +56,7 @@ TEST(BuiltInArchitectures, KimiK2IsItsCheckpoint) {
   EXPECT_NEAR(static_cast<double>(Architecture::load("kimi-k2").parameters()) / 1'026'408'232'448.0, 1, 1e-5);
 }
 
-// What every size must satisfy for programs to be built of it.
+// Requirements on every size for programs to be built from it.
 TEST(BuiltInArchitectures, HaveNamesOfTheirOwnAndWholeSizes) {
   std::set<std::string> names;
   for (const Architecture& a : builtin_architectures()) {

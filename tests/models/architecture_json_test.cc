@@ -165,7 +165,7 @@ TEST(ArchitectureJson, PatternsAreLayers) {
       "model.json:1: found Mamba layers without sizes, expected \"mamba\" (or \"mamba_num_heads\") for them");
 }
 
-// What a model is based on stays, but for what is said.
+// The base of a model stays, except for given values.
 TEST(ArchitectureJson, BasedOnABuiltInModel) {
   const Architecture a = Architecture::parse(
       JsonNode::parse(R"({"base": "mixtral-8x7b", "experts": 16, "attention": {"heads": 8}})", "model.json"));

@@ -19,7 +19,7 @@ AttentionCall call(std::int64_t seq, std::int64_t width = 128) {
   return c;
 }
 
-// Of the dense bf16 peak.
+// Share of the dense bf16 peak.
 double share(const Profile& profile, const AttentionCall& c, GemmPass pass) {
   const double peak = profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
   return AttentionModel::flops(c, pass) / AttentionModel(profile).seconds(c, pass) / peak;
@@ -61,7 +61,7 @@ TEST(Attention, AProfilesShareOfThePeakIsTakenAtItsWord) {
   }
 }
 
-// By hand: 16,384 tokens of sequences of 4,096, 16 heads of 128; a score has 2 bytes, its place in dropout's
+// By hand: 16,384 tokens of sequences of 4,096, 16 heads of 128; a score has 2 bytes, its entry in dropout's
 // mask one. Products write or read all scores, softmax reads half of them, each masked row's keys.
 TEST(Attention, UnfusedMovesEveryScore) {
   const Profile h100 = Profile::load("h100-sxm");

@@ -46,7 +46,7 @@ TEST(Portions, ComputingAndWaitingThatTradePlacesAreOne) {
   EXPECT_EQ(names(comparable_parts(kParts, waits, breakdown(10, 60, 6))), names(kParts));
 }
 
-// With this seed, the last of the flex-deepep ranks is the busiest, and the last of alltoall's waits for it.
+// The last of the flex-deepep ranks is the busiest with this seed, and the last of alltoall's waits for it.
 TEST(Portions, AComparisonDoesNotNameWhatOnlyTheRankMoved) {
   Scenario scenario = Scenario::parse(JsonNode::parse(R"({
     "model": {"base": "mixtral-8x7b", "layers": 8}, "cluster": "echo-h800x2", "seed": 4, "routing": "zipf:1.2",

@@ -8,9 +8,9 @@
 
 namespace moesim::models::testing {
 
-// What is wrong with a program's numbers, one line each; empty when nothing is: for every collective the
-// bytes sent over a group are the bytes received, in and out fit the kind, an uneven exchange is its matrix,
-// and the matrix of the way back is the transpose.
+// Returns the errors in a program's numbers, one line each; empty without any: for every collective the bytes
+// sent over a group are the bytes received, in and out fit the kind, an uneven exchange is its matrix, and
+// the matrix of the return is the transpose.
 std::vector<std::string> check_bytes(const Program& program);
 
 }  // namespace moesim::models::testing

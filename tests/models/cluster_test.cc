@@ -56,7 +56,7 @@ TEST(Cluster, AnotherPortScalesWhatWasMeasuredThroughTheBases) {
   ASSERT_EQ(slow.nic.gpu_bandwidth.size(), 8u);
   for (std::size_t gpu = 0; gpu < 8; ++gpu)
     EXPECT_DOUBLE_EQ(slow.nic.gpu_bandwidth[gpu], 0.1 * echo.nic.gpu_bandwidth[gpu]) << gpu;
-  // What the file says itself stays.
+  // Values given in the file stay.
   const Cluster given = from(R"({"base": "echo-h800x2",
     "nic": {"gpu_bandwidth": [1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 2e9], "per_connection_cap": "3GBps", "bandwidth": "5GBps"}})");
   EXPECT_EQ(given.nic.gpu_bandwidth.back(), 2e9);
@@ -115,7 +115,7 @@ TEST(Cluster, AWordLeavesTheNumberOfNodesOpen) {
     // Written as it was said, so that it is still open when it is read again.
     EXPECT_EQ(Cluster::load(open.to_json().get<std::string>()).node_count, Cluster::NodeCount::kOpen);
   }
-  // A file that says no nodes has one, until somebody says how many GPUs there are.
+  // A file without nodes has one, until the number of GPUs is given.
   const Cluster one = Cluster::load(JsonNode::from_json({{"profile", "h100-sxm"}}, "c.json"));
   EXPECT_EQ(one.node_count, Cluster::NodeCount::kOne);
   EXPECT_EQ(one.nodes, 1);

@@ -46,7 +46,7 @@ RC_GTEST_PROP(Collectives, MoreBytesNeverTakeLess, ()) {
 
 RC_GTEST_PROP(Collectives, IntervalsHoldTheirValueAndWidenOutsideTheData, ()) {
   const auto op = *rc::gen::elementOf(std::vector<CollectiveOp>(std::begin(kOps), std::end(kOps)));
-  // Of the whole message, inside the measured sizes: what is outside is the number of nodes alone.
+  // The whole message inside the measured sizes: only the number of nodes is outside.
   const double size = 1024.0 * *rc::gen::inRange(1 << 16, 1 << 23);
   const bool pieces = op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter;
   const Estimate inside = model().estimate(op, GroupShape::uniform(10, 8), pieces ? size / 80 : size);
@@ -92,8 +92,7 @@ TEST(Collectives, UnevenExchangeWithEqualSplitsIsTheEqualOne) {
 }
 
 TEST(Collectives, EverythingToOneRankIsBoundByItsLink) {
-  // Example 2 of docs/spec.md 6.3 scaled up: rank 0 receives from all others; nobody can be faster than
-  // its link.
+  // Example 2 of docs/spec.md 6.3 scaled up: rank 0 receives from all others; its link bounds every rank.
   constexpr std::size_t kRanks = 4;
   std::vector<double> bytes(kRanks * kRanks, 0.0);
   for (std::size_t r = 0; r < kRanks; ++r) bytes[r * kRanks] = 64e6;

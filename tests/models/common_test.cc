@@ -1,4 +1,4 @@
-// What every dispatcher computes first (docs/spec.md 1.1, 1.2, 1.5 to 1.7): sizes, experts, row kernels.
+// Shared computations of every dispatcher (docs/spec.md 1.1, 1.2, 1.5 to 1.7): sizes, experts, row kernels.
 #include "models/dispatchers/parts/common.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What all groups of a job do to each other on a fabric.
+// Mutual slowdown of all groups of a job on a fabric.
 #include "models/step/contention.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(Contention, ATighterTreeIsNeverFaster) {
   }
 }
 
-// What a step takes longer adds up like the rest of it.
+// The additional time of a step adds up like the rest of it.
 TEST(Contention, TheBreakdownAddsUpToTheStep) {
   const Answer a = asked(step_on(tree(8, 8), "alltoall:batch_overlap=true", 32), true);
   double sum = 0;

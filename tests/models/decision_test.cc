@@ -1,4 +1,4 @@
-// Which dispatcher is recommended, what that can cost, and what is said of it.
+// The recommended dispatcher, its possible loss, and the sentences about it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -119,7 +119,7 @@ TEST(Sentences, SayOfAnOpenChoiceWhatItMayCost) {
                                  HasSubstr("more than the tolerance of 10 %")));
 }
 
-// What every decision keeps, whatever the draws are.
+// Invariants of every decision, for any draws.
 RC_GTEST_PROP(Decide, KeepsItsPromises, ()) {
   const auto count = *rc::gen::inRange<std::size_t>(2, 5);
   std::vector<Answer> answers;

@@ -43,7 +43,7 @@ TEST(DeduplicatedExchange, ReceivedRowsAreTheColumnsOfTheMatrix) {
   const DeduplicatedExchange exchange(builder, example.layer, sizes, ExchangeLibrary::kDeepEp, 20);
   EXPECT_EQ(exchange.received(), (Numbers{23, 13, 10, 9}));
   EXPECT_EQ(exchange.nodes(), 1);
-  // With nothing extra, one collective each way; what is extra travels in the same kernel.
+  // Without extra bytes, one collective each way; extra bytes travel in the same kernel.
   exchange.dispatch("rows", Category::dispatch, DType::kBf16, 32, "", 0);
   exchange.combine("rows", Category::combine, DType::kBf16, 32, "weights", 8);
   const Program p = builder.finish();
@@ -56,7 +56,7 @@ TEST(DeduplicatedExchange, ReceivedRowsAreTheColumnsOfTheMatrix) {
   EXPECT_EQ(all[2].row_bytes, 8);
 }
 
-// What a larger domain's exchange would move over smaller ones is what the smaller domains' exchange moves.
+// A larger domain's record of smaller ones equals the smaller domains' own exchange.
 TEST(DeduplicatedExchange, LargerDomainsKnowWhatSmallerOnesMove) {
   const Routing routing = make_routing(RoutingSpec::parse("zipf:1"), 8, 64, 16, 3, 7);
   MoeLayer layer = example_layer(routing, 8);

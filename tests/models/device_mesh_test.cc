@@ -32,7 +32,7 @@ TEST(DeviceMeshInput, GridHasTheGroupsOfTheDocument) {
   EXPECT_EQ(grid.groups("tp"), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
   EXPECT_EQ(grid.groups("shard"), (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
   EXPECT_EQ(grid.groups("replicate"), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
-  // Axes of one rank that nobody asks about are not there; the three of the document always are.
+  // Axes of one rank that are not in use are absent; the three of the document always exist.
   std::vector<std::string> names;
   const RankGrid few = mesh_of(R"("pp=2,ep=4")").grid();
   for (const Axis& axis : few.axes()) names.push_back(axis.name);

@@ -1,4 +1,4 @@
-// Dispatchers as somebody asks for them: texts and JSON that read back, and their mistakes.
+// Requested dispatchers: texts and JSON that read back, and their mistakes.
 #include "models/workload/dispatcher_spec.h"
 
 #include <gmock/gmock.h>

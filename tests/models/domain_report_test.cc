@@ -1,4 +1,4 @@
-// What a forecast says of prices that lie outside of what a profile measured.
+// Reports of a forecast about prices outside of a profile's measurements.
 #include "models/costs/domain_report.h"
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ TEST(DomainReport, UnmeasuredPartsAreThoseWithoutAMeasurementOfTheirOwn) {
   EXPECT_FALSE(parts[0].drawn);
   EXPECT_TRUE(parts[1].drawn);
 
-  // The same part is off by the same factor under a draw, whoever holds it; what is derived is left alone.
+  // A part is off by one factor under a draw, in every time that contains it; derived parts are unchanged.
   std::vector<double> a(400, 10.0), b(400, 30.0);
   doubt_unmeasured(parts, 10, a);
   doubt_unmeasured(parts, 30, b);

@@ -47,7 +47,7 @@ TEST(ExpertTp, ComputesAlikeWhateverTheRouting) {
   EXPECT_TRUE(check_bytes(p).empty());
 }
 
-// The same operations, bytes and memory as Megatron's AllGather in a plan with EP 1 and ETP R.
+// Operations, bytes and memory equal those of Megatron's AllGather in a plan with EP 1 and ETP R.
 RC_GTEST_PROP(ExpertTp, IsAllGatherWithEpOne, ()) {
   const RandomLayer random = random_layer(true);
   MoeLayer layer = random.layer;

@@ -1,4 +1,4 @@
-// Values of fields as people write them: units, whole numbers, and numbers that somebody forgot a unit of.
+// Values of fields as people write them: units, integers, and numbers with a forgotten unit.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

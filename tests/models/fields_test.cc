@@ -158,10 +158,10 @@ TEST(Fields, WhatTheScopeDoesNotUseIsRefused) {
       refused += used ? 0 : 1;
     }
   EXPECT_GT(refused, 10);
-  // What comes along inside of a text counts as given.
+  // Fields set inside of a text count as given.
   Scenario s = scenario_in(R"({"scope": "step", "training": {"sharding": "fsdp:shampoo"}})");
   EXPECT_TRUE(s.gave("training.shampoo"));
-  // What nobody said does not.
+  // Fields that were not set do not.
   Scenario quiet = scenario_in(R"({"model": "mixtral-8x7b", "scope": "step", "parallel": {"ep": 8}})");
   EXPECT_NO_THROW(quiet.resolve());
 }

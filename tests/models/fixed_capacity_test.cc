@@ -1,4 +1,4 @@
-// What DeepSpeed and Tutel share (docs/spec.md 2.13): C rows from every rank to every expert.
+// Shared parts of DeepSpeed and Tutel (docs/spec.md 2.13): C rows from every rank to every expert.
 #include "models/dispatchers/parts/fixed_capacity.h"
 
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Half a unit of the last digit that somebody wrote: of "3.3" 0.05.
+// Half a unit of the last written digit: 0.05 for "3.3".
 double half_unit(const std::string& text) {
   const std::size_t point = text.find('.');
   const auto digits = point == std::string::npos ? 0 : static_cast<int>(text.size() - point - 1);

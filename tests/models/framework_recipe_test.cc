@@ -92,7 +92,7 @@ TEST(FrameworkRecipe, FreeNamesOfTablesAndLogsAreRecognised) {
     const auto recipe = FrameworkRecipe::recognise(text);
     return recipe ? recipe->id() : std::string("none");
   };
-  // The same submission as two tables write it (issue 37, point 2).
+  // One submission as two tables write it (issue 37, point 2).
   EXPECT_EQ(id("Megatron (NeMo 26.04, MLPerf v6.0)"), "mlperf-nemo@26.04");
   EXPECT_EQ(id("Megatron-Bridge / NeMo 26.04 (MLPerf v6.0)"), "mlperf-nemo@26.04");
   EXPECT_EQ(id("Megatron-Bridge 26.04.01"), "megatron-bridge@26.04");

@@ -1,4 +1,4 @@
-// How groups lie on clusters: counts of domains, nodes and members by hand.
+// Shapes of groups on clusters: counts of domains, nodes and members by hand.
 #include "models/hardware/group_shape.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// How the time of a step varies from one to the next.
+// Variation of the time of a step from one to the next.
 #include "models/step/jitter.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// How a job is cut and in which order it runs: chunks, schedules of training and of inference.
+// Cut and order of a job: chunks, schedules of training and of inference.
 #include "models/step/job_plan.h"
 
 #include <gtest/gtest.h>
@@ -91,7 +91,7 @@ TEST(JobPlan, RefusesSchedulesOfMoreThanTwoToThe24Passes) {
             "parallel: found 8 pipeline chunks (pp 8 x vpp 1), expected at most the 4 layers of small");
 }
 
-// HSDP shards over the ranks of one node where nobody says.
+// HSDP shards over the ranks of one node by default.
 TEST(MemoryOf, HybridShardingIsOfANodeUnlessSaid) {
   const auto bytes = [](std::int64_t shard) {
     Scenario s = small_job("dgx-h100x2");

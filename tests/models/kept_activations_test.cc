@@ -1,4 +1,4 @@
-// What a layer keeps until backward, tensor by tensor, and what backward needs besides; all by hand.
+// Tensors that a layer keeps until backward, and the further needs of backward; all by hand.
 #include "models/step/kept_activations.h"
 
 #include <gmock/gmock.h>
@@ -129,7 +129,7 @@ TEST(KeptByLayer, OfExpertsOnlyScoresAndTheSharedExpert) {
   EXPECT_EQ(bytes_of(kept_by_layer(model, tokens(64), plan, kind)), norm + scores);
 }
 
-// What the dispatcher's program keeps has the names and the sum of its own operations.
+// The kept tensors of the dispatcher's program have the names and the sum of its own operations.
 TEST(KeptByProgram, IsWhatTheProgramSaves) {
   const Example example;
   const Architecture model = Architecture::load("mixtral-8x7b");
@@ -164,7 +164,7 @@ TEST(BackwardTransient, IsTheStreamAndTheLargestGradient) {
   // Recomputed, gate, up and their product are there again.
   plan.recompute = StepRecompute::parse("mlp");
   EXPECT_EQ(backward_transient(small_model(), tokens(64), plan, dense), stream + up + 64 * 3 * 96 * 2);
-  // With tensor parallelism the gathered rows of two products, and half of every width.
+  // The gathered rows of two products with tensor parallelism, and half of every width.
   Parallel half = tokens(64);
   half.tp = 2;
   plan = {};

@@ -106,7 +106,7 @@ TEST(LayerGraph, AHostThatWaitsLaunchesLater) {
   EXPECT_EQ(sim::run(graph, costs).iteration().ps(), 100 + 1000 + 300 + 50 + 100 + 2000);
 }
 
-// What travels inside another collective is added to its bytes: no collective of its own.
+// Data inside another collective is added to its bytes, without a collective of its own.
 TEST(LayerGraph, FusedExchangesAreOne) {
   const auto collectives = [](bool fused) {
     ProgramBuilder b(2, 1);

@@ -25,7 +25,7 @@ TEST(LayerStack, DenseLayersThenExpertsThenMtp) {
   EXPECT_EQ(layer_stack(a).back(), (LayerKind{Mixer::kAttention, Ffn::kDense, true}));
 }
 
-// Of every three layers all but the last are windowed.
+// All but the last of every three layers are windowed.
 TEST(LayerStack, WindowsLeaveOneLayerOut) {
   Architecture a = testing::small_model();
   a.layers = 6;

@@ -82,7 +82,7 @@ inline std::string rule(const std::string& dispatcher, const MoeLayer& layer) {
   return rule_against(*make_dispatcher(DispatcherSpec::parse(dispatcher)), layer).value_or("");
 }
 
-// What a dispatcher with these options is refused with; empty where it exists.
+// Returns the message that refuses a dispatcher with these options; empty where it exists.
 inline std::string refusal(const std::string& dispatcher) {
   return moesim::testing::message_of([&] { make_dispatcher(DispatcherSpec::parse(dispatcher)); });
 }

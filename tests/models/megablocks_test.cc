@@ -1,4 +1,4 @@
-// What MegaBlocks' dispatchers share (docs/spec.md 2.12): hidden sharding and the layer's options.
+// Shared parts of MegaBlocks' dispatchers (docs/spec.md 2.12): hidden sharding and the layer's options.
 #include "models/dispatchers/parts/megablocks.h"
 
 #include <gtest/gtest.h>

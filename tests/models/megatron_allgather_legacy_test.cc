@@ -20,7 +20,7 @@ TEST(MegatronAllGatherLegacy, Example1) {
   EXPECT_EQ(p.computed_rows, (Numbers{30, 14, 11, 9}));
 }
 
-// With one expert per token its probability multiplies behind the reduce-scatter and is not gathered.
+// One expert per token: its probability is multiplied after the reduce-scatter and is not gathered.
 TEST(MegatronAllGatherLegacy, OneExpertPerTokenNeedsNoProbabilities) {
   const Example example(make_routing(RoutingSpec(), 4, 8, 8, 1, 1));
   const Program p = build("allgather-legacy", example.layer);

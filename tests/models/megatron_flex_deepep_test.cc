@@ -39,7 +39,7 @@ TEST(FlexDeepEp, Example1) {
   EXPECT_TRUE(the(p.forward(), "indices and weights").fused);
 }
 
-// The same rows over another library; only its kernels' prices, SMs and host differ.
+// Equal rows over another library; only its kernels' prices, SMs and host differ.
 TEST(FlexDeepEp, TransportsAndVersionsAreLibraries) {
   const Example example;
   const auto tokens = [&](const std::string& dispatcher) {

@@ -1,4 +1,4 @@
-// What a rank holds over the time of one layer, after each allocation and release.
+// Memory of a rank over the time of one layer, after each allocation and release.
 #include "models/programs/memory.h"
 
 #include <gmock/gmock.h>

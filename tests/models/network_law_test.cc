@@ -47,7 +47,7 @@ TEST(NetworkLaw, ARingByHand) {
   EXPECT_NEAR(ring.seconds(shape, 32e6), 51e-6 + 31e6 / 40e9, 1e-12);
   // One rank a node: its connection.
   EXPECT_NEAR(ring.seconds(GroupShape::uniform(4, 1), 4e6), 23e-6 + 3e6 / 5e9, 1e-12);
-  // With all of its port the node binds.
+  // The node binds with all of its port.
   const NetworkCurve wide = law("all_gather", {{"connection_share", 1}, {"node_share", 0.9}});
   EXPECT_NEAR(wide.seconds(shape, 32e6), 31e6 / 72e9, 1e-12);
 }

@@ -108,7 +108,7 @@ TEST(NetworkMetamorphic, StraddlingGroupsAreNotRankedByTheLuckyOne) {
                          [](const auto& w) { return w.find("straddle") != std::string::npos; }));
 }
 
-// What lies between the nodes does not change how a node's GPUs are linked.
+// The network between the nodes does not change the links of a node's GPUs.
 TEST(NetworkMetamorphic, AFabricBetweenNodesLeavesTheMesh) {
   const Cluster usual = Cluster::load(std::string("mi300x-x2"));
   const Cluster tree = Cluster::load(

@@ -116,7 +116,7 @@ PipelineTimes drawn_times(const PipelineShape& shape, std::uint64_t seed) {
   return t;
 }
 
-// The same passes as tasks: a stream per stage, messages as delays on streams of their own.
+// Runs the passes as tasks: a stream per stage, messages as delays on separate streams.
 std::int64_t simulated(const PipelineShape& shape, const std::vector<std::vector<PipelineSlot>>& schedule,
                        const PipelineTimes& times) {
   sim::TaskGraphBuilder builder;

@@ -43,7 +43,7 @@ TEST_P(Schedules, RunEveryPassOnce) {
   }
 }
 
-// No schedule can wait for itself: run slot by slot, whoever can go on, every stage gets to its end.
+// No schedule can deadlock: run slot by slot, in any possible order, every stage reaches its end.
 TEST_P(Schedules, CanBePerformed) {
   const PipelineShape& shape = GetParam().shape;
   const auto schedule = pipeline_schedule(shape);

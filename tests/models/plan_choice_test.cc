@@ -1,4 +1,4 @@
-// What a question leaves open of its plan: what is chosen, what stays, where nothing can be.
+// Open parts of a question's plan: what is chosen, what stays, where nothing can be chosen.
 #include "models/question/plan_choice.h"
 
 #include <gmock/gmock.h>

@@ -127,7 +127,8 @@ TEST(PlanSearch, BranchAndBoundHoldsWhereRowsAreDropped) {
   EXPECT_LE(per_token(found.best.front()) * (1 - *found.gap), per_token(all.best.front()) * (1 + 1e-9));
 }
 
-// With few forecasts some plans are left out, and it says so; what is found is no better than what all have.
+// A small budget of forecasts leaves out some plans and says so; the result is no better than the complete
+// one.
 TEST(PlanSearch, SaysWhereItEnded) {
   PlanSearchOptions o = all_axes();
   const PlanSearchResult all = search_plans(testing::small_job(), o);

@@ -65,7 +65,7 @@ TEST(ProgramBuilder, RefusesRowsBeyond32Bits) {
   EXPECT_NO_THROW(b.matrix(GroupKind::kEp, {(std::int64_t{1} << 32) - 1}));
 }
 
-// What is issued waits for what was issued before on another stream; its own stream is in order anyway.
+// An operation waits for the previous one on another stream; its own stream is in order anyway.
 TEST(ProgramBuilder, WaitsForTheOperationBefore) {
   ProgramBuilder b(2, 1);
   b.begin(Pass::kForward);
@@ -78,7 +78,7 @@ TEST(ProgramBuilder, WaitsForTheOperationBefore) {
   EXPECT_EQ(b.ops()[static_cast<std::size_t>(gather)].after[0], first);
   EXPECT_EQ(b.ops()[static_cast<std::size_t>(second)].after[0], gather);
   EXPECT_EQ(b.ops()[static_cast<std::size_t>(third)].after[0], -1);
-  // Detached, the next one waits for what was before it, and whoever needs it joins it.
+  // Detached: the next operation waits for its predecessor, and dependents join it.
   const int beside = b.all_gather(GroupKind::kEp, "beside", Category::other, DType::kBf16, 8);
   b.detach();
   const int meanwhile = kernel("meanwhile");

@@ -85,7 +85,7 @@ TEST(ProgramPricer, EveryOperationHasThePriceOfItsModel) {
         } else if (op.kind == OpKind::kCopyToHost) {
           EXPECT_EQ(priced.at(priced.ops[i], r), to_ps(cluster.profile.launch().d2h_copy));
         } else if (op.kind == OpKind::kHostWait) {
-          // What a blocking copy takes besides the copy, which is an operation of its own.
+          // Time of a blocking copy besides the copy, which is a separate operation.
           EXPECT_EQ(priced.at(priced.ops[i], r) + to_ps(cluster.profile.launch().d2h_copy),
                     to_ps(cluster.profile.launch().host_sync));
           ++checked[2];
@@ -102,7 +102,7 @@ TEST(ProgramPricer, EveryOperationHasThePriceOfItsModel) {
   for (const int count : checked) EXPECT_GT(count, 0);
 }
 
-// The same group is priced where it lies: inside a node, or with every member on a node of its own.
+// A group is priced by its placement: inside a node, or with every member on its own node.
 TEST(ProgramPricer, AGroupAcrossNodesTakesLongerAndNeedsTheNetwork) {
   Layer made = deepseek(8);
   made.layer.routing = &made.routing;
@@ -139,7 +139,7 @@ TEST(ExchangeKernel, DeepEpInsideANode) {
   EXPECT_THAT(warnings_of(p, cluster), ::testing::Not(::testing::Contains(::testing::HasSubstr("DeepEP"))));
 }
 
-// Where nobody measured the kernel, the rows are an all-to-all, and a warning says so.
+// Without measurements of the kernel, the rows are an all-to-all, and a warning says so.
 TEST(ExchangeKernel, FallsBackWithAWarning) {
   Layer made = deepseek(8);
   made.layer.routing = &made.routing;
@@ -159,7 +159,7 @@ TEST(ExchangeKernel, FallsBackWithAWarning) {
 }
 
 // MoRI-EP on MI355X (8 ranks, 4,096 tokens): 345 GB/s of fp8 and 420 of bf16, own rank counted (ROCm/mori
-// README). It runs on AMD's GPUs alone: elsewhere its rows are an all-to-all that nobody measured.
+// README). It runs on AMD's GPUs only: elsewhere its rows are an unmeasured all-to-all.
 TEST(ExchangeKernel, MoriIsAmds) {
   using ::testing::Contains, ::testing::HasSubstr, ::testing::Not;
   Layer made = deepseek(8);
@@ -179,8 +179,8 @@ TEST(ExchangeKernel, MoriIsAmds) {
   EXPECT_TRUE(kernel_is_measured(amd.profile, ExchangeLibrary::kMori, false));
 }
 
-// What travels inside an exchange (probabilities, the stage behind the network) lets nobody start before the
-// exchange has ended.
+// Data inside an exchange (probabilities, the stage after the network) does not let operations start before
+// the exchange has ended.
 TEST(ExchangeKernel, WhatFollowsWaitsForIt) {
   Layer made = deepseek(16);
   made.layer.routing = &made.routing;

@@ -92,7 +92,7 @@ struct Published {
   double total, rounded, active;  // billions; half a unit of the last digit of the total
   const char* needs;
 };
-// Of the newest open models, by what layers they need beyond attention and experts.
+// The newest open models, by the kinds of layers that they need besides attention and experts.
 std::vector<Published> newest() {
   return {{"DeepSeek-V4-Pro", deepseek_v4_pro(), 1600, 50, 49, "compressed attention, hyper-connections"},
           {"DeepSeek-V4-Flash", deepseek_v4_flash(), 284, 0.5, 13, "compressed attention, hyper-connections"},
@@ -116,7 +116,7 @@ TEST(PublishedModels, TheNewestAreCountedAsPublished) {
     const Architecture a = model(p.config);
     EXPECT_NEAR(static_cast<double>(a.parameters()) * 1e-9, p.total, std::max(p.rounded, 0.01 * p.total))
         << p.name;
-    // With or without the table of input embeddings, of which a token reads one row.
+    // Either includes or excludes the table of input embeddings, of which a token reads one row.
     const double met = static_cast<double>(a.active_parameters()) * 1e-9,
                  table = static_cast<double>(a.vocabulary * a.hidden) * 1e-9;
     EXPECT_TRUE(std::abs(met / p.active - 1) < 0.03 || std::abs((met - table) / p.active - 1) < 0.03)
@@ -124,7 +124,7 @@ TEST(PublishedModels, TheNewestAreCountedAsPublished) {
   }
 }
 
-// What their names stand for is what their files say.
+// The models behind their names equal their files.
 TEST(PublishedModels, NamesMeanTheFiles) {
   for (const Published& p : newest()) {
     if (p.name == std::string("LongCat-Flash") || p.name == std::string("LFM2-8B-A1B")) continue;

@@ -1,4 +1,4 @@
-// What a framework adds to the bare kernels: the host's time, calls that come alone, SMs that transfers hold.
+// A framework's additions to the bare kernels: host time, isolated calls, SMs held by transfers.
 #include "models/costs/recipe.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(Recipe, ComputingLosesTheSmsThatTheKernelsOfTheDispatcherHold) {
   EXPECT_NEAR(overlap_of("flex-deepep:sms=132").compute, 132, 1e-12);
 }
 
-// Of a step whose transfers run beside computing.
+// Returns the time of a step whose transfers run beside computing.
 double step_us(const std::string& dispatcher) {
   Scenario s;
   s.set_model("qwen3-30b-a3b");

@@ -1,4 +1,4 @@
-// What backward computes again, by name.
+// Recomputation in backward, by name.
 #include "models/workload/recompute.h"
 
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 namespace moesim::models {
 namespace {
 
-// What is kept is what would be drawn, in any order of asking.
+// Cached routings equal drawn ones, in any order of requests.
 RC_GTEST_PROP(RoutingCache, GivesWhatIsDrawn, ()) {
   RoutingCache cache;
   const std::vector<std::string> specs{"balanced",      "round-robin", "uniform",   "zipf:1.2",
@@ -28,7 +28,7 @@ RC_GTEST_PROP(RoutingCache, GivesWhatIsDrawn, ()) {
     for (int r = 0; r < ranks; ++r)
       RC_ASSERT(std::equal(kept.counts(r).begin(), kept.counts(r).end(), drawn.counts(r).begin(),
                            drawn.counts(r).end()));
-    // Of round robin the copies of a token are known.
+    // Round robin knows the copies of a token.
     RC_ASSERT(kept.dedup_matrix(4) == drawn.dedup_matrix(4));
   }
   EXPECT_THROW(cache.draw(RoutingSpec::parse("gini:0.3"), 2, 16, 8, 9, 1), InputError);
@@ -39,7 +39,7 @@ RC_GTEST_PROP(RoutingCache, GivesWhatIsDrawn, ()) {
 // sum.
 RC_GTEST_PROP(PopularityWithGini, HitsItsTarget, ()) {
   const int experts = *rc::gen::elementOf(std::vector<int>{16, 64, 256}), topk = *rc::gen::inRange(1, 9);
-  // With top-k experts of a row each nobody can be more uneven than 1 - k / E.
+  // Top-k experts with one row each limit the unevenness to 1 - k / E.
   const double target = *rc::gen::inRange(0, 90) / 100.0 * (1 - static_cast<double>(topk) / experts);
   const std::vector<double> popularity = popularity_with_gini(experts, topk, target);
   RC_ASSERT(std::abs(gini_of(popularity) - target) < 1e-6);

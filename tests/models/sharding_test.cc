@@ -1,4 +1,4 @@
-// How parameters are shared out, as users write it.
+// Sharding of parameters, as users write it.
 #include "models/workload/sharding.h"
 
 #include <gtest/gtest.h>

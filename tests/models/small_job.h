@@ -45,7 +45,7 @@ inline Scenario small_job(const std::string& cluster = "dgx-h100x1") {
   return s;
 }
 
-// What follows from other values filled in; for members that are made of a scenario.
+// Fills in derived values; for members that are initialised with a scenario.
 inline Scenario resolved(Scenario s) {
   s.resolve();
   return s;

@@ -22,7 +22,7 @@ TEST(StateMixer, Mamba2ByHand) {
   EXPECT_EQ(m.recurrence_flops, 4 * inner * 8);
 }
 
-// Of Jamba: gate and values, a convolution with bias, steps of rank 3 with a bias, input and output vectors,
+// Jamba: gate and values, a convolution with bias, steps of rank 3 with a bias, input and output vectors,
 // decays of every state, skips, norms of the three.
 TEST(StateMixer, Mamba1ByHand) {
   Architecture a;

@@ -122,7 +122,7 @@ TEST(StepMemory, EveryPartOfThePlan) {
       state += c.bytes;
   EXPECT_NEAR(state, 16 * (all.dense / 32 + all.experts / 8), 1);
 
-  // What does not fit is missing.
+  // The excess is missing.
   job = Job();
   job.gpu_bytes = 20e9;
   const StepMemory tight = job.memory();
@@ -137,7 +137,7 @@ TEST(StepMemory, EveryPartOfThePlan) {
   EXPECT_EQ(serving.gradients + serving.optimizer + serving.activations, 0);
 }
 
-// What leaves the GPU stands in the host's memory, and nothing else changes.
+// Offloaded bytes move to the host's memory, and nothing else changes.
 TEST(StepMemory, OffloadMovesBytesToTheHost) {
   Job job;
   const StageParameters n =

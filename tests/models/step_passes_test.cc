@@ -1,4 +1,4 @@
-// What stages run: priced programs, split backwards, which slots are the same, what is held.
+// Work of the stages: priced programs, split backwards, equal slots, lifetime.
 #include "models/step/step_passes.h"
 
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST(StepPasses, AChunkIsItsLayersBetweenEmbeddingAndHead) {
   EXPECT_EQ(forward[0][1].program, &job.programs.before(0));
   EXPECT_TRUE(forward[0][3].dispatcher);
   EXPECT_EQ(forward[0].back().program, &job.programs.head());
-  // What follows the experts is a residual sum here, which has no backward of its own.
+  // Only a residual sum follows the experts here, which has no backward of its own.
   ASSERT_TRUE(job.programs.after().backward().empty());
   std::vector<const Program*> there, back;
   for (auto ran = forward[0].rbegin(); ran != forward[0].rend(); ++ran)

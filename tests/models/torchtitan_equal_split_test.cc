@@ -43,7 +43,7 @@ TEST(TorchtitanEqualSplit, PoliciesDecideForTheWholeGroup) {
   const Program lenient = build("torchtitan-equal-split:policy=adaptive:threshold=1.57", example.layer);
   EXPECT_EQ(named(lenient.forward(), "tokens")[0].comm, CommKind::kAllToAll);
   EXPECT_TRUE(lenient.warnings.empty());
-  // Off, nobody asks for the largest chunk: one collective and one read less.
+  // Off, the largest chunk is not reduced: one collective and one read less.
   const Program off = build("torchtitan-equal-split:policy=off", example.layer);
   EXPECT_FALSE(has(off.forward(), "largest chunk"));
   EXPECT_EQ(off.host_syncs(off.forward()), 1);

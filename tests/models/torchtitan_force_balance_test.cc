@@ -21,7 +21,7 @@ TEST(TorchtitanForceBalance, TestVector) {
   }
   for (const std::int64_t count : p.expert_rows(0, 4)) EXPECT_EQ(count, 12 * 1365);
   for (const std::int64_t count : p.expert_rows(0, 0)) EXPECT_EQ(count, 12 * 1366);
-  // As a rule chunks are padded to the largest one, 4098 rows for each of 12 ranks; rows of 16 bf16 elements.
+  // Chunks are usually padded to the largest one, 4098 rows for each of 12 ranks; rows of 16 bf16 elements.
   const Program padded = build("torchtitan-force-balance", example.layer);
   for (const Op& op : messages(padded.forward())) {
     EXPECT_EQ(op.comm, CommKind::kAllToAll);

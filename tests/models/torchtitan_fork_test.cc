@@ -42,7 +42,7 @@ TEST(TorchtitanFork, TheNormalPathPadsNothingUnlessAPolicySaysSo) {
   EXPECT_EQ(counter(padded, "equal_a2a_padding_dispatch"), 1);
 }
 
-// With ep 1 the local dispatcher; behind a sequence-parallel split the normal path, counts made anew.
+// The local dispatcher with ep 1; after a sequence-parallel split the normal path, with new counts.
 TEST(TorchtitanFork, FallsBackWhereItsFastPathIsNot) {
   const Example alone(make_routing(RoutingSpec(), 1, 8, 8, 2, 1), 1);
   for (const char* name : {"torchtitan-fork", "torchtitan-fork:force_load_balance"})

@@ -1,4 +1,4 @@
-// How a step is run, by name: what every word sets, and one line for each mistake.
+// Execution of a step, by name: the effect of every word, and one line for each mistake.
 #include "models/workload/training_plan.h"
 
 #include <gtest/gtest.h>

@@ -54,7 +54,7 @@ double cheapest_by_trying(const RunQuestion& q, const std::string& machine) {
           for (std::int64_t etp = 1; etp <= gpus; ++etp)
             for (std::int64_t micro = 1; micro <= 8; micro *= 2) {
               if (gpus % (tp * pp) != 0 || (etp != 1 && etp != tp) || (vpp > 1 && pp == 1)) continue;
-              // As Megatron wants it, and as the search says it: powers of two inside a node.
+              // Restrictions of Megatron and of the search: powers of two inside a node.
               if (tp > 8 || (tp & (tp - 1)) != 0 || 4 % tp != 0 || pp * vpp > 4) continue;
               const std::int64_t dp = gpus / (tp * pp);
               if (64 % (dp * micro) != 0 || (vpp > 1 && 64 / (dp * micro) % pp != 0)) continue;

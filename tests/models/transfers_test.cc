@@ -46,7 +46,7 @@ Scenario sharded(const std::string& sharding) {
   return s;
 }
 
-// What must not overlap finds no room beside a pass, so that all of it makes the pass longer.
+// Transfers that must not overlap find no room beside a pass, so that all of them extend it.
 TEST(StepTransfers, WithoutOverlapGathersOfEveryPassHideBehindNothing) {
   const auto links = [](bool parameters, bool gradients) {
     Scenario s = sharded("fsdp");

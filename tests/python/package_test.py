@@ -23,7 +23,7 @@ WORDS = ["--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "8"]
 
 
 def said(*words, cwd=None):
-    """What the program prints as JSON."""
+    """Returns the JSON that the program prints."""
     out = subprocess.run([program, *words, "--format", "json", "--quiet"], capture_output=True, text=True, cwd=cwd, check=True)
     return json.loads(out.stdout)
 
@@ -90,7 +90,7 @@ class SameAnswers(unittest.TestCase):
         self.assertEqual(a.recommendation.tolerance, 0.05)
         self.assertTrue(a.anchor.explained)
         self.assertAlmostEqual(a["alltoall"].time_us.value, slower_us, delta=1)
-        # What it told holds for the other one as well.
+        # The anchor applies to the other one as well.
         self.assertGreater(a["allgather"].time_us.value, free["allgather"].time_us.value)
         self.assertLess(a["allgather"].time_us.high - a["allgather"].time_us.low,
                         free["allgather"].time_us.high - free["allgather"].time_us.low)

@@ -1,4 +1,4 @@
-"""What the package makes of questions: python3 questions.py BUILD/python IN OUT.
+"""Questions as the package completes them: python3 questions.py BUILD/python IN OUT.
 
 Each line of IN is [a scenario, keywords], each line of OUT the complete scenario that moesim.scenario() returns for it."""
 

@@ -68,7 +68,7 @@ TEST(Attribution, WithoutSkewNothingIsBookedAsSkew) {
   EXPECT_NEAR(even.us.at(CauseOfTime::attention_skew), 0, 1e-3 * even.iteration_us);
   const Told skewed = tell("zipf:1.2", 2, even_ranks());
   EXPECT_GT(skewed.us.at(CauseOfTime::routing_skew), 0.05 * skewed.iteration_us);
-  // What is left without the skew is the same job.
+  // Without the skew the same job is left.
   EXPECT_NEAR(skewed.us.at(CauseOfTime::computing), even.us.at(CauseOfTime::computing),
               0.05 * even.us.at(CauseOfTime::computing));
 }

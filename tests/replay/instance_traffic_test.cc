@@ -1,4 +1,4 @@
-// The bytes of a replay's transfers are those of the recording's shapes, whoever gave the times.
+// The bytes of a replay's transfers are those of the recording's shapes, whatever the source of the times.
 #include "replay/run/instance_traffic.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ double bytes_of(traces::Shape shape, traces::Name dtype) {
   return static_cast<double>(shape.elements()) * traces::dtype_bytes(dtype.view()).value_or(0);
 }
 
-// Of every rank, by nothing but the lines of its file; `times`: how often its microbatch runs.
+// Bytes of every rank from the lines of its file only; `times`: how often its microbatch runs.
 std::map<int, Bytes> in_lines(const traces::Recording& recording, const Topology& topology, int times) {
   std::map<int, Bytes> all;
   for (const traces::RankRecording& rank : recording.ranks) {

@@ -24,7 +24,7 @@ inline SynthesisSpec deep_job() {
   return spec;
 }
 
-// The same model on all layers with two stages and two replicas of each rank.
+// That model on all layers with two stages and two replicas of each rank.
 inline SynthesisSpec replicated_job() {
   SynthesisSpec spec;
   spec.model = models::Architecture::load("mixtral-8x7b");
@@ -45,7 +45,7 @@ inline double forecast_us(const CleanJob& recorded, const traces::NamedTopology&
   return forecast(job.clean, job.named, job.cluster, Effects(job.cluster.profile), options).iteration.us();
 }
 
-// That job recorded in both ways, the scaling recording cleaned, and a request that changes nothing.
+// A made job recorded in both ways, the scaling recording cleaned, and a request that changes nothing.
 struct MadeJob {
   explicit MadeJob(const SynthesisSpec& from = deep_job()) : spec(from), made(synthesize(spec)) {
     request.architecture = models::Architecture::load("mixtral-8x7b");

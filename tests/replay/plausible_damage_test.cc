@@ -74,7 +74,7 @@ TEST(PlausibleDamage, LateStampsCostLittle) {
       }
 }
 
-// What the damage leaves, or the one line it is refused with.
+// Returns the result of the damage, or the one line that refuses it.
 std::string outcome(const traces::Recording& damaged, double clean_us) {
   try {
     const double ratio = iteration_us(damaged) / clean_us;

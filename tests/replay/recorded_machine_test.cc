@@ -1,4 +1,4 @@
-// What a recording was made on: who says so, and how its experts' times judge where nobody does.
+// The machine of a recording: its sources, and the judgement by its experts' times without any.
 #include "replay/run/recorded_machine.h"
 
 #include <gmock/gmock.h>

@@ -102,7 +102,7 @@ TEST(RecordedOverload, TensorRanksComputeTheRowsOfTheirGroup) {
   }
 }
 
-// AllGather's calls do not show who routed what; a routing that somebody gave does.
+// AllGather's calls do not show the routing; a given routing does.
 TEST(RecordedOverload, AllGatherNeedsARouting) {
   Call combine;
   combine.op = sim::CollectiveOp::reduce_scatter;
@@ -117,7 +117,7 @@ TEST(RecordedOverload, AllGatherNeedsARouting) {
   CleanJob clean;
   clean.topology = {.expert = 2};
   EXPECT_FALSE(recorded_overload({.expert = 2}, plans, &clean));
-  // What the places of another dispatcher's recording received says as much: 20 and 12 of 16 each.
+  // The received rows of another dispatcher's places serve as well: 20 and 12 of 16 each.
   clean.places[{0, 0, 0}].received_rows = 20;
   clean.places[{0, 0, 1}].received_rows = 12;
   EXPECT_NEAR(recorded_overload({.expert = 2}, plans, &clean)->stages[0].max, 20 / 16.0, 1e-8);

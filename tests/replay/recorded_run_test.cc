@@ -132,7 +132,8 @@ TEST(MeetInOptimizer, PutsARendezvousBeforeTheWork) {
   EXPECT_EQ(step.segments_us, (std::vector<double>{0, 500}));
 }
 
-// The last to arrive waits for nobody: its duration is the transfer. What a model priced takes its own time.
+// The last to arrive does not wait: its duration is the transfer. Calls priced by a model take their own
+// time.
 TEST(RecordedPricing, TransfersTakeTheShortestDuration) {
   RecordedPricing pricing([](const Instance&) { return 5.0; });
   sim::TaskGraphBuilder builder;

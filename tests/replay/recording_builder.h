@@ -77,7 +77,7 @@ struct ScalingSpec {
 };
 traces::Recording scaling_recording(const ScalingSpec& spec);
 
-// The same recording with only some of its ranks.
+// Keeps only some of a recording's ranks.
 void keep_ranks(traces::Recording& recording, const std::vector<int>& ranks);
 
 }  // namespace moesim::replay::testing

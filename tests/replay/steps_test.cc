@@ -177,7 +177,7 @@ std::string refusal_of_steps(const traces::Recording& recording) {
   return "nothing was refused";
 }
 
-// The same reduction in a recording of one GPU: it would hide, so that only the meeting is left of it.
+// That reduction in a recording of one GPU: it would be hidden, so that only the rendezvous is left.
 TEST(Steps, ReductionsThatARunHidesTakeNoTimeInAForecast) {
   const auto reductions = [](bool realistic) {
     RecordingBuilder builder(Topology{.tp = 2});

@@ -70,8 +70,8 @@ TEST(Uncertainty, AnIntervalHoldsItsValueAndWidensWithTheDraws) {
   EXPECT_NEAR(narrow.high / narrow.low, std::exp(2 * 1.645 * kRunToRun), 1e-3);
 }
 
-// What a recording does not say, its interval must hold: a job on more expert ranks than were recorded
-// depends on how popular the experts of a recorded rank are among themselves.
+// The interval must cover what a recording does not contain: a job on more expert ranks than recorded depends
+// on the popularity of the experts within a recorded rank.
 TEST(Uncertainty, AJobThatRestsOnTheModelsIsLessCertain) {
   if (!std::filesystem::exists(testing::echo_folder())) GTEST_SKIP() << "the public recordings are not here";
   const traces::Recording source =

@@ -97,7 +97,7 @@ std::string all_stories(bool backwards) {
   return text;
 }
 
-// The same bytes on every machine: a change of this digest is a change of results and must be meant.
+// Equal bytes on every machine: a change of this digest is a change of results and must be intended.
 TEST(Determinism, GoldenTimes) {
   EXPECT_EQ(sha256_hex(all_stories(false)),
             "84dae52d0d8394595885a348dd3349c0a659376bb5e991c0bf1cb07719baef09");

@@ -32,7 +32,7 @@ TEST(FabricPresets, RailTreeKeepsRailsOnOneLeaf) {
   EXPECT_EQ(fabric.gpu_count(), 64u);
   EXPECT_THAT(fabric.problems(), ElementsAre());
   EXPECT_THAT(kinds_between(fabric, 0, 7), ElementsAre(NodeKind::nvswitch, NodeKind::gpu));
-  // The same rail of another node under the same leaf, another rail, and another leaf group.
+  // One rail of another node under the same leaf, another rail, and another leaf group.
   EXPECT_THAT(kinds_between(fabric, 0, 8), ElementsAre(NodeKind::pcie, NodeKind::nic, NodeKind::leaf,
                                                        NodeKind::nic, NodeKind::pcie, NodeKind::gpu));
   EXPECT_EQ(kinds_between(fabric, 0, 9).size(), 8u);
@@ -178,7 +178,7 @@ TEST(FabricFile, MoreThanTheLargestNetworkIsRefusedAtOnce) {
   EXPECT_EQ(graphml(deep), "f:3: found XML nested deeper than 64 levels, expected less");
   for (int i = 0; i < (1 << 20) + 1; ++i) many += "<node id=\"n\"/>\n";
   EXPECT_THAT(graphml(many), HasSubstr("found more than 1048576 nodes, expected fewer"));
-  // What is no XML is refused, wherever it stops.
+  // Text that is not XML is refused, wherever it stops.
   for (const char* cut : {"<!-- ", "<![CDATA[", "<node id=\"", "<?x", "<!D", "<", "</graph>"})
     EXPECT_THAT(graphml(cut), HasSubstr("not a GraphML fabric")) << cut;
 }

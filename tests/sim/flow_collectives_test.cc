@@ -120,7 +120,8 @@ TEST(FlowCollectives, RingsTakeTheTimeOfTheirSteps) {
   EXPECT_NEAR(time_of(CollectiveOp::broadcast, Algorithm::ring), 7 * 2 + 160.0, 0.01);
 }
 
-// What a profile of this network would say: steps x latency + bytes over the busiest connection / bandwidth.
+// The closed form of a profile of this network: steps x latency + bytes over the busiest connection /
+// bandwidth.
 class ClosedForm : public bench::PlanCosts {
  public:
   using PlanCosts::PlanCosts;

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = LockstepOp::Kind;
 
-// What a Lockstep is asked to do: several runs, each of chains whose operations are issued in some order.
+// The work of a Lockstep: several runs, each of chains whose operations are issued in some order.
 struct Job {
   struct Run {
     std::vector<LockstepChain> chains;
@@ -23,7 +23,7 @@ struct Job {
   std::vector<Run> runs;
 };
 
-// The same job as a task graph for run().
+// A Job as a task graph for run().
 class Written {
  public:
   explicit Written(const Job& job) : job_(job) {

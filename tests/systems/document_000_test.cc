@@ -55,7 +55,7 @@ std::string changed(const TempFolder& folder, const std::function<void(std::stri
   return made.string();
 }
 
-// As section 2 of the document decorates the calls.
+// Decorates the calls as section 2 of the document does.
 void decorate(std::string& text) {
   replace_all(text, "_reduce_scatter_along_first_dim_moe",
               "reduce_scatter_to_sequence_parallel_region_from_moe");
@@ -210,7 +210,7 @@ TEST(Systems, R0_6_ARankWithoutAnEntryGetsAHistogramThatIsNotRepresentative) {
                         "rank's own choices is taken; routing not representative"));
   // 30 of 30 + 14 + 11 + 8 rows.
   EXPECT_NEAR(answer_of(result, "alltoall").at("overload").at("max").get<double>(), 30.0 / (64.0 / 4), 0.02);
-  // Nobody's choices are known.
+  // The choices are unknown.
   folder.write("none.json", R"({"num_moe_experts": 8, "expert_model_parallel_size": 4,
     "per_rank_dispatching_results": {"0": {"tokens_per_local_expert": [16, 16]}, "1": {"tokens_per_local_expert": [16, 16]}}})");
   const Outcome mean = run_moesim(with(kAsk, {"--routing", folder / "none.json"}));
@@ -280,7 +280,7 @@ TEST(Systems, R0_1_BothDispatchersUnderOneRouting) {
   EXPECT_NE(gather.at("tx_bytes_per_rank").at("max"), exchange.at("tx_bytes_per_rank").at("max"));
 }
 
-// Which is faster is told without draws, how sure that is is not.
+// The order is known without draws, its probability is not.
 TEST(Systems, R0_1_WithoutDrawsACrossoverIsSureOfNothing) {
   const std::vector<std::string> ask{
       "whatif", "--model", "mixtral-8x7b", "--cluster",          "dgx-h100x1",  "--ep",
@@ -401,7 +401,7 @@ TEST(Systems, R0_5_PerLayerAndMicrobatchInReplays) {
       return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
     };
     const auto us = [](const json& result) { return result.at("iteration_us").at("value").get<double>(); };
-    // What a host measured need not grow with the rows; a mixture lies between its parts.
+    // A host's measurements need not grow with the rows; a mixture lies between its parts.
     const double skewed_us = us(told("skewed.json")), even_us = us(told("even.json"));
     for (const char* file : {"layer.json", "microbatch.json"}) {
       const json mixed = told(file);
@@ -583,7 +583,7 @@ TEST(Systems, R0_17_WhatOneGpuCannotShowIsReconstructed) {
             std::min_element(waits.begin(), waits.end()) - waits.begin());
 }
 
-// What ranks hold is the memory model's: two layers of hidden 256 on four ranks that hold two experts each.
+// Memory of ranks is the memory model's: two layers of hidden 256 on four ranks with two experts each.
 TEST(Systems, R0_18_MemoryOfAReplay) {
   const std::vector<std::string> more{"--model", kHost + "model.json", "--format", "json", "--quiet"};
   const Outcome outcome =

@@ -173,7 +173,7 @@ TEST(Systems, R3_6_UnpackedWeightsAreStacked) {
   EXPECT_EQ(count(operations("kempnerforge"), "stack weights"), 0);
 }
 
-// How often the ranks run an operation of this name, all together.
+// Returns how often the ranks run an operation of this name, in total.
 int runs_of(const std::string& dispatcher, const std::string& name) {
   EXPECT_EQ(run(dispatcher, {"--timeline", "t.json"}).exit_code, 0);
   const json timeline = json::parse(tools::testing::read_text(here().path() / "t.json"));
@@ -184,7 +184,7 @@ int runs_of(const std::string& dispatcher, const std::string& name) {
 }
 
 TEST(Systems, R3_7_ZeroContributionsAndZeroGradients) {
-  // Of packed weights on the ranks where no row arrived: 1 to 3.
+  // Packed weights on the ranks without rows: 1 to 3.
   route(kExample2);
   for (const char* name : {"zero contribution", "zero gradients"})
     EXPECT_EQ(runs_of("kempnerforge", name), 3) << name;

@@ -88,7 +88,7 @@ TEST(MegatronArguments, SayAModelAndAPlan) {
   EXPECT_THAT(job.remarks(), IsEmpty());
 }
 
-// Megatron's defaults, where nobody says anything.
+// Megatron's defaults apply to missing arguments.
 TEST(MegatronArguments, DefaultsAreMegatrons) {
   const Job job = megatron(
       "--num-layers 2 --hidden-size 256 --num-attention-heads 4 --vocab-size 1024 --bf16 --num-experts 4 "
@@ -277,7 +277,7 @@ TEST(MegatronArguments, YamlSaysTheSame) {
               HasSubstr("extends"));
 }
 
-// What PyYAML makes of plain values; quoted ones are text.
+// Plain values are read as by PyYAML; quoted ones are text.
 TEST(MegatronArguments, YamlHasTheTypesOfVersionOnePointOne) {
   const auto value = [](const std::string& text) {
     return read_yaml_job("a: " + text + "\n", "r.yaml", {}).settings.front().values.front();
@@ -451,7 +451,7 @@ TEST(ArgumentsOut, MegatronCarriesAPlan) {
   Scenario back = scenario_of(job, s.parallel.world());
   EXPECT_EQ(back.parallel.microbatches, 8);
   EXPECT_EQ(back.training.precision, "fp8_block");
-  // As YAML, too.
+  // Also as YAML.
   const std::string yaml = arguments_text(made.arguments, JobFramework::kNemo);
   EXPECT_EQ(read_job(read_yaml_job(yaml, "a.yaml", {}), JobFramework::kNemo).scenario["model"]["attention"],
             job.scenario["model"]["attention"]);

@@ -23,7 +23,7 @@ using testing::run_moesim;
 using testing::sample_folder;
 using testing::TempFolder;
 
-// What all_gather_perf prints, with times of our own.
+// Output of all_gather_perf, with our own times.
 constexpr const char* kLog = R"(# nThread 1 nGpus 2 minBytes 1048576 maxBytes 16777216 step: 16(factor)
 #  Rank  0 Group  0 Pid   1234 on     node0 device  0 [0x19] NVIDIA H100 80GB HBM3
 #  Rank  1 Group  0 Pid   1234 on     node0 device  1 [0x3b] NVIDIA H100 80GB HBM3
@@ -277,8 +277,8 @@ TEST_F(Calibrate, ImportsTheTransfersOfARecording) {
                                "--library", "NCCL 2.18.6", "--out", "raw.json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json file = json::parse(read_text(here_.path() / "raw.json"));
-  // The exchange back: its fastest member waited for nobody. Rank 0 sends half of its 10 rows; an equal
-  // exchange whose ranks send as much holds 10 rows of 2 MB.
+  // The return exchange: its fastest member did not wait. Rank 0 sends half of its 10 rows; an equal exchange
+  // whose ranks send as much holds 10 rows of 2 MB.
   ASSERT_EQ(file.at("collectives").size(), 1u);
   const json& transfer = file.at("collectives")[0];
   EXPECT_EQ(transfer.at("op"), "all_to_all");

@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What bash offers behind these words, the last of which is being typed.
+// Returns bash's completions after these words, the last of which is being typed.
 std::string offered(const std::string& words, int last) {
   const testing::TempFolder folder;
   const std::string script = folder / "script";

@@ -34,8 +34,7 @@ std::string row(const std::string& seconds, const std::string& backend, const st
 
 TEST(ValidateDecisions, RowsOfOneIdAreOneDecisionAndRegretIsOfTheMeasuredTimes) {
   TempFolder folder;
-  // The same two arms, measured the one way and the other: the forecast, whatever it is, is right in one of
-  // them.
+  // Two arms, measured in both orders: any forecast is right in one of them.
   folder.write("d.csv", std::string("# a comment\n") + kHeader + row("6", "nccl", "a") +
                             row("7.5", "nccl", "b") + row("9", "deepep", "a") + row("5", "deepep", "b") +
                             row("1", "nccl", ""));

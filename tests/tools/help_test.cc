@@ -1,4 +1,4 @@
-// What every verb promises before it does anything: help with two examples, and one line for a mistake.
+// Requirements on every verb before it works: help with two examples, and one line for a mistake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -55,7 +55,7 @@ TEST(Network, AnOversubscribedTreeCostsTimeAndNamesItsBusiestLink) {
       HasSubstr("spine"));
 }
 
-// As slow as a link may be, transfers take longer than clocks count: no abort, no answer of months.
+// On links as slow as allowed, transfers exceed the clocks: no abort, no answer of months.
 TEST(Network, AFabricBeyondAllClocksIsRefused) {
   const TempFolder folder;
   json nodes = json::array(), links = json::array();

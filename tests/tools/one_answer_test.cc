@@ -90,7 +90,7 @@ TEST(OneAnswer, PlansHaveTheNumbersOfTheirComparisons) {
   int plans = 0;
   for (int n = 0; n < 20; ++n) {
     const json drawn = models::testing::legal_scenario_json(random, true);
-    // What is searched is not said.
+    // Searched settings are not given.
     const json scenario{{"model", drawn["model"]},
                         {"cluster", drawn["cluster"]},
                         {"routing", drawn["routing"]},

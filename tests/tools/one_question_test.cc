@@ -1,4 +1,4 @@
-// One question: whoever asks, and however, the same scenario is answered.
+// One question: every way of asking gives the same scenario.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -202,7 +202,7 @@ TEST_F(OneQuestion, AssumedSettingsThatMatterAreSaid) {
                 one["effect"].get<double>(), 0.01);
   }
   EXPECT_EQ(settings_of(r).contains("training.launch"), false);
-  // What was said is not assumed.
+  // Given settings are not assumed.
   for (const json& one : result({"compare", "train.sh", "--launch", "eager", "--draws", "0"})["assumed"])
     EXPECT_NE(one["path"], "training.launch");
 }
@@ -214,7 +214,7 @@ TEST_F(OneQuestion, APlansCommandAsksAboutThatPlan) {
   const json& plan = planned["plans"][0];
   folder_.write("again.sh", plan["command"].get<std::string>() + " --draws 0 --format json --quiet");
   EXPECT_THAT(plan["command"].get<std::string>(), HasSubstr("m20.json"));
-  // As a shell would take it apart.
+  // Split as a shell would.
   const Outcome words =
       run_moesim({"plan", "--model", "m20.json", "--tokens", "100B", "--clusters", "h100", "--gpus", "16",
                   "--draws", "0", "--most", "60", "--no-upgrades", "--quiet"},

@@ -1,4 +1,4 @@
-// What verbs print for programs: JSON with its envelope, CSV with as many cells as columns, the same bytes
+// Output of verbs for programs: JSON with its envelope, CSV with as many cells as columns, the same bytes
 // every time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -88,8 +88,8 @@ TEST_P(EveryCommand, PrintsATableForPeople) {
 void expect_finite(const json& value, const std::string& path) {
   if (value.is_object())
     for (const auto& [key, item] : value.items()) {
-      // What is null on purpose: nothing speaks against the dispatcher, a replay knows no memory, nothing is
-      // left to measure, and without draws no probability is said.
+      // Intentional nulls: no bar against the dispatcher, a replay without memory, nothing left to measure,
+      // and no probability without draws.
       static const std::set<std::string> kNull{
           "not_ranked_because", "peak_memory_bytes", "measure_next", "settle",
           "probability",        "expected_loss",     "loss_at_most"};
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(Moesim, EveryCommand, ::testing::ValuesIn(commands()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Output, AClosedPipeEndsQuietly) {
-  // As `moesim list | head -0`: the reader went away before the first byte.
+  // Like `moesim list | head -0`: the reader closed before the first byte.
   for (const Words& words : {Words{"list"}, Words{"replay", scaling(), "--quiet"}}) {
     const Outcome outcome = run_moesim(words, {}, testing::Output::kClosedPipe);
     EXPECT_EQ(outcome.err, "") << words.front();

@@ -81,7 +81,7 @@ TEST(Plan, JsonHoldsWhatTheTableShowsAndRunsAgain) {
   EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
 }
 
-// What the page shows is in the result: the sentence of the table, the letters of its groups, its
+// The result contains what the page shows: the sentence of the table, the letters of its groups, its
 // assumptions.
 TEST(Plan, ResultHoldsTheSentenceAndWhatItRestsOn) {
   const Words question = with(kPlan, {"--deadline", "90d"});
@@ -146,7 +146,7 @@ TEST(Plan, RefusesWhatItCannotAnswer) {
                  HasSubstr("plan: found no machine that deepseek-v3 fits"));
 }
 
-// The same question, said as flags or as a file with what was chosen.
+// One question as flags, or as a file with the chosen values.
 TEST(SearchedPlan, IsToldFirstAndStandsInTheScenario) {
   TempFolder folder;
   const Words question{"--scope", "step",   "--model", "mixtral-8x7b", "--cluster",

@@ -1,4 +1,4 @@
-// What a terminal is told while something takes long.
+// Progress on a terminal during long work.
 #include "tools/moesim/show/progress.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-// While one lives, the errors of this process go to a terminal that nobody looks at.
+// Redirects the errors of this process to a pseudo-terminal while it exists.
 class OnTerminal {
  public:
   OnTerminal() : before_(::dup(STDERR_FILENO)), reader_(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) {

@@ -98,7 +98,7 @@ TEST(Replay, WhatItWasRecordedOnIsToldOrAsked) {
       EXPECT_GT(us(guessed, "high") - us(guessed, "low"), us(told, "high") - us(told, "low"));
     }
   }
-  // What files say and what a user says gives the same computing elsewhere.
+  // Facts from files and from the user give the same computing on other machines.
   const std::string job = anonymous(folder, "scaling");
   const json by_user = said({job, "--cluster", "dgx-b200x2", "--recorded-on", "echo-h800x2"});
   const json by_files = said({(sample_folder() / "scaling").string(), "--cluster", "dgx-b200x2"});

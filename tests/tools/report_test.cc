@@ -67,7 +67,7 @@ TEST(Report, IsWrittenBesideTheUsualOutputOfEveryVerb) {
     const std::string page = read_text(here.path() / "out.html");
     EXPECT_THAT(page, HasSubstr("\"schema\":\"moesim.report/1\",\"verb\":\"" + words[0] + "\""));
     EXPECT_EQ(page.find("@MOESIM_DATA@"), std::string::npos);
-    // The same bytes on every run, and nothing else than without a report.
+    // Equal bytes on every run, and otherwise the same as without a report.
     Words plain = words;
     plain.emplace_back("--quiet");
     EXPECT_EQ(run_moesim(plain).out, outcome.out);

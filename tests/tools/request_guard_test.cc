@@ -1,4 +1,4 @@
-// What `moesim serve` listens to: heads of requests, judged before anything else reads them.
+// Requests that `moesim serve` accepts: their heads, judged before anything else reads them.
 #include "tools/moesim/serve/request_guard.h"
 
 #include <gmock/gmock.h>

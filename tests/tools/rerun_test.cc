@@ -98,7 +98,7 @@ TEST_F(Rerun, FilesThatTheCommandWroteAreLeftAlone) {
   EXPECT_EQ(testing::read_text(folder_.path() / "map.svg"), "mine");
 }
 
-// What a result does not hold is not vouched for: it is named.
+// Files outside of a result are named, not certified.
 TEST_F(Rerun, WhatIsNotComparedIsSaid) {
   result_of({"compare", "s.json", "--timeline", "t.json"});
   folder_.write("t.json", "junk");
@@ -243,7 +243,7 @@ TEST_F(Rerun, ACraftedResultDoesNothing) {
     EXPECT_EQ(refused.exit_code, 2) << command[0];
     EXPECT_EQ(refused.error_lines(), 1U) << refused.err;
   }
-  // An output that is spelled in a way that nobody expects is not written.
+  // An output with unusual spelling is not written.
   for (const Words& command : {Words{"compare", "s.json", "--timeline", "--", "mine"},
                                Words{"compare", "--timeline=x", "s.json", "--report", "mine"},
                                Words{"whatif", "s.json", "--map", "topk=1..2", "ep=2,4", "--picture=mine"}})

@@ -98,7 +98,7 @@ void collect(const json& value, const std::string& path, std::map<std::string, j
   }
 }
 
-// What a training job has of a complete scenario.
+// Returns a training job's part of a complete scenario.
 std::map<std::string, json> job_values_of(Scenario s) {
   s.cluster = nullptr;
   json document = models::to_json(s);
@@ -115,7 +115,7 @@ std::map<std::string, json> job_values_of(Scenario s) {
   return values;
 }
 
-// What the writer says that it leaves out, by its path: how it is read back, empty for a whole part.
+// Returns the writer's list of omissions by path, with the value that is read back; empty for a whole part.
 std::map<std::string, std::string> told_by(const std::vector<std::string>& left_out) {
   constexpr std::string_view kRead = "read back: ", kAs = ": read back as ";
   std::map<std::string, std::string> told;
@@ -131,7 +131,7 @@ std::map<std::string, std::string> told_by(const std::vector<std::string>& left_
 
 class FrameworkArguments : public ::testing::TestWithParam<JobFramework> {};
 
-// What a framework's arguments say is read back out of their file as it was; what they do not say is named.
+// A framework's arguments are read back unchanged from their file; omissions are named.
 TEST_P(FrameworkArguments, AreReadBackAsTheScenarioThatWasWritten) {
   const JobFramework framework = GetParam();
   constexpr std::array kFiles{"job.sh", "job.toml", "job.json", "job.yaml"};

@@ -140,7 +140,7 @@ TEST(ScenarioFields, APartOfAShortFormLeavesTheRest) {
   EXPECT_EQ(s.prices.currency, "EUR");
 }
 
-// What a scenario is answered with, without what says the scenario again.
+// Returns the answer to a scenario, without the scenario's own description.
 json answer_of(const json& scenario) {
   models::AnswerOptions options;
   options.draws = 2;
@@ -183,7 +183,7 @@ bool changes_the_answer(const Field& field, const json& base) {
 TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
   const json base = json::parse(R"({"model": {"base": "deepseek-v3", "layers": 8}, "cluster": "dgx-h100x4",
     "parallel": {"ep": 16, "pp": 2, "microbatches": 8}, "dispatcher": "alltoall", "routing": "zipf:1.1"})");
-  // What a field says something about.
+  // Companions that make a field effective.
   const std::map<std::string_view, std::vector<std::pair<std::string_view, json>>> beside{
       {"gpus", {{"cluster", "dgx-h100"}}},
       {"parallel.dp", {{"parallel.ep", 2}}},

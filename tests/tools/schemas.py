@@ -186,7 +186,7 @@ def check_sweeps(folder):
 
 
 def check_serve(folder):
-    """What `moesim serve` prints before it serves, and that it ends when it is asked to."""
+    """Checks the output of `moesim serve` before it serves, and that it ends on request."""
     child = subprocess.Popen([MOESIM, "serve", "--port", "0", "--format", "json"], cwd=folder, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True)
     text = ""
@@ -233,7 +233,7 @@ def check_files(folder):
         found = " ".join(errors(scenario, value))
         if "unexpected" in found:
             fail("scenario.schema.json does not know %s" % path)
-    # What is written is what is read.
+    # Written values are read back.
     run(folder, ["trace", "synthesize", "--out", "routed", "--routing", "zipf:1.2"])
     dispatching = {"ep": 2, "experts": 4, "per_rank_results": {"0": {"num_local_tokens_per_expert": [3, 1, 2, 2]},
                                                               "1": {"num_local_tokens_per_expert": [4, 1, 3, 0]}}}

@@ -5,7 +5,7 @@ source=$1 scratch=$2
 rm -rf "$scratch"
 mkdir -p "$scratch/tools" "$scratch/path"
 cp "$source"/tools/*.{sh,txt} "$scratch/tools/"
-# What a script would begin with leaves a mark here.
+# Commands with which a script would begin leave a mark here.
 for command in cmake ctest apt-get dpkg-query clang-tidy; do
   printf '#!/bin/sh\ntouch "%s/started"\nexit 1\n' "$scratch" >"$scratch/path/$command"
   chmod +x "$scratch/path/$command"

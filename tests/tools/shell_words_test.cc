@@ -104,7 +104,7 @@ TEST(ShellWords, FollowsTextsThatAreGivenToAShell) {
   EXPECT_EQ(script.commands().back().tasks, "8");
 }
 
-// What is taken for granted is said.
+// Assumptions are reported.
 TEST(ShellWords, NotesWhatItTakesForGranted) {
   const ShellScript script("source /opt/venv/bin/activate\n[ -f done ] && exit 0\nif [ -f x ]; then run; fi",
                            "run.sh", {});

@@ -125,7 +125,7 @@ TEST(CompareStep, WarnsOfWhatIsExtrapolated) {
               Contains("gb200: all_gather inside a node extrapolates to 2 ranks (measured 4 to 4)"));
   EXPECT_GT(far["scenarios"][0]["outside_domain"], 0.05);
   EXPECT_LT(far["scenarios"][0]["outside_domain"], 1);
-  // The same model inside of what was measured, but for its vocabulary and its narrow experts.
+  // That model inside of the measured range, except for its vocabulary and its narrow experts.
   folder.write("near.json", R"({"model": "mixtral-8x7b", "cluster": "dgx-h100x1", "scope": "step",
     "parallel": {"ep": 8, "dp": 8, "microbatches": 4}})");
   const json near = parsed({"compare", "near.json", "--dispatcher", "alltoall"}, folder.path());
@@ -263,7 +263,7 @@ TEST(WhatIfBest, CountsEveryCombinationAndKeepsTheBatch) {
   EXPECT_GT(some["plans"]["skipped"], 0);
   EXPECT_THAT(some["method"].get<std::string>(), HasSubstr("it ended after"));
   EXPECT_GE(some["best"][0]["forecast"]["time_us"]["value"], all["best"][0]["forecast"]["time_us"]["value"]);
-  // The same on any number of threads.
+  // Equal for any number of threads.
   EXPECT_EQ(parsed(with(words, {"--threads", "1"}), folder.path())["best"],
             parsed(with(words, {"--threads", "3"}), folder.path())["best"]);
 }

@@ -1,4 +1,4 @@
-// What a sweep found, for people.
+// The summary of a sweep, for people.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -105,7 +105,7 @@ TEST_F(Sweep, OneRowPerDispatcherInTheOrderOfTheGrid) {
   EXPECT_FALSE(exists("r.csv.partial.json"));
 }
 
-// What `compare` says of the same scenario.
+// Equals the output of `compare` for the same scenario.
 TEST_F(Sweep, ARowIsWhatCompareSays) {
   ASSERT_EQ(run("r.jsonl", {"--grid", "topk=3", "--breakdown"}).exit_code, 0);
   const Outcome compare =
@@ -145,7 +145,7 @@ TEST_F(Sweep, KilledAndResumedGivesTheSameBytes) {
     EXPECT_FALSE(exists(name));
     const auto before = fs::file_size(folder_.path() / (name + ".partial"));
     EXPECT_GT(before, 0u);
-    // Nobody loses these rows by accident.
+    // These rows cannot be lost by accident.
     const Outcome refused = run(name, kLong);
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_THAT(refused.err, HasSubstr("--resume"));
@@ -251,7 +251,7 @@ TEST_F(Sweep, ASweptDispatcherIsOneColumn) {
 
 TEST_F(Sweep, AnIllegalDispatcherIsARowBesideTheOthers) {
   ASSERT_EQ(run("r.csv", {"--grid", "dispatcher.capacity=1.25,1.5"}).exit_code, 0);
-  // Nobody knows this option: a row with the error, for each.
+  // Unknown option: a row with the error, for each.
   EXPECT_EQ(lines(text("r.csv")), 3u);
   EXPECT_THAT(text("r.csv"), HasSubstr("capacity"));
 }
@@ -481,7 +481,7 @@ TEST_F(SweepMpi, AHalfSentMessageKeepsNobodyWaiting) {
   EXPECT_THAT(text("mpi.out"), HasSubstr("here"));
 }
 
-// Nobody writes any more: the others end the job, and nothing is lost.
+// Without a writer the others end the job, and nothing is lost.
 TEST_F(SweepMpi, TheOthersEndWhereRankZeroDied) {
   ASSERT_EQ(run("threads.csv", kLongWords).exit_code, 0);
   const auto begun = std::chrono::steady_clock::now();

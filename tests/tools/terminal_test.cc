@@ -1,4 +1,4 @@
-// What people see: colours on a terminal only, tables no wider than it, bars and sparklines, sentences that
+// Output for people: colours on a terminal only, tables no wider than it, bars and sparklines, sentences that
 // explain.
 #include "tools/moesim/show/terminal.h"
 
@@ -228,7 +228,7 @@ TEST(Explain, EveryDispatcherIsExplainedAndTheTimesAddUp) {
   EXPECT_LT(shares, 101);
 }
 
-// Of a step, one layer is told, and its shares are of that layer.
+// One layer of a step is described, and its shares are of that layer.
 TEST(Explain, TellsALayerOfAStep) {
   const Outcome outcome = run_moesim({"compare", "--scope", "step", "--model", "mixtral-8x7b", "--dispatcher",
                                       "alltoall", "--explain", "--quiet"});

@@ -121,7 +121,7 @@ const std::map<std::string, Shape> kShapes{
       {}}},
 };
 
-// What is wrong with the shape of one event; empty: nothing.
+// Returns the error in the shape of one event; empty: none.
 std::string fault_of(const json& event) {
   if (!event.is_object() || !event.contains("ph") || !event["ph"].is_string()) return "no phase";
   const auto shape = kShapes.find(event["ph"].get<std::string>());
@@ -136,7 +136,7 @@ std::string fault_of(const json& event) {
   return "";
 }
 
-// What is wrong with a whole file: shapes, tracks without names, slices that overlap, arrows that do not
+// Returns the errors of a whole file: shapes, tracks without names, slices that overlap, arrows that do not
 // begin and end once inside slices.
 std::vector<std::string> faults_of(const json& timeline) {
   std::vector<std::string> faults;

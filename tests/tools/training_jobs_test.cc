@@ -26,7 +26,7 @@ using testing::run_moesim;
 using testing::TempFolder;
 using Words = std::vector<std::string>;
 
-// A job of 8 GPUs, its sizes an argument of the script and its vocabulary in nobody's hands.
+// A job of 8 GPUs, with sizes from an argument of the script and an unknown vocabulary.
 constexpr const char* kScript =
     "#!/bin/bash\n"
     "EP=$1\n"
@@ -124,7 +124,7 @@ TEST_F(TrainingJobs, TypedArgumentsAreAJob) {
   EXPECT_EQ(json::parse(out.out)["parallel"]["microbatches"], 2);
 }
 
-// As a script's last line has them, behind its own launcher.
+// As in a script's last line, after its own launcher.
 TEST_F(TrainingJobs, TypedCommandsSayTheirGpus) {
   const Outcome out = run_moesim({"scenario",
                                   "from",

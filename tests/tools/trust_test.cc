@@ -1,4 +1,4 @@
-// What a result says it was made from is all that was read, and no output replaces what it must not.
+// A result names all files that were read, and no output replaces a protected file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -72,7 +72,7 @@ TEST(FilesRead, ASweepDoesNotGoOnAfterAProfileChanged) {
   write_job(folder);
   const Words sweep{"sweep", "s.json", "--grid", "topk=1,2,4", "--out", "t.csv", "--quiet"};
   ASSERT_EQ(run_moesim(sweep, folder.path()).exit_code, 0);
-  // As if it had been killed after two rows.
+  // As if killed after two rows.
   std::string rows = read_text(folder.path() / "t.csv");
   const json record = json::parse(read_text(folder.path() / "t.csv.json"));
   EXPECT_THAT(files_of(record), ::testing::IsSupersetOf({"s.json", "cluster.json", "gpu.json"}));
@@ -224,7 +224,7 @@ TEST(Outputs, OfASweepFollowLinksAndKeepModes) {
               HasSubstr("beside its table"));
 }
 
-// What a sweep writes beside its table has names that nobody said.
+// The files that a sweep writes beside its table have names that the user did not give.
 TEST(Outputs, BesideATableReplaceNothingOfOthers) {
   TempFolder folder;
   write_job(folder);
@@ -455,7 +455,7 @@ TEST(Names, ForgeNeitherColoursNorLines) {
   EXPECT_EQ(named.error_lines(), 1U) << named.err;
 }
 
-// What is written to a file is shown with cat, or opened by a browser.
+// Written files are shown with cat, or opened by a browser.
 TEST(Names, AreEscapedInFilesToo) {
   TempFolder folder;
   write_job(folder);

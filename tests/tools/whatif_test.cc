@@ -64,7 +64,7 @@ TEST_F(WhatIf, NoChangeIsExactlyNoDifference) {
   const json r = result({"--set", "parallel.ep=8"});
   EXPECT_EQ(r["schema"], "moesim.whatif/1");
   EXPECT_EQ(r["difference"]["time_us"]["value"], 0.0);
-  // The same draws for both: the interval of nothing is nothing.
+  // Equal draws for both: the interval of no difference is zero.
   EXPECT_EQ(r["difference"]["time_us"]["low"], 0.0);
   EXPECT_EQ(r["difference"]["time_us"]["high"], 0.0);
 }

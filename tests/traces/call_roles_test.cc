@@ -46,7 +46,7 @@ TEST_F(CallRoles, TheLabelOfExpertsStandsForTwoGroups) {
   EXPECT_EQ(role_of(call("allreduce", "ep_dp", {1}))->group, CallGroup::expert_dp);
 }
 
-// What follows rows in as many numbers are their probabilities, in backward before or behind them.
+// An exchange of as many numbers after rows carries their probabilities, in backward before or after them.
 TEST_F(CallRoles, ProbabilitiesOfRowsAreNoExchangeOfTokens) {
   const std::vector<SubOperation> subs{
       call("allgather", "exp", {8}, "torch.int64"),        call("all_to_all", "exp", {64, 16}),

@@ -154,7 +154,7 @@ TEST(Dispatching, AFileOfPyTorchSaysHowToConvertIt) {
               HasSubstr("counts.pt: found a file of PyTorch, expected JSON: python3 -c"));
 }
 
-// What is known of loads alone must not come back as the rows of one rank.
+// Loads alone must not be read back as the rows of one rank.
 TEST(Dispatching, LoadsAreWrittenAsLoads) {
   for (const char* text :
        {"[5]", "[[5]]", "[0.25, 0.5, 0.25]", "[[90, 132, 40], [20, 107, 104]]", "[9e15, 0]"}) {

@@ -317,7 +317,7 @@ TEST(Kineto, KernelsOfExpertsAreCommunication) {
   }
 }
 
-// Without the profiler's marks iterations are what repeats, or as many as somebody says.
+// Iterations without the profiler's marks are repetitions, or as many as given.
 TEST(Kineto, IterationsAreFoundByRepetition) {
   const TemporaryFolder folder;
   TraceText trace(0, 1);

@@ -394,7 +394,7 @@ TEST(RecordingCheck, ManyRanksWithoutATransferAreSuspect) {
               ElementsAre(HasSubstr("suspect: 4 ranks and not one transfer between them")));
   recording.ranks.resize(1);
   recording.named = {};
-  EXPECT_THAT(texts(recording, Severity::kWarning), ElementsAre());  // one rank has nobody to talk to
+  EXPECT_THAT(texts(recording, Severity::kWarning), ElementsAre());  // one rank has no partner
 }
 
 TEST(RecordingCheck, WhatTheRecorderDidNotSeeIsDoubted) {

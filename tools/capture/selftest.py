@@ -1,4 +1,4 @@
-"""What selftest.sh runs: see there, and docs/capture.md for what the numbers mean."""
+"""The program of selftest.sh: see there, and docs/capture.md for what the numbers mean."""
 import argparse
 import json
 import os
@@ -14,9 +14,9 @@ SIZES = ["--hidden", "256", "--ffn", "512", "--heads", "8", "--layers", "2", "--
          "8", "--topk", "2", "--microbatches", "4"]
 JOBS = [(dispatcher, routing) for dispatcher in ("alltoall", "allgather") for routing in ("balanced", "zipf:1.2")]
 COMPONENTS = ("forward", "backward", "loss", "optimizer", "dp_allreduce", "exp_dp_allreduce")
-# How far off a forecast may be. Of computing: its time on a core, which the load of the machine does not change. Of the
-# iteration: beyond what is certain of an undisturbed one, which is not shorter than the work of its busiest rank and not
-# longer than the fastest pass.
+# Largest errors of a forecast. Computing: its time on a core, which the load of the machine does not change. Iteration:
+# beyond the bounds of an undisturbed one, which is not shorter than the work of its busiest rank and not longer than the
+# fastest pass.
 MOST_COMPUTING, MOST_ITERATION = 0.20, 0.15
 
 

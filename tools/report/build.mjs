@@ -30,7 +30,7 @@ async function bundled(source) {
   return made.outputFiles[0].text;
 }
 
-// What was bundled, with the terms under which it may be passed on.
+// Bundled packages, with their licences.
 const packages = ["@observablehq/plot", "d3", "interval-tree-1d", "isoformat"];
 const notices = packages
   .map((name) => {

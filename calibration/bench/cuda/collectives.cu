@@ -22,7 +22,7 @@ constexpr std::array<std::pair<Op, const char*>, 6> kOps{{{Op::kAllGather, "all_
                                                           {Op::kSendRecv, "send_recv"},
                                                           {Op::kUneven, "overlap/uneven_all_to_all"}}};
 
-// Which processes take part.
+// The participating processes.
 enum class Who { kFirst, kOnePerNode };
 struct Group {
   Who who = Who::kFirst;

@@ -91,7 +91,7 @@ void dense_fp8(benchmark::State& state, int m, int n, int k, Cache cache, double
   cublasLtMatrixLayout_t a, b, d;
   require(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "matmul descriptor");
   const cublasOperation_t transpose = CUBLAS_OP_T, plain = CUBLAS_OP_N;
-  // As frameworks take the forward products; Hopper's units add up faster with fewer bits.
+  // As frameworks run forward products; Hopper's units accumulate faster with fewer bits.
   const std::int8_t fast = 1;
   require(
       cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),

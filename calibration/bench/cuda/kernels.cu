@@ -247,7 +247,7 @@ void add_rows(benchmark::State& state, int tokens, bool deterministic) {
       });
 }
 
-// Of sorts and histograms inputs stay in the L2: a layer finds them there.
+// Inputs of sorts and histograms stay in the L2, where a layer finds them.
 void sort_keys(benchmark::State& state, int count, int bits) {
   std::vector<int> keys = shuffled(count);
   for (int& key : keys) key &= (1 << bits) - 1;

@@ -1,4 +1,4 @@
-// What launching and waiting cost, and how much products and copies slow each other down.
+// Costs of launches and waits, and the mutual slowdown of products and copies.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -58,9 +58,9 @@ void host_launch(benchmark::State& state) {
   }));
 }
 
-// How long the GPU idles because the host waits for a few bytes of it: from the end of a kernel until the
-// first thing that the host calls next arrives, without the host's time for that call. The kernel is long
-// enough that the host waits before it ends; nothing of it is counted.
+// GPU idle time while the host waits for a few bytes: from the end of a kernel until the host's next call
+// arrives, without the host's time for that call. The kernel is long enough that the host waits before it
+// ends; it does not count.
 void host_sync(benchmark::State& state) {
   constexpr double kKernel = 2e-4;
   const Stream stream;
@@ -107,7 +107,7 @@ void d2h_copy(benchmark::State& state) {
   }));
 }
 
-// What NCCL takes for nothing: one rank, from launch to end.
+// NCCL's overhead: one rank, from launch to end.
 void nccl_single_rank(benchmark::State& state) {
   ncclUniqueId id;
   ncclComm_t comm;

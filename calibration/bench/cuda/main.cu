@@ -99,7 +99,7 @@ void take_gpu() {
                        .c_str());
 }
 
-// What would spoil the numbers, a line each.
+// Reports conditions that would spoil the numbers, one line each.
 void warn_of_machine(const std::vector<std::string>& foreign, int gpus) {
   for (std::size_t i = 0; i < foreign.size(); ++i)
     if (!foreign[i].empty())
@@ -208,7 +208,7 @@ int main(int argc, char** argv) {
   }
   warn_of_machine(all_foreign, std::min(gpus, ranks().count));
   benchmark::Initialize(&argc, argv);
-  // What the library says of the host stands in the file; standard error is for what is wrong.
+  // The file contains the library's description of the host; standard error is for problems.
   std::ostream nowhere(nullptr);
   benchmark::ConsoleReporter reporter;
   reporter.SetErrorStream(&nowhere);

@@ -104,7 +104,7 @@ std::size_t bytes_behind(const void* memory) {
 // In its small form results are computed, so inputs that rotate through the L2 are few.
 const double l2_bytes = effects ? 1e6 : kL2;
 
-// What the L2 holds of the pieces of memory that were touched, least recently used first.
+// The contents of the L2 by pieces of touched memory, least recently used first.
 class Cache {
  public:
   struct Traffic {
@@ -328,7 +328,7 @@ cudaError_t hold_stream(const cudaLaunchConfig_t& config, long long nanoseconds)
 
 }  // namespace moesim::virtual_gpu
 
-// Whoever asks for the time gets the virtual one.
+// Every reader of the clock gets the virtual time.
 std::chrono::steady_clock::time_point std::chrono::_V2::steady_clock::now() noexcept {
   host += 2e-8;
   return time_point(duration(static_cast<rep>(host * 1e9)));
@@ -785,8 +785,8 @@ struct Shared {
   pthread_mutex_t mutex;
   pthread_cond_t all_here;
   int arrived, generation, dead;
-  // Of this call and the next one, which a rank may reach while others still read:
-  double ready[2][kMostRanks];                           // when a rank's stream comes to the call
+  // For this call and the next one, which a rank may reach while others still read:
+  double ready[2][kMostRanks];                           // when a rank's stream reaches the call
   double host[2][kMostRanks];                            // and its host
   double inside[2][kMostRanks], between[2][kMostRanks];  // bytes a rank sends or receives
   int node[kMostRanks];

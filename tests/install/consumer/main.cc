@@ -1,4 +1,4 @@
-// Somebody else's program: two dispatchers compared through the installed library.
+// A third-party program: two dispatchers compared through the installed library.
 #include <base/input_error.h>
 #include <models/answers/answer.h>
 

@@ -37,7 +37,7 @@ def check(options) -> int:
 
 
 def overhead(options) -> int:
-    """What the recorder says it took, by rank: the sum over all lines against the span of the file."""
+    """Prints the recorder's own time by rank: the sum over all lines against the span of the file."""
     worst = 0.0
     for path in _files_of(options.files):
         lines = [line for line in read_rank_file(path).lines if isinstance(line, Operation)]

@@ -1,4 +1,4 @@
-"""What scaling recordings say about the effects that a forecast adds (moesim replay --explain lists them): host gaps, jitter,
+"""Effects that a forecast adds, as measured in scaling recordings (moesim replay --explain lists them): host gaps, jitter,
 scaling of gradients. The built-in values were read off a GPU cluster and say nothing about another machine.
 
 Only scaling recordings are read, never the run that is to be forecast.
@@ -9,7 +9,7 @@ from collections import defaultdict
 from .cmd_format import DTYPE_BYTES, FormatError, Operation, read_rank_file
 from .layout import is_counts
 
-# What brings back the rows that the AllGather dispatcher gathered.
+# Functions that return the rows gathered by the AllGather dispatcher.
 COMBINES = ("_reduce_scatter_along_first_dim_moe", "_reduce_along_first_dim_moe")
 # A forecast takes this quantile of equal forward segments as undisturbed, and the median elsewhere (replay/recording/denoise.cc).
 LOW_QUANTILE = 0.05

@@ -50,7 +50,7 @@ class FakeGroup:
         return self._world.given(tensor, self) if self._world is not None else None
 
     def _stacked(self, tensor):
-        """What a gather gives: the inputs of all members, stacked."""
+        """Returns the result of a gather: the inputs of all members, stacked."""
         rows = self._given(tensor)
         expected = (tensor.shape[0] * self.size(),) + tuple(tensor.shape[1:])
         if rows is not None and tuple(rows.shape) != expected:
@@ -114,7 +114,7 @@ class FakeGroup:
         return _done_work()
 
     def recv(self, tensors, src, tag=0):
-        # What nobody sent would be whatever the memory held: numbers of the usual size instead.
+        # Data that was not sent would be arbitrary memory: uses numbers of the usual size instead.
         for tensor in tensors:
             if tensor.is_floating_point():
                 tensor.normal_()
@@ -138,7 +138,7 @@ class FakeWorld:
         self._contributions.append((matches, give))
 
     def given(self, tensor, group):
-        """What was contributed for this input; None where nothing matches."""
+        """Returns the contributions for this input; None where nothing matches."""
         for matches, give in self._contributions:
             if matches(tensor, group):
                 return give(tensor, group)
@@ -159,7 +159,7 @@ class FakeWorld:
         self._patches.restore()
         return False
 
-    # Who am I.
+    # Identity of the rank.
 
     def is_initialized(self):
         return True
@@ -191,7 +191,7 @@ class FakeWorld:
     def _group(self, group) -> FakeGroup:
         return group if isinstance(group, FakeGroup) else self.world_group
 
-    # What calls give.
+    # Results of calls.
 
     def all_gather_into_tensor(self, output_tensor, input_tensor, group=None, async_op=False):
         return _end(self._group(group)._allgather_base(output_tensor, input_tensor), async_op)

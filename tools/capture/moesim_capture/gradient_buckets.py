@@ -76,7 +76,7 @@ def reduce_bucket(state: BucketRecorder, bucket):
 
 
 class Logged(NamedTuple):
-    """What a module reduced in a backward, all its buckets together."""
+    """Reductions of a module in a backward, all its buckets together."""
 
     launch: float  # host milliseconds of this process's clock, as the next two
     end: float
@@ -120,7 +120,7 @@ class ReducerWatch:
         return bool(self._models)
 
     def take(self):
-        """What was reduced since this was asked last, by module."""
+        """Returns the reductions since the last call, by module."""
         out = []
         # torch's times are those of the clock of the day.
         offset = time.time_ns() - time.perf_counter_ns()

@@ -3,7 +3,7 @@
     with Recorder(path, rank) as recorder, CommunicationHooks(recorder, layout):
         train()
 
-Hooked are the methods of process groups, which every collective of Python goes through, whoever calls it: the functions of
+Hooked are the methods of process groups, which every collective of Python goes through, from any caller: the functions of
 torch.distributed, FSDP, a communication hook of DistributedDataParallel, the program itself. What a call returns is what it
 returned before: the end of a launched collective is noted where its Work's own wait() returns. Collectives become
 sub-operations of the open operation; sends and receives outside one are operations of their own, named after the stage of
@@ -156,7 +156,7 @@ class _Unseen:
         self.missing = 0
 
     def number(self, group):
-        """How many collectives a group has launched, from an arbitrary start; None where its backend does not say."""
+        """Returns how many collectives a group has launched, from an arbitrary start; None where the backend lacks it."""
         try:
             return group._get_sequence_number_for_group()
         except Exception:
@@ -173,13 +173,13 @@ class _Unseen:
         known[1] = now
 
     def seen(self, group):
-        """What `group` launched since the last look was recorded."""
+        """Marks the launches of `group` since the last check as recorded."""
         known = self._known.get(id(group))
         if known is not None:
             known[1] = self.number(group)
 
     def take(self) -> int:
-        """Collectives of all groups that nobody saw, since this was asked last."""
+        """Returns the unseen collectives of all groups since the last call."""
         for group in _all_groups():
             self.look(group)
         missing, self.missing = self.missing, 0
@@ -294,7 +294,7 @@ class CommunicationHooks:
         return wrapper
 
     def _ended(self, operation: str, calls):
-        """Names the calls of an operation that ends, and says what nobody saw of it."""
+        """Names the calls of an ending operation, and reports its unseen collectives."""
         self.name_calls(operation, calls)
         missing = self.unseen.take()
         if missing > 0:

@@ -16,8 +16,8 @@ from .recorder import Call, comment_lines, described, joined_facts, new_uid, sub
 
 FORWARD, BACKWARD, STEP = "forward", "backward", "step"
 OPERATIONS = {FORWARD: "forward_step", BACKWARD: "backward_step", STEP: "optimizer_step"}
-# What the reductions between backward and the optimizer move at least, as a share of the trained parameters, to be those
-# of the gradients; less is a norm or a flag.
+# Least size of the reductions between backward and the optimizer, as a share of the trained parameters, to count as those
+# of the gradients; smaller ones are a norm or a flag.
 GRADIENTS = 0.01
 REDUCTIONS = ("allreduce", "reduce_scatter")
 
@@ -35,7 +35,7 @@ class Reduced(NamedTuple):
     """Gradients that torch itself reduced beside a backward, as one transfer."""
 
     span: int  # which span it ran in
-    launch: Optional[float]  # None while nobody has asked the device
+    launch: Optional[float]  # None until the device was asked
     end: Optional[float]
     computed: Optional[float]  # when backward itself was done, where torch says so
     elements: int
@@ -60,7 +60,7 @@ class Iteration:
         for call in self.calls:
             call.begin, call.end = where(call.begin), None if call.end is None else where(call.end)
             call.wait_begin = None if call.wait_begin is None else where(call.wait_begin)
-        # What torch logged stands in host milliseconds already, or is read later.
+        # Times logged by torch are host milliseconds already, or are read later.
         self.reduced = [one if one.source == "ddp_log" else one._replace(launch=where(one.launch), end=where(one.end))
                         for one in self.reduced]
         self.begin = where(self.begin)
@@ -85,7 +85,7 @@ def elements_of(shape) -> int:
 
 class Cutter:
     """Cuts one iteration. `label_of(call)` is the label of a reduction's group; `trained` counts the model's trained
-    parameters, of which `experts_alone` says that what nobody reduces is the experts'."""
+    parameters, of which `experts_alone` says that the unreduced ones are the experts'."""
 
     def __init__(self, iteration: Iteration, label_of, trained: int, experts_alone: bool):
         self.iteration, self.label_of = iteration, label_of
@@ -178,7 +178,7 @@ class Cutter:
         self.late = len(late)
 
     def _add_experts(self):
-        """What nobody reduces of a model with expert parallelism are the experts' gradients: a line says how many."""
+        """Adds a line with the number of experts' gradients, which are not reduced in a model with expert parallelism."""
         last = next((op for op in reversed(self.ops) if op.name == "dp_allreduce"), None)
         if last is None or not self.experts_alone or any(op.name == "exp_dp_allreduce" for op in self.ops):
             return

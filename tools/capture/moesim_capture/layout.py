@@ -13,7 +13,7 @@ class Coordinates(NamedTuple):
     pp: int
 
 
-# What varies inside a group, by the label that recordings give it.
+# Coordinates that vary inside a group, by the group's label in recordings.
 _VARYING = {"tp": ("tp",), "exp": ("exp",), "exp_dp": ("edp",), "dp": ("exp", "edp"), "pp": ("pp",),
             "tp_exp": ("tp", "exp")}
 
@@ -69,7 +69,7 @@ class Layout:
 
 
 class GroupNames:
-    """What to call a group of torch.distributed in a recording.
+    """Labels of torch.distributed groups in a recording.
 
     Names given with `name` win. Others follow from the members and the layout; where groups of two kinds have the same
     members, the call decides: gathers, scatters and all-to-alls are the experts', reductions are data parallelism's.
@@ -97,7 +97,7 @@ class GroupNames:
         self._kept.append(group)
 
     def prefer(self, group, label: str):
-        """Of a group that may be several: what it is, except for reductions, which stay data parallelism's."""
+        """Sets the label of a group that matches several, except for reductions, which stay data parallelism's."""
         self._preferred[id(group)] = label
         self._kept.append(group)
 
@@ -139,7 +139,7 @@ def members_of(group, world: int) -> List[int]:
 
 @dataclass(frozen=True)
 class Source:
-    """How a communication call is written: the traced function, and the group's label."""
+    """The written form of a communication call: the traced function, and the group's label."""
 
     function: str
     group: str

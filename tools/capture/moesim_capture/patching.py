@@ -30,7 +30,7 @@ class Patches:
                     self._undo.append((module, key, value, False, known[1]))
 
     def restore(self):
-        """Puts back what is still ours; what somebody else has replaced meanwhile is left to them."""
+        """Restores the functions that are still ours; leaves those that other code has replaced meanwhile."""
         for owner, name, original, missing, replacement in reversed(self._undo):
             if vars(owner).get(name) is not replacement:
                 continue

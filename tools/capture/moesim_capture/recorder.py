@@ -115,7 +115,7 @@ class _Depth(threading.local):
 
 
 class CallLog:
-    """What timing calls needs, whatever becomes of them: the clock, and what was seen that no line can hold."""
+    """Timing of calls, independent of their output: the clock, and observations that do not fit into lines."""
 
     def __init__(self, rank: int, stage: int, mode: str, clock):
         self.rank, self.stage, self.mode, self.clock = rank, stage, mode, clock
@@ -141,7 +141,7 @@ class CallLog:
     def resume(self):
         self._paused = False
 
-    # How long recording itself took so far.
+    # Time that recording itself took so far.
     @property
     def own_ms(self) -> float:
         return self._own_ns / 1e6
@@ -234,7 +234,7 @@ def joined_facts(parts):
 
 
 class _LineWriter(CallLog):
-    """What a recorder does once its file is open."""
+    """A recorder after its file is open."""
 
     def __init__(self, file: int, rank: int, stage: int, mode: str, clock, version: int, digits: int):
         super().__init__(rank, stage, mode, clock)
@@ -247,7 +247,7 @@ class _LineWriter(CallLog):
         self._flush_hooks = []
         self._line_hooks = []
 
-    # What is recorded.
+    # Recorded operations.
 
     def operation(self, name: str, group: str = "None", tensor=None, state: Optional[str] = None,
                   description: Optional[str] = None, semantics: str = "None"):

@@ -52,8 +52,8 @@ class _Entered:
 
 
 class Recording(CallLog):
-    """What record() returns. It ends by itself after the iterations that were wanted, at the end of its `with` block, or by
-    close(); `folders` are then what was written, one per iteration."""
+    """The result of record(). It ends by itself after the requested iterations, at the end of its `with` block, or by
+    close(); `folders` are then the written folders, one per iteration."""
 
     def __init__(self, model, group, out, iterations, warmup, tp, sizes, device, digits):
         self.world, rank = _world_and_rank()
@@ -71,7 +71,7 @@ class Recording(CallLog):
         self._closed = False
         self._start()
 
-    # What hooks write to.
+    # State that hooks write.
 
     @property
     def open_operation(self):
@@ -183,8 +183,8 @@ class Recording(CallLog):
         self._own_ns += time.perf_counter_ns() - started
 
     def _note_reductions(self, unseen: int, end) -> int:
-        """What DistributedDataParallel reduced in the backward that ends; returns how many collectives that explains.
-        Reductions of its communication hook are known as calls, which nobody in Python waits for."""
+        """Notes the reductions of DistributedDataParallel in the ending backward; returns how many collectives they explain.
+        Reductions of its communication hook are known as calls, for which Python does not wait."""
         iteration = self._iteration
         number = len(iteration.spans)
         if unseen and self._reducers.any() and not self.clock.on_host:
@@ -199,7 +199,7 @@ class Recording(CallLog):
         for call in hooked if self._reducers.any() else ():
             iteration.calls.remove(call)
             call.in_flight = False
-            # Backward has waited for it, if nobody else.
+            # Backward has waited for it at the latest.
             iteration.reduced.append(Reduced(number, call.begin, call.end or end, None, elements_of(call.facts[0]),
                                              call.facts[1], 1, "backward_end"))
         return 0
@@ -277,7 +277,7 @@ class Recording(CallLog):
         self.close()
         return False
 
-    # What is written.
+    # Output.
 
     def _write(self):
         layout = self._layout or _found_layout(self.world, self.rank, self._tp, self._kept)

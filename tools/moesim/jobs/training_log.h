@@ -24,7 +24,7 @@ struct TrainingLog {
 inline constexpr std::uint64_t kMaxTrainingLogBytes = std::uint64_t{1} << 30;
 
 // Reads a log, skipping launchers' prefixes and colours. An iteration that several ranks print counts once.
-// Of several runs in one file it takes the last, and of that run the steps with the last global batch. Throws
+// A file with several runs counts by its last run, and a run by its steps with the last global batch. Throws
 // InputError for a log without steps, or with steps of both kinds.
 TrainingLog read_training_log(std::string_view text, const std::string& file);
 

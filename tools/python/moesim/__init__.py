@@ -27,7 +27,7 @@ __all__ = ["Anchor", "Comparison", "Estimate", "InputError", "Listed", "Recommen
 InputError.__module__ = "moesim"
 InputError.__doc__ = "Input that moesim refuses; the text is that of the command line."
 
-# What a caller cannot choose: results come back as objects.
+# Options that a caller cannot set: results come back as objects.
 _FIXED = {"format": "an object comes back", "quiet": "warnings are in the result", "help": "see help(moesim)",
           "version": "see moesim.__version__"}
 
@@ -133,7 +133,7 @@ def scenario(scenario: _t.Any = None, **options: _t.Any) -> _t.Dict[str, _t.Any]
 
 
 def list(kind: _t.Optional[str] = None) -> _t.Any:
-    """What is built in: of a kind ("models", "clusters", "profiles", "networks", "dispatchers", "routings"), or all by
+    """Returns the built-in names: of a kind ("models", "clusters", "profiles", "networks", "dispatchers", "routings"), or all by
     kind."""
     result = run("list", kind)
     kinds = {name: tuple(Listed(**one) for one in rows) for name, rows in result.items()

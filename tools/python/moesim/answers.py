@@ -1,4 +1,4 @@
-"""What moesim answers, as dataclasses: numbers are those of the command line's JSON, nothing is computed here."""
+"""Answers of moesim as dataclasses: numbers are those of the command line's JSON, nothing is computed here."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Scenario:
         return copy.deepcopy(self._data)
 
     def row(self) -> Dict[str, Any]:
-        """The same without lists of objects, flat, by JSON path: "time_us.value", "breakdown_us.attention"."""
+        """Returns the answer flat, without lists of objects, by JSON path: "time_us.value", "breakdown_us.attention"."""
         return dict(_flat(self._data))
 
 
@@ -134,7 +134,7 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Result:
-    """What every verb answers: its JSON, and what there is to know beside it."""
+    """The answer of every verb: its JSON and the notes beside it."""
 
     _data: Dict[str, Any] = field(repr=False)
 

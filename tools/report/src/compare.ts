@@ -171,7 +171,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
       }
       const curves = withMemory.filter((s) => (s.memory?.["curve"] as Held[] | undefined)?.length);
       if (curves.length > 0) {
-        // What the layer holds beside everything that stays: that is what dispatchers differ in.
+        // Memory of the layer above the constant part: only this differs between dispatchers.
         const base = Math.min(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes)));
         const heldUnit = byteUnit(Math.max(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes - base))));
         const layerUnit = timeUnit(Math.max(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.time_us))));

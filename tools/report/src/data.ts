@@ -1,4 +1,4 @@
-// What the binary writes into the page: the JSON result of a verb, and what only pictures need.
+// Data that the binary writes into the page: the JSON result of a verb, and data for pictures only.
 
 export interface Estimate {
   value: number;
@@ -34,7 +34,7 @@ export interface TrackData {
   note: number[];
 }
 
-// What a rank holds or sends over time; a value holds until the next. `gap` is the distance from the point before.
+// Memory or sent bytes of a rank over time; a value holds until the next. `gap` is the distance from the point before.
 export interface CounterData {
   rank: number;
   name: string; // with its unit in brackets

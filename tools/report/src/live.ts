@@ -55,7 +55,7 @@ function keepPlan(result: Result): void {
   planOf = planKey();
 }
 
-// What the last answer took for a path.
+// Returns the value that the last answer used for a path.
 function taken(path: string): string {
   let at: unknown = last?.inputs["scenario"];
   for (const name of path.split(".")) at = at && typeof at === "object" ? (at as Record<string, unknown>)[name] : undefined;
@@ -196,8 +196,8 @@ const changesNow = follower(async () => {
   }
 });
 
-// The best plan for a training, where somebody says how many tokens. It takes seconds: asked for again only where the
-// question of the plan is another one.
+// The best plan for a training, where the number of tokens is given. It takes seconds, so it is requested again only
+// where the question has changed.
 let lastPlan = "";
 const planNow = follower(async () => {
   const body = planned();
@@ -274,7 +274,7 @@ function slide(slider: Slider): HTMLElement {
   const holder = h("div", { class: "field slider" }, h("label", { for: id }, slider.label), output, box);
   drawn.push(() => {
     const value = question.get(slider.path) ?? "";
-    // What was not said stands where the answer took it.
+    // Shows a value that was not given at the one that the answer used.
     const chosen = value === "" && slider.chosen ? taken(slider.path) : "";
     const at = slider.values.indexOf(chosen || value);
     // A value between the steps came from an address or from the other fields: it is shown as it is.

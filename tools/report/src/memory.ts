@@ -1,4 +1,4 @@
-// What the stages of a step hold, cause by cause: the tree that `--detail memory` prints.
+// Memory of the stages of a step by cause: the tree that `--detail memory` prints.
 import { h } from "./dom";
 import { bytes, percent } from "./format";
 

@@ -1,4 +1,4 @@
-// What every report has: a title, the answer, warnings, and what is needed to make it again.
+// Shared parts of every report: a title, the answer, warnings, and the inputs to make it again.
 import type { ReportData, Result } from "./data";
 import { button, h, section } from "./dom";
 import { themeButton } from "./theme";

@@ -14,7 +14,7 @@ export function categoryColor(category: string): string {
   return `var(${categoryVariable(category)})`;
 }
 
-// Of the theme that shows now, for canvases.
+// Colour of the current theme, for canvases.
 export function cssColor(variable: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
 }
@@ -39,7 +39,7 @@ export function seriesColor(index: number): string {
   return `var(--s-${index % 8})`;
 }
 
-// The same hue, strong enough for thin lines and small symbols.
+// Colour of that hue, strong enough for thin lines and small symbols.
 export function lineColor(index: number): string {
   return `var(--l-${index % 8})`;
 }

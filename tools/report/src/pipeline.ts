@@ -75,7 +75,7 @@ function windowChart(data: PipelineData, index: number): HTMLElement {
       y: { domain: rows, label: null, padding: 0.12, tickSize: 0, tickFormat: (label: string) => (width < 520 ? label.replace("stage ", "") : label) },
       marks: [
         Plot.barX(rows, { x1: scaled(window_.from_us), x2: scaled(window_.to_us), y: (row: string) => row, fill: "var(--c-bubble)" } as Plot.BarXOptions),
-        // What lies under another chunk's colour is not the bubble's.
+        // Areas under another chunk's colour do not belong to the bubble.
         Plot.barX(boxes, { x1: "from", x2: "to", y: "stage", fill: "var(--card)" } as Plot.BarXOptions),
         Plot.barX(boxes, {
           x1: "from", x2: "to", y: "stage", fill: (box: Box) => `var(${variable.get(box.kind) ?? "--c-other"})`,

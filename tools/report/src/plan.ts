@@ -123,7 +123,7 @@ function planColumns(currency: string): Column<Plan>[] {
   ];
 }
 
-// What is paid and does no work.
+// GPUs that are paid but do no work.
 function besideColumns(currency: string): Column<Plan>[] {
   return [
     { title: "plan", text: (p) => `${p.group}: ${place(p)}` },

@@ -15,7 +15,7 @@ export interface Field {
 export type Question = Map<string, string>;
 type Said = [string, string][];
 export const kNodes = "nodes";
-// What a training is planned for: how many tokens, by when, for how much, on which other machines.
+// Goals of a planned training: tokens, deadline, budget, other machines.
 export const kPlan = "plan.";
 
 // A run that was measured and the loss that is accepted, as the options of the command line take them.
@@ -31,7 +31,7 @@ let fields: Field[] = [];
 export const knowFields = (all: Field[]) => void (fields = all);
 export const field = (path: string) => fields.find((one) => one.path === path);
 
-// What an address says, beside the job that the page opens with.
+// Reads the question in an address, on top of the page's initial job.
 export function read(hash: string): Question {
   const question: Question = new Map(kStart);
   for (const [path, text] of new URLSearchParams(hash.slice(1))) question.set(path, text);

@@ -1,4 +1,4 @@
-// What is moved on the page of `moesim serve`, with the steps that it takes.
+// Sliders of the page of `moesim serve`, with their steps.
 import { number } from "./format";
 
 // The bandwidth of a NIC where it is not the machine's.

@@ -32,7 +32,7 @@ export function themeButton(): HTMLElement {
   window.addEventListener("beforeprint", () => {
     before = document.documentElement.dataset.theme as Theme;
     applyTheme("light");
-    // Nobody opens a part on paper: what is to know stands there.
+    // Parts cannot be opened on paper: the notes are printed open.
     opened = [...document.querySelectorAll<HTMLDetailsElement>("details.warnings:not([open])")];
     for (const one of opened) one.open = true;
   });

@@ -1,1 +1,1 @@
-"""A small MoE training job of our own: what the package records when nobody brings a training script."""
+"""A small MoE training job of our own: the package records it when no training script is given."""

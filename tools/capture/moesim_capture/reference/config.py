@@ -1,4 +1,4 @@
-"""What the reference job is: sizes of the model, the parallel plan, the dispatcher."""
+"""The reference job: sizes of the model, the parallel plan, the dispatcher."""
 from dataclasses import asdict, dataclass
 
 from ..layout import Layout

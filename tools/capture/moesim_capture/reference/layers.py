@@ -68,7 +68,7 @@ class LoopedExperts(nn.Module):
 
 
 class GroupedExperts(nn.Module):
-    """The same experts in one batched product over rows padded to the fullest expert."""
+    """The experts in one batched product over rows padded to the fullest expert."""
 
     def __init__(self, experts: int, hidden: int, ffn: int):
         super().__init__()

@@ -209,7 +209,7 @@ def run_realistic(config: JobConfig, out: str, passes: int, warmup: int, command
     return workers.run_world(config.world, task_of, timeout)
 
 
-# What it cost.
+# Overhead.
 
 
 def summary(config: JobConfig, mode: str, timings: dict, command: str) -> dict:
