@@ -1,4 +1,4 @@
-"""What selftest.sh runs: see there, and docs/capture.md for what the numbers mean."""
+"""What selftest.sh runs: see there, and docs/replay.md for what the numbers mean."""
 import argparse
 import json
 import os
