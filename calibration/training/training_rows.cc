@@ -510,7 +510,7 @@ void take_recompute(TrainingRow& row, const std::string& modules) {
 }
 
 // The job ran: its recipe's recomputation stands where it misses by no more than forecasts of memory err at
-// worst (6.8 % of 28 measured peaks, docs/memory.md).
+// worst (6.8 % of 28 measured peaks, docs/step.md).
 bool may_fit(const TrainingRow& row, const models::StepMemory& memory) {
   constexpr double kWorstError = 1.068;
   const bool of_recipe = row.scenario.origin_of("training.recompute").kind == models::Origin::Kind::kRecipe;

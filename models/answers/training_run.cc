@@ -360,7 +360,7 @@ void take_usual_failures(Scenario& s) {
 std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens,
                                      double deadline_days, bool limited) {
   // Judged, not measured: the share of the peak and the days that a training of interest takes
-  // (docs/plan.md).
+  // (docs/whatif.md).
   constexpr double kShare = 0.33, kShortest = 7, kLongest = 120;
   // A plan that surely keeps a deadline takes less, and may reach half of that share only.
   const double shortest = limited             ? 1

@@ -28,7 +28,7 @@ bool links_are_mesh(const Cluster& cluster);
 bool has_own_fabric(const Cluster& cluster);
 
 // The window of sim::RunOptions for `messages` at once: exact rates up to some ten thousand, beyond that
-// windows, within 0.1 % (docs/performance.md).
+// windows, within 0.1 % (docs/reliability.md).
 double flow_window(std::int64_t messages);
 
 // The most utilised link of a timeline made with timing `flow`; without a name where nothing was sent.

@@ -27,7 +27,7 @@ namespace {
 constexpr std::string_view kSchema = "moesim.network/1";
 constexpr std::string_view kScaleupShare = "scaleup_share";
 // What a dispatch kernel reaches of NVLink where nobody measured it alone on the GPU: the middle of the
-// measured kernels (docs/network.md).
+// measured kernels (docs/models.md).
 constexpr double kUsualScaleupShare = 0.65, kUsualSigma = 0.15;
 
 using Json = nlohmann::ordered_json;

@@ -1,7 +1,7 @@
 // A network between NVLink domains as somebody measured it: ports, line rate, and the laws of what travels
 // over it.
 //
-// A profile is a JSON file, "schema": "moesim.network/1" (docs/network.md has its keys). The ones in
+// A profile is a JSON file, "schema": "moesim.network/1" (docs/models.md has its keys). The ones in
 // calibration/profiles/network/ are built into the binary. Its laws are shares of the port's line rate and
 // seconds, so that they hold for other GPUs on the same network.
 #pragma once

@@ -108,7 +108,7 @@ constexpr double kAttentionSigma = 0.12;
 constexpr double kHostSigma = 0.15;
 
 // Of a dispatch kernel that nobody measured on a network, against an all-to-all of its rows: the same kernels
-// on the same ports differ by a factor of 1.2 to 2.5 between networks that were measured (docs/network.md).
+// on the same ports differ by a factor of 1.2 to 2.5 between networks that were measured (docs/models.md).
 constexpr double kUnmeasuredExchangeSigma = 0.5;
 
 constexpr std::uint64_t kJudgedStream = 0x6a75646765;

@@ -7,7 +7,7 @@
 // back, so that a saturated link carries its capacity on average. The fair shares follow by relaxation: each
 // link shares what the flows that are held back elsewhere leave to those that are not, from the shares of the
 // window before. Ends of flows are exact for their rates; the error against FlowNetwork falls with the window
-// (docs/performance.md has measurements).
+// (docs/reliability.md has measurements).
 #pragma once
 
 #include <cstdint>
