@@ -1,5 +1,5 @@
 # One library per folder. A folder is included as "folder/file.h" through a directory that holds nothing but a
-# link to it, so an include against the arrows of docs/architecture.md finds no file and does not build.
+# link to it, so an include against the arrows of docs/contributing.md finds no file and does not build.
 
 add_library(moesim_options INTERFACE)
 target_compile_options(moesim_options INTERFACE -Wall -Wextra -Wpedantic)

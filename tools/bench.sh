@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds and runs all benchmarks, writes build/bench.json and prints the table of docs/performance.md.
-# Options are those of tests/bench/collect.py; --docs docs/performance.md also puts the table there.
+# Builds and runs all benchmarks, writes build/bench.json and prints the table of docs/reliability.md.
+# Options are those of tests/bench/collect.py; --docs docs/reliability.md also puts the table there.
 set -eu
 cd "$(dirname "$0")/.."
 build=build

@@ -400,7 +400,7 @@ class Planning {
       if (!o_.runs) break;
       CandidateRow run;
       run.command =
-          fmt::format("time it with {} in your framework: moesim_capture.record(model) (docs/capture.md)",
+          fmt::format("time it with {} in your framework: moesim_capture.record(model) (docs/replay.md)",
                       answer->dispatcher);
       run.minutes = kOwnRun;
       run.dispatcher = answer->dispatcher;

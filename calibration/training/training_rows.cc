@@ -525,7 +525,7 @@ void take_recompute(TrainingRow& row, const std::string& modules) {
 }
 
 // The job ran: its recipe's recomputation stays where the excess is within the worst error of memory
-// forecasts (6.8 % of 28 measured peaks, docs/memory.md).
+// forecasts (6.8 % of 28 measured peaks, docs/step.md).
 bool may_fit(const TrainingRow& row, const models::StepMemory& memory) {
   constexpr double kWorstError = 1.068;
   const bool of_recipe = row.scenario.origin_of("training.recompute").kind == models::Origin::Kind::kRecipe;

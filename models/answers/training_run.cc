@@ -360,7 +360,7 @@ void take_usual_failures(Scenario& s) {
 
 std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens,
                                      double deadline_days, bool limited) {
-  // Estimates, not measurements: share of the peak, and days of a typical training (docs/plan.md).
+  // Estimates, not measurements: share of the peak, and days of a typical training (docs/whatif.md).
   constexpr double kShare = 0.33, kShortest = 7, kLongest = 120;
   // A plan that surely keeps a deadline takes less, and may reach half of that share only.
   const double shortest = limited             ? 1

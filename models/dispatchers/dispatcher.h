@@ -1,5 +1,5 @@
 // The interface of a token dispatcher and the registry of all of them. A new dispatcher is one file in
-// models/dispatchers/ and one line in models/dispatchers/registry.cmake (docs/adding-a-dispatcher.md).
+// models/dispatchers/ and one line in models/dispatchers/registry.cmake (docs/contributing.md).
 #pragma once
 
 #include <cstdint>

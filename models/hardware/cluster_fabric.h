@@ -28,7 +28,7 @@ bool links_are_mesh(const Cluster& cluster);
 bool has_own_fabric(const Cluster& cluster);
 
 // Returns the window of sim::RunOptions for `messages` at once: exact rates up to about ten thousand, windows
-// beyond, within 0.1 % (docs/performance.md).
+// beyond, within 0.1 % (docs/reliability.md).
 double flow_window(std::int64_t messages);
 
 // Returns the most utilised link of a timeline made with timing `flow`; no name where nothing was sent.

@@ -27,7 +27,7 @@ namespace {
 constexpr std::string_view kSchema = "moesim.network/1";
 constexpr std::string_view kScaleupShare = "scaleup_share";
 // Share of NVLink that a dispatch kernel reaches where it was not measured alone on the GPU: the median of
-// the measured kernels (docs/network.md).
+// the measured kernels (docs/models.md).
 constexpr double kUsualScaleupShare = 0.65, kUsualSigma = 0.15;
 
 using Json = nlohmann::ordered_json;

@@ -1,6 +1,6 @@
 // A measured network between NVLink domains: ports, line rate, and the laws of its traffic.
 //
-// A profile is a JSON file, "schema": "moesim.network/1" (docs/network.md lists its keys). The files of
+// A profile is a JSON file, "schema": "moesim.network/1" (docs/models.md lists its keys). The files of
 // calibration/profiles/network/ are built into the binary. Its laws are shares of the port's line rate and
 // seconds, so that they hold for other GPUs on the same network.
 #pragma once

@@ -107,7 +107,7 @@ constexpr double kAttentionSigma = 0.12;
 constexpr double kHostSigma = 0.15;
 
 // For a dispatch kernel that was not measured on a network, against an all-to-all of its rows: the same
-// kernels on the same ports differ by a factor of 1.2 to 2.5 between measured networks (docs/network.md).
+// kernels on the same ports differ by a factor of 1.2 to 2.5 between measured networks (docs/models.md).
 constexpr double kUnmeasuredExchangeSigma = 0.5;
 
 constexpr std::uint64_t kJudgedStream = 0x6a75646765;

@@ -6,7 +6,7 @@
 // for the difference between its flows' use and its capacity, and the next window returns it, so that a
 // saturated link carries its capacity on average. The fair shares follow by relaxation: each link divides the
 // capacity left by flows bound elsewhere among the others, from the shares of the previous window. Ends of
-// flows are exact for their rates; the error against FlowNetwork falls with the window (docs/performance.md
+// flows are exact for their rates; the error against FlowNetwork falls with the window (docs/reliability.md
 // has measurements).
 #pragma once
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A sweep on 1, 2 and 16 MPI ranks of this machine, and what the measured rates say of a hundred nodes.
 
-sweep_ranks.py BUILD_DIR [--repeat N] [--docs FILE]
+sweep_ranks.py BUILD_DIR [--repeat N]
 
 Needs mpirun and BUILD_DIR/tests/bench/sweep_rank0 (-DMOESIM_BUILD_BENCH=ON). Times are processor time of all processes, so
 that more ranks than cores can be compared: a run on n ranks is as efficient as it uses no more of it than one process.
-The tables of all runs must have the same bytes. With --docs the result goes between the markers of FILE.
+The tables of all runs must have the same bytes.
 """
 import argparse
 import datetime
@@ -97,17 +97,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--docs", type=pathlib.Path)
     arguments = parser.parse_args()
     measured = [measure(arguments.build, name, arguments.repeat) for name in speed.SWEEPS]
     table = render(measured)
     print(table)
     for m in measured:
         print(json.dumps({key: value for key, value in {**m, **hundred(m)}.items() if key != "rank0"}))
-    if arguments.docs:
-        begin, end = "<!-- sweep-ranks -->", "<!-- /sweep-ranks -->"
-        head, rest = arguments.docs.read_text().split(begin, 1)
-        arguments.docs.write_text(head + begin + "\n" + table + end + rest.split(end, 1)[1])
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Scenarios per second of `moesim sweep`, and the speedup of a second thread or MPI rank.
 
-sweep_speed.py BUILD_DIR [--repeat N] [--processor-time] [--docs FILE]
+sweep_speed.py BUILD_DIR [--repeat N] [--processor-time]
 
 A sweep of N scenarios and one of a fifth of it run on one thread, two threads and two MPI ranks, in turn; the
 difference of their wall times is free of what a process and MPI need to start. The efficiency is the rate on two over
-twice the rate on one, the median of all turns. The tables of all runs must have the same bytes. With --docs the table
-goes between the markers of FILE.
+twice the rate on one, the median of all turns. The tables of all runs must have the same bytes.
 
 --processor-time is for a machine that is busy with other things: rates are those of processors that do nothing else, and
 the efficiency counts what a second thread or rank costs (waiting for messages, drawing a routing twice), but not what an
@@ -126,14 +125,9 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--processor-time", action="store_true")
-    parser.add_argument("--docs", type=pathlib.Path)
     arguments = parser.parse_args()
     table = render(list(results(arguments.build, arguments.repeat, arguments.processor_time)), arguments.processor_time)
     print(table)
-    if arguments.docs:
-        begin, end = "<!-- sweep-speed -->", "<!-- /sweep-speed -->"
-        head, rest = arguments.docs.read_text().split(begin, 1)
-        arguments.docs.write_text(head + begin + "\n" + table + end + rest.split(end, 1)[1])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// The message-level workloads of docs/performance.md, built from sim/ types: W1, W1s, W1n, W2, and W3 on two
+// The message-level workloads of docs/reliability.md, built from sim/ types: W1, W1s, W1n, W2, and W3 on two
 // levels.
 #pragma once
 

@@ -1,6 +1,7 @@
 """Everything a document or a comment refers to is there: references.py SOURCE_FOLDER
 
-Links of the documents and their anchors, files named as docs/NAME.md, and sections cited as docs/NAME.md 1.2.
+Links of the documents and their anchors, files named as docs/NAME.md, and sections cited as docs/NAME.md 1.2. A page of
+another repository ("bytedance/flux docs/performance.md") is left alone.
 """
 import pathlib
 import re
@@ -8,7 +9,7 @@ import subprocess
 import sys
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-CITATION = re.compile(r"\b(docs/[\w-]+\.md)(?: (\d+(?:\.\d+)*)\b)?")
+CITATION = re.compile(r"(?:\b([\w-]+/[\w-]+),? )?\b(docs/[\w-]+\.md)(?: (\d+(?:\.\d+)*)\b)?")
 SOURCES = {".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".cmake", ".txt", ".md", ".js", ".in"}
 
 
@@ -45,7 +46,9 @@ def broken_links(page, text):
 
 
 def broken_citations(root, text):
-    for file, section in CITATION.findall(text):
+    for repository, file, section in CITATION.findall(text):
+        if repository and not (root / repository).exists():
+            continue
         if not (root / file).exists():
             yield f"{file}: no such file"
         elif section and section not in sections((root / file).read_text()):

@@ -28,9 +28,12 @@ class References(unittest.TestCase):
 
     def test_citations(self):
         self.page.write_text("## 1. First\n### 1.2 Second\n")
-        text = "// docs/a.md, docs/a.md 1, docs/a.md 1.2. Then docs/a.md 1.3; docs/b.md 7"
+        (self.root / "models").mkdir()
+        (self.root / "models" / "costs").mkdir()
+        text = ("// docs/a.md, docs/a.md 1, docs/a.md 1.2. Then docs/a.md 1.3; docs/b.md 7\n"
+                "// owner/name docs/c.md, owner/name, docs/c.md; models/costs docs/d.md")
         self.assertEqual(list(references.broken_citations(self.root, text)),
-                         ["docs/a.md 1.3: no such section", "docs/b.md: no such file"])
+                         ["docs/a.md 1.3: no such section", "docs/b.md: no such file", "docs/d.md: no such file"])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ foreach(check "moesim_*.deb|./usr/bin/moesim" "moesim_*.deb|./usr/share/man/man1
         "moesim_*.deb|./usr/share/doc/moesim/copyright" "moesim_*.deb|./usr/share/doc/moesim/changelog.gz"
         "moesim_*.deb|./usr/share/doc/moesim/limits.md" "moesim_*.deb|./usr/share/moesim/samples/"
         "python3-moesim-capture_*.deb|./usr/lib/python3/dist-packages/moesim_capture/__init__.py"
-        "moesim_*.deb|./usr/share/doc/moesim/serve.md" ${optional}
+        "moesim_*.deb|./usr/share/doc/moesim/results.md" ${optional}
         "libmoesim-dev_*.deb|./usr/share/doc/libmoesim-dev/copyright"
         "libmoesim-dev_*.deb|./usr/include/moesim/models/answers/answer.h")
   string(REPLACE "|" ";" check "${check}")

@@ -272,7 +272,7 @@ TEST(Scenario, TypesOfRowsAndRouters) {
 // A path in a file is taken from the file's folder where something stands there, else as it stands.
 TEST(Beside, LooksIntoTheFoldersOfFiles) {
   const std::string source = MOESIM_SOURCE_DIR;
-  EXPECT_EQ(beside(source + "/docs/none.json", "architecture.md"), source + "/docs/architecture.md");
+  EXPECT_EQ(beside(source + "/docs/none.json", "contributing.md"), source + "/docs/contributing.md");
   EXPECT_EQ(beside(source + "/docs/none.json", "nothing-here.md"), "nothing-here.md");
   EXPECT_EQ(beside(source + "/docs/none.json", "/etc/passwd"), "/etc/passwd");
 }

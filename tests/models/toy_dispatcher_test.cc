@@ -1,4 +1,4 @@
-// The example of docs/adding-a-dispatcher.md: it compiles, it does what it says, and the page shows this very
+// The example of docs/contributing.md: it compiles, it does what it says, and the page shows this very
 // code.
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ TEST(ToyDispatcher, HalvesTheGatherInFp8) {
 
 TEST(ToyDispatcher, PageShowsTheCode) {
   const std::string root = MOESIM_SOURCE_DIR;
-  const std::string page = read_file(root + "/docs/adding-a-dispatcher.md");
+  const std::string page = read_file(root + "/docs/contributing.md");
   EXPECT_NE(page.find(read_file(root + "/docs/examples/toy_broadcast.cc")), std::string::npos);
 }
 

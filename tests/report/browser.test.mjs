@@ -451,7 +451,7 @@ await test("a job of 1,024 GPUs: at most 5 MB", async () => {
   await context.close();
 });
 
-// How long a page takes from its address to the first answer to a key, for docs/report.md; the best of some, since
+// How long a page takes from its address to the first answer to a key, for docs/results.md; the best of some, since
 // other work on the machine only adds.
 if (options.measure) {
   for (const report of [...Object.values(reports), big]) {

@@ -120,7 +120,7 @@ class MeasuredPeaks : public ::testing::Test {
   fs::path data_ = MOESIM_DATA_DIR;
 };
 
-// docs/memory.md says what the figures are; these are the bounds that they must keep.
+// docs/step.md says what the figures are; these are the bounds that they must keep.
 TEST_F(MeasuredPeaks, AreForecastWithinTheirBounds) {
   const json r = parsed({"validate", "--memory", (data_ / "memory" / "simumax.csv").string()});
   EXPECT_LT(r["median_abs_error"], 0.01);

@@ -1,4 +1,4 @@
-"""The program of selftest.sh: see there, and docs/capture.md for what the numbers mean."""
+"""The program of selftest.sh: see there, and docs/replay.md for what the numbers mean."""
 import argparse
 import json
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a training run to a recording to a forecast and back, on this machine: a real run of gloo processes is
 # recorded, the same job is recorded in scaling mode by one process, this host is calibrated, and `moesim validate`
-# compares. Prints the errors and what they are made of, and exits 1 beyond their limits; docs/capture.md explains them.
+# compares. Prints the errors and what they are made of, and exits 1 beyond their limits; docs/replay.md explains them.
 #
 #   tools/capture/selftest.sh [--quick] [--out FOLDER] [--samples]
 #

@@ -1,5 +1,5 @@
 // node tools/report/gallery.mjs --moesim build/moesim --modules build/tests/report --chromium /usr/bin/chromium
-// Runs the commands of docs/gallery.md and puts the pictures that it names into docs/gallery/. Options: --width 1280,
+// Runs the commands of docs/results.md and puts the pictures that it names into docs/gallery/. Options: --width 1280,
 // --theme light, --out DIR (of the pictures). A command whose recording is not on this machine is skipped, and said so.
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, statSync } from "node:fs";
@@ -17,9 +17,9 @@ const { chromium } = createRequire(join(resolve(options.modules), "package.json"
 const scratch = mkdtempSync(join(tmpdir(), "moesim-gallery-"));
 mkdirSync(options.out, { recursive: true });
 
-const text = readFileSync(join(root, "docs/gallery.md"), "utf8");
+const text = readFileSync(join(root, "docs/results.md"), "utf8");
 const entries = [...text.matchAll(/<!-- picture: (\S+); sections: ([^;>]+?)(; no tables)?(?:; ranks: (\S+))? -->\n```\nbuild\/moesim (.*)\n```/g)];
-if (entries.length < 5) throw new Error("docs/gallery.md names too few pictures");
+if (entries.length < 5) throw new Error("docs/results.md names too few pictures");
 const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox"] });
 for (const [, picture, sections, bare, ranks, command] of entries) {
   const missing = command.split(" ").find((word) => word.startsWith("../") && !existsSync(join(root, word)));

@@ -1,4 +1,4 @@
-"""moesim-capture: from a training script to a recording that moesim replays (docs/capture.md).
+"""moesim-capture: from a training script to a recording that moesim replays (docs/replay.md).
 
 Importing this needs no torch; what works with tensors and groups is imported where it is used.
 """
