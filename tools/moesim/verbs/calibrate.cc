@@ -276,14 +276,111 @@ std::vector<const Device*> devices_in(const Measurements& all) {
   return result;
 }
 
-Run declare_fit(CLI::App& app) {
-  struct Options {
-    std::vector<std::string> files;
-    std::string out, provenance, leave_out, constants, networks;
-    bool all = false, quick = false, complete = false, rows = false;
-    FactOptions facts;
+struct FitOptions {
+  std::vector<std::string> files;
+  std::string out, provenance, leave_out, constants, networks;
+  bool all = false, quick = false, complete = false, rows = false;
+  FactOptions facts;
+};
+
+int print_left_out(const FitOptions& options, const CommonOptions& common, const Measurements& all) {
+  const CheckReport report = calibration::leave_out(all, options.leave_out);
+  auto inputs = describe_inputs(common);
+  inputs["left_out"] = options.leave_out;
+  if (options.leave_out == "source" && common.format == Format::kTable) print(left_out_text(report));
+  return report_check(common, report, inputs, options.rows ? Detail::kRows : Detail::kMerged, std::nullopt);
+}
+
+calibration::FitProfileOptions fit_of(const FitOptions& options, const CommonOptions& common) {
+  calibration::FitProfileOptions fit;
+  fit.leave_out_shapes = !options.quick;
+  fit.networks = !options.all;  // built-in GPU profiles leave traffic between nodes to network profiles
+  std::vector<std::string> names;
+  names.reserve(options.files.size());
+  for (const std::string& file : options.files)
+    names.push_back(std::filesystem::path(file).filename().string());
+  fit.provenance =
+      options.provenance.empty() ? "moesim calibrate fit of " + join(names, ", ") : options.provenance;
+  fit.progress = [&common](const std::string& what) {
+    if (!common.quiet) say(fmt::format("fitting {}\n", what));
   };
-  auto options = std::make_shared<Options>();
+  return fit;
+}
+
+int write_networks(const FitOptions& options, const CommonOptions& common, const Measurements& all) {
+  if (options.all || !options.out.empty())
+    throw InputError("found --networks with --all or --out, expected it alone: it writes network profiles");
+  const calibration::FitProfileOptions fit = fit_of(options, common);
+  const auto shipped =
+      [loaded = std::map<std::string_view, Profile>()](const Device& device) mutable -> const Profile& {
+    const auto [at, added] = loaded.try_emplace(device.profile);
+    if (added) at->second = Profile::load(std::string(device.profile));
+    return at->second;
+  };
+  const std::vector<models::NetworkProfile> networks =
+      calibration::fit_networks(all, shipped, {fit.provenance, fit.progress});
+  for (const models::NetworkProfile& network : networks)
+    write_file(std::filesystem::path(options.networks) / (network.name + ".json"), network.to_json());
+  if (!common.quiet) print(fmt::format("{} networks in {}\n", networks.size(), options.networks));
+  return 0;
+}
+
+// The GPU that --gpu names, or the only one with rows.
+const Device& wanted_device(const FitOptions& options, const Measurements& all) {
+  if (!options.facts.gpu.empty()) {
+    const Device* named = calibration::device_of_gpu(options.facts.facts().gpu);
+    if (!named)
+      throw InputError("found --gpu " + in_quotes(options.facts.gpu) +
+                       ", expected a GPU with a profile (moesim list profiles) or host");
+    return *named;
+  }
+  const auto found = devices_in(all);
+  if (found.size() == 1) return *found.front();
+  std::vector<std::string> gpus;
+  gpus.reserve(found.size());
+  for (const Device* device : found) gpus.emplace_back(device->gpu);
+  throw InputError("found rows of " + std::to_string(found.size()) + " GPUs (" + join(gpus, ", ") +
+                   "), expected --gpu to choose one, or --all");
+}
+
+int write_profile(const FitOptions& options, const CommonOptions& common, const Measurements& all,
+                  const calibration::ConstantsByProfile& constants) {
+  const Device& wanted = wanted_device(options, all);
+  Profile profile = calibration::fit_profile(wanted, all, fit_of(options, common));
+  if (options.complete && !wanted.relative.empty())
+    calibration::derive_missing(profile, Profile::load(std::string(wanted.relative)), all);
+  calibration::fit_call_overheads(profile, all);
+  calibration::add_constants(profile, constants);
+  if (profile.sets().empty())
+    throw InputError("found too few rows of " + std::string(wanted.gpu) +
+                     " to fit a law, expected three sizes of a collective or several shapes of a product");
+  write_file(options.out, profile.to_json());
+  if (!common.quiet) print(fmt::format("{}: {} laws\n", options.out, profile.sets().size()));
+  return 0;
+}
+
+int write_all_profiles(const FitOptions& options, const CommonOptions& common, const Measurements& all,
+                       const calibration::ConstantsByProfile& constants) {
+  const calibration::FitProfileOptions fit = fit_of(options, common);
+  std::map<std::string, Profile> done;
+  for (const Device& device : calibration::devices()) {
+    Profile profile = calibration::fit_profile(device, all, fit);
+    for (const Device* at = &device; !at->relative.empty();) {
+      at = calibration::find_device(at->relative);
+      calibration::derive_missing(profile, done.at(std::string(at->profile)), all);
+    }
+    calibration::fit_call_overheads(profile, all);
+    calibration::add_constants(profile, constants);
+    done.emplace(std::string(device.profile), profile);
+    write_file(std::filesystem::path(options.out) / (std::string(device.profile) + ".json"),
+               profile.to_json());
+  }
+  if (!common.quiet) print(fmt::format("{} profiles in {}\n", done.size(), options.out));
+  return 0;
+}
+
+Run declare_fit(CLI::App& app) {
+  auto options = std::make_shared<FitOptions>();
   app.add_option("files", options->files, "Measurement files and tables")->required();
   app.add_option("-o,--out", options->out, "Profile to write, or with --all the folder for all profiles");
   app.add_option(
@@ -305,93 +402,16 @@ Run declare_fit(CLI::App& app) {
   app.add_option("--provenance", options->provenance, "Date, driver, machine: goes into the profile");
   options->facts.declare(app);
   return [options](const CommonOptions& common) {
+    const FitOptions& o = *options;
     Measurements all;
-    for (const std::string& file : options->files) all.append(read_any(file, options->facts.facts()));
-    if (!options->leave_out.empty()) {
-      const CheckReport report = calibration::leave_out(all, options->leave_out);
-      auto inputs = describe_inputs(common);
-      inputs["left_out"] = options->leave_out;
-      if (options->leave_out == "source" && common.format == Format::kTable) print(left_out_text(report));
-      return report_check(common, report, inputs, options->rows ? Detail::kRows : Detail::kMerged,
-                          std::nullopt);
-    }
-    if (options->out.empty() && options->networks.empty())
+    for (const std::string& file : o.files) all.append(read_any(file, o.facts.facts()));
+    if (!o.leave_out.empty()) return print_left_out(o, common, all);
+    if (o.out.empty() && o.networks.empty())
       throw InputError("found no --out, expected the profile to write (or --leave-out)");
-    calibration::FitProfileOptions fit;
-    fit.leave_out_shapes = !options->quick;
-    std::vector<std::string> names;
-    for (const std::string& file : options->files)
-      names.push_back(std::filesystem::path(file).filename().string());
-    fit.provenance =
-        options->provenance.empty() ? "moesim calibrate fit of " + join(names, ", ") : options->provenance;
-    fit.progress = [&common](const std::string& what) {
-      if (!common.quiet) say(fmt::format("fitting {}\n", what));
-    };
     calibration::ConstantsByProfile constants;
-    if (!options->constants.empty())
-      constants = calibration::parse_constants(read_file(options->constants), options->constants);
-    const auto found = devices_in(all);
-    if (!options->networks.empty()) {
-      if (options->all || !options->out.empty())
-        throw InputError(
-            "found --networks with --all or --out, expected it alone: it writes network profiles");
-      const std::vector<models::NetworkProfile> networks =
-          calibration::fit_networks(all,
-                                    [](const Device& device) -> const Profile& {
-                                      static std::map<std::string_view, Profile> loaded;
-                                      const auto [at, added] = loaded.try_emplace(device.profile);
-                                      if (added) at->second = Profile::load(std::string(device.profile));
-                                      return at->second;
-                                    },
-                                    {fit.provenance, fit.progress});
-      for (const models::NetworkProfile& network : networks)
-        write_file(std::filesystem::path(options->networks) / (network.name + ".json"), network.to_json());
-      if (!common.quiet) print(fmt::format("{} networks in {}\n", networks.size(), options->networks));
-      return 0;
-    }
-    if (!options->all) {
-      const Device* wanted =
-          options->facts.gpu.empty() ? nullptr : calibration::device_of_gpu(options->facts.facts().gpu);
-      if (!wanted && !options->facts.gpu.empty())
-        throw InputError("found --gpu " + in_quotes(options->facts.gpu) +
-                         ", expected a GPU with a profile (" + "moesim list profiles) or host");
-      if (!wanted && found.size() == 1) wanted = found.front();
-      if (!wanted) {
-        std::vector<std::string> gpus;
-        gpus.reserve(found.size());
-        for (const Device* device : found) gpus.emplace_back(device->gpu);
-        throw InputError("found rows of " + std::to_string(found.size()) + " GPUs (" + join(gpus, ", ") +
-                         "), expected --gpu to choose one, or --all");
-      }
-      Profile profile = calibration::fit_profile(*wanted, all, fit);
-      if (options->complete && !wanted->relative.empty())
-        calibration::derive_missing(profile, Profile::load(std::string(wanted->relative)), all);
-      calibration::fit_call_overheads(profile, all);
-      calibration::add_constants(profile, constants);
-      if (profile.sets().empty())
-        throw InputError(
-            "found too few rows of " + std::string(wanted->gpu) +
-            " to fit a law, expected three sizes of a collective or several shapes of a product");
-      write_file(options->out, profile.to_json());
-      if (!common.quiet) print(fmt::format("{}: {} laws\n", options->out, profile.sets().size()));
-      return 0;
-    }
-    fit.networks = false;  // built-in GPU profiles leave traffic between nodes to network profiles
-    std::map<std::string, Profile> done;
-    for (const Device& device : calibration::devices()) {
-      Profile profile = calibration::fit_profile(device, all, fit);
-      for (const Device* at = &device; !at->relative.empty();) {
-        at = calibration::find_device(at->relative);
-        calibration::derive_missing(profile, done.at(std::string(at->profile)), all);
-      }
-      calibration::fit_call_overheads(profile, all);
-      calibration::add_constants(profile, constants);
-      done.emplace(std::string(device.profile), profile);
-      write_file(std::filesystem::path(options->out) / (std::string(device.profile) + ".json"),
-                 profile.to_json());
-    }
-    if (!common.quiet) print(fmt::format("{} profiles in {}\n", done.size(), options->out));
-    return 0;
+    if (!o.constants.empty()) constants = calibration::parse_constants(read_file(o.constants), o.constants);
+    if (!o.networks.empty()) return write_networks(o, common, all);
+    return o.all ? write_all_profiles(o, common, all, constants) : write_profile(o, common, all, constants);
   };
 }
 
