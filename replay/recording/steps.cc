@@ -176,104 +176,43 @@ void give_way(Step& step, double excess_us) {
   }
 }
 
-}  // namespace
+// Makes steps of the lines of a recording, one rank after the other.
+class Interpreter {
+ public:
+  explicit Interpreter(const traces::Recording& recording) : recording_(recording) {}
 
-RecordedJob interpret(const traces::Recording& recording) {
-  RecordedJob job;
-  job.topology = topology_of(recording);
-  if (const auto fault = traces::fault_in_names(recording, traces::expert_rows(recording)))
-    throw InputError(fault->place, fault->found, fault->expected);
-  if (std::string suspect = traces::unseen_tensor_parallelism(recording); !suspect.empty())
-    job.warnings.push_back(std::move(suspect));
-  if (const auto strangers = traces::calls_without_role(recording); strangers.count > 0)
-    job.unknown_calls = strangers.sentence();
-  std::size_t repairs = 0;  // of time stamps
-  double most_ms = 0;
-  bool unseen = false;  // a bucket of a run whose end was not observed
+  RecordedJob job() {
+    job_.topology = topology_of(recording_);
+    if (const auto fault = traces::fault_in_names(recording_, traces::expert_rows(recording_)))
+      throw InputError(fault->place, fault->found, fault->expected);
+    if (std::string suspect = traces::unseen_tensor_parallelism(recording_); !suspect.empty())
+      job_.warnings.push_back(std::move(suspect));
+    if (const auto strangers = traces::calls_without_role(recording_); strangers.count > 0)
+      job_.unknown_calls = strangers.sentence();
+    for (const traces::RankRecording& recorded : recording_.ranks) add_rank(recorded);
+    if (!job_.realistic)
+      for (const Place& at : hidden_) job_.ranks[at.rank].steps[at.step].calls[at.call].modelled_us = 0;
+    warn();
+    return std::move(job_);
+  }
+
+ private:
   struct Place {
     std::size_t rank, step, call;
   };
-  std::vector<Place> hidden;  // calls hidden by computing in a run
-  std::size_t untyped = 0;    // transfers of a shape without a data type
-  SourcePlace first_untyped;
-  const auto look_at_type = [&](const traces::RankRecording& of, const traces::Operation& line, bool sized,
-                                std::string_view dtype) {
-    if (sized && !traces::dtype_bytes(dtype) && untyped++ == 0) first_untyped = of.place(line);
-  };
-  for (const auto& recorded : recording.ranks) {
-    std::vector<double> pending;  // launch times of a step's buckets, us after its start
+
+  void add_rank(const traces::RankRecording& recorded) {
     RankSteps rank;
     rank.recording = &recorded;
     rank.rank = recorded.rank;
-    job.realistic = job.realistic || traces::says_real_run(recorded);
-    std::vector<const traces::Operation*> launched;  // buckets without the line of their trigger so far
+    job_.realistic = job_.realistic || traces::says_real_run(recorded);
+    launched_.clear();
     for (std::size_t i = 0; i < recorded.operations.size(); ++i) {
       const traces::Operation& line = recorded.operations[i];
-      if (line.form == traces::LineForm::kGradientBucket) {
-        launched.push_back(&line);
-        continue;
-      }
-      Step step;
-      step.kind = kind_of(line.name.view());
-      step.microbatch = line.batch_id;
-      step.line = &line;
-      step.fused_with_next = traces::is_fused_pair(recorded.operations, i);
-      step.duration_us = line.duration.value() * kUsPerMs;
-      // Placeholders were never measured and have no time.
-      const bool measured = !line.timestamp.is_placeholder();
-      const double end = line.timestamp.value() * kUsPerMs;
-      step.start_us = measured ? end - step.duration_us : 0;
-      step.elements = line.shape.elements();
-      step.element_bytes = traces::dtype_bytes(line.dtype.view()).value_or(kUntypedBytes);
-      if (is_p2p(step.kind) || is_gradient_sync(step.kind))
-        look_at_type(recorded, line, line.shape.has_dims(), line.dtype.view());
-      if (is_p2p(step.kind)) job.realistic = true;
-      if (step.kind == StepKind::forward && step.microbatch > 0) job.realistic = true;
-
-      if (const auto fault = traces::fault_in_times(recorded, line))
-        throw InputError(recorded.place(line), fault->found, fault->expected);
-      const std::vector<traces::ClockRepair> repaired = traces::repairs_in_times(recorded, line);
-      for (const traces::ClockRepair& repair : repaired) {
-        ++repairs;
-        most_ms = std::max(most_ms, repair.ms);
-      }
-      double reached = step.start_us;
-      const auto subs = recorded.subs(line);
-      const auto roles = traces::roles_of(subs);
-      for (std::size_t c = 0; c < subs.size(); ++c) {
-        const traces::SubOperation& sub = subs[c];
-        const auto& role = roles[c];
-        if (!role || traces::is_asynchronous(sub)) continue;
-        Call call = call_of(sub, *role);
-        look_at_type(recorded, line, sub.shape.has_dims(), sub.dtype.view());
-        const double begin = traces::call_start_ms(line, sub) * kUsPerMs;
-        step.segments_us.push_back(std::max(0.0, begin - reached));
-        reached = std::max(reached, begin) + call.recorded_us;
-        if (is_hidden_in_runs(sub, step.kind))
-          hidden.push_back({job.ranks.size(), rank.steps.size(), step.calls.size()});
-        step.calls.push_back(call);
-      }
-      std::erase_if(launched, [&](const traces::Operation* other) {
-        const traces::GradientBucket& bucket = recorded.gradient_buckets.at(other->bucket);
-        if (line.cmd_uid.view() != bucket.trigger_cmd_uid.view()) return false;
-        step.buckets.push_back(bucket_of(bucket));
-        pending.push_back(bucket.launch_timestamp
-                              ? bucket.launch_timestamp->value() * kUsPerMs - step.start_us
-                              : step.duration_us);
-        unseen = unseen || (step.buckets.back().recorded_us <= 0 && !bucket.metadata_only);
-        return true;
-      });
-      step.waits_for_buckets =
-          is_gradient_sync(step.kind) && (line.op_semantics.view() == "wait_flush_only" ||
-                                          line.op_semantics.view() == "metadata_placeholder");
-      if (is_p2p(step.kind) || is_gradient_sync(step.kind))
-        step.segments_us.clear();  // the step is the transfer itself
+      if (line.form == traces::LineForm::kGradientBucket)
+        launched_.push_back(&line);
       else
-        step.segments_us.push_back(measured ? std::max(0.0, end - reached) : step.duration_us);
-      if (measured && !repaired.empty() && reached > end) give_way(step, reached - end);
-      for (std::size_t b = 0; b < step.buckets.size(); ++b) place_bucket(step, pending[b], step.buckets[b]);
-      pending.clear();
-      rank.steps.push_back(std::move(step));
+        rank.steps.push_back(step_of(recorded, i, rank.steps.size()));
     }
     if (const traces::Operation* bucket = traces::bucket_without_trigger(recorded)) {
       const traces::Fault fault = traces::fault_of_bucket(recorded, *bucket);
@@ -282,23 +221,121 @@ RecordedJob interpret(const traces::Recording& recording) {
     // Placeholders of a rank without buckets represent their own reduction.
     if (std::ranges::none_of(rank.steps, [](const Step& step) { return !step.buckets.empty(); }))
       for (Step& step : rank.steps) step.waits_for_buckets = false;
-    job.ranks.push_back(std::move(rank));
+    job_.ranks.push_back(std::move(rank));
   }
-  if (untyped > 0)
-    job.warnings.push_back(
-        fmt::format("{} transfer{} without a data type, {} is the first: counted with {} bytes an element",
-                    untyped, untyped == 1 ? "" : "s", first_untyped.str(), kUntypedBytes));
-  if (repairs > 0)
-    job.warnings.push_back(fmt::format(
-        "{} time stamp{} of calls contradict{} the order of lines, by up to {:.2f} ms: repaired, calls keep "
-        "their order and durations (moesim trace check lists them)",
-        repairs, repairs == 1 ? "" : "s", repairs == 1 ? "s" : "", most_ms));
-  if (!job.realistic)
-    for (const Place& at : hidden) job.ranks[at.rank].steps[at.step].calls[at.call].modelled_us = 0;
-  if (unseen)
-    job.warnings.push_back(
-        "gradient buckets without a time of completion: their transfers are taken as hidden behind backward");
-  return job;
-}
+
+  // The step of line `i`, the rank's `number`-th.
+  Step step_of(const traces::RankRecording& recorded, std::size_t i, std::size_t number) {
+    const traces::Operation& line = recorded.operations[i];
+    Step step;
+    step.kind = kind_of(line.name.view());
+    step.microbatch = line.batch_id;
+    step.line = &line;
+    step.fused_with_next = traces::is_fused_pair(recorded.operations, i);
+    step.duration_us = line.duration.value() * kUsPerMs;
+    // Placeholders were never measured and have no time.
+    const bool measured = !line.timestamp.is_placeholder();
+    const double end = line.timestamp.value() * kUsPerMs;
+    step.start_us = measured ? end - step.duration_us : 0;
+    step.elements = line.shape.elements();
+    step.element_bytes = traces::dtype_bytes(line.dtype.view()).value_or(kUntypedBytes);
+    const bool transfer = is_p2p(step.kind) || is_gradient_sync(step.kind);
+    if (transfer) look_at_type(recorded, line, line.shape.has_dims(), line.dtype.view());
+    if (is_p2p(step.kind) || (step.kind == StepKind::forward && step.microbatch > 0)) job_.realistic = true;
+
+    if (const auto fault = traces::fault_in_times(recorded, line))
+      throw InputError(recorded.place(line), fault->found, fault->expected);
+    const std::vector<traces::ClockRepair> repaired = traces::repairs_in_times(recorded, line);
+    for (const traces::ClockRepair& repair : repaired) {
+      ++repairs_;
+      most_ms_ = std::max(most_ms_, repair.ms);
+    }
+    const double reached = add_calls(recorded, line, number, step);
+    const std::vector<double> pending = take_buckets(recorded, line, step);
+    step.waits_for_buckets =
+        is_gradient_sync(step.kind) &&
+        (line.op_semantics.view() == "wait_flush_only" || line.op_semantics.view() == "metadata_placeholder");
+    if (transfer)
+      step.segments_us.clear();  // the step is the transfer itself
+    else
+      step.segments_us.push_back(measured ? std::max(0.0, end - reached) : step.duration_us);
+    if (measured && !repaired.empty() && reached > end) give_way(step, reached - end);
+    for (std::size_t b = 0; b < step.buckets.size(); ++b) place_bucket(step, pending[b], step.buckets[b]);
+    return step;
+  }
+
+  // Returns the end of the last call, us.
+  double add_calls(const traces::RankRecording& recorded, const traces::Operation& line, std::size_t number,
+                   Step& step) {
+    double reached = step.start_us;
+    const auto subs = recorded.subs(line);
+    const auto roles = traces::roles_of(subs);
+    for (std::size_t c = 0; c < subs.size(); ++c) {
+      const traces::SubOperation& sub = subs[c];
+      const auto& role = roles[c];
+      if (!role || traces::is_asynchronous(sub)) continue;
+      Call call = call_of(sub, *role);
+      look_at_type(recorded, line, sub.shape.has_dims(), sub.dtype.view());
+      const double begin = traces::call_start_ms(line, sub) * kUsPerMs;
+      step.segments_us.push_back(std::max(0.0, begin - reached));
+      reached = std::max(reached, begin) + call.recorded_us;
+      if (is_hidden_in_runs(sub, step.kind))
+        hidden_.push_back({job_.ranks.size(), number, step.calls.size()});
+      step.calls.push_back(call);
+    }
+    return reached;
+  }
+
+  // Gives the step the launched buckets that it triggers. Returns their launch times, us after its start.
+  std::vector<double> take_buckets(const traces::RankRecording& recorded, const traces::Operation& line,
+                                   Step& step) {
+    std::vector<double> pending;
+    std::erase_if(launched_, [&](const traces::Operation* other) {
+      const traces::GradientBucket& bucket = recorded.gradient_buckets.at(other->bucket);
+      if (line.cmd_uid.view() != bucket.trigger_cmd_uid.view()) return false;
+      step.buckets.push_back(bucket_of(bucket));
+      pending.push_back(bucket.launch_timestamp ? bucket.launch_timestamp->value() * kUsPerMs - step.start_us
+                                                : step.duration_us);
+      unseen_ = unseen_ || (step.buckets.back().recorded_us <= 0 && !bucket.metadata_only);
+      return true;
+    });
+    return pending;
+  }
+
+  void look_at_type(const traces::RankRecording& of, const traces::Operation& line, bool sized,
+                    std::string_view dtype) {
+    if (sized && !traces::dtype_bytes(dtype) && untyped_++ == 0) first_untyped_ = of.place(line);
+  }
+
+  void warn() {
+    if (untyped_ > 0)
+      job_.warnings.push_back(
+          fmt::format("{} transfer{} without a data type, {} is the first: counted with {} bytes an element",
+                      untyped_, untyped_ == 1 ? "" : "s", first_untyped_.str(), kUntypedBytes));
+    if (repairs_ > 0)
+      job_.warnings.push_back(fmt::format(
+          "{} time stamp{} of calls contradict{} the order of lines, by up to {:.2f} ms: repaired, calls keep "
+          "their order and durations (moesim trace check lists them)",
+          repairs_, repairs_ == 1 ? "" : "s", repairs_ == 1 ? "s" : "", most_ms_));
+    if (unseen_)
+      job_.warnings.push_back(
+          "gradient buckets without a time of completion: their transfers are taken as hidden behind "
+          "backward");
+  }
+
+  const traces::Recording& recording_;
+  RecordedJob job_;
+  std::vector<const traces::Operation*> launched_;  // buckets without the line of their trigger so far
+  std::vector<Place> hidden_;                       // calls hidden by computing in a run
+  std::size_t repairs_ = 0;                         // of time stamps
+  double most_ms_ = 0;
+  bool unseen_ = false;      // a bucket of a run whose end was not observed
+  std::size_t untyped_ = 0;  // transfers of a shape without a data type
+  SourcePlace first_untyped_;
+};
+
+}  // namespace
+
+RecordedJob interpret(const traces::Recording& recording) { return Interpreter(recording).job(); }
 
 }  // namespace moesim::replay
