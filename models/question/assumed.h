@@ -16,7 +16,7 @@ struct Assumed {
 
   // "--launch graphs", or "--set path=value" where the setting has no flag.
   std::string option() const;
-  // "training.launch eager: with --launch graphs 28 % faster".
+  // "--launch eager (with graphs 28 % faster)".
   std::string text() const;
 };
 

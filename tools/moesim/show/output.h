@@ -21,6 +21,7 @@ class Table {
   struct Column {
     std::string name;
     Align align = Align::kRight;
+    bool spare = false;  // left out where the terminal has no room for all, the last such column first
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -29,8 +30,8 @@ class Table {
   void separator();  // a rule between rows
   void mark_best();  // the last row stands out, where there are colours
 
-  // Aligned, for people. A table that is wider than the terminal is cut into blocks of columns below each
-  // other, each with the first column.
+  // Aligned, for people. A table that is wider than the terminal loses its spare columns; where that does not
+  // do, it is cut into blocks of columns below each other, each with the first column.
   std::string text(const Terminal& terminal = standard_output()) const;
   std::string csv() const;  // RFC 4180
 

@@ -14,7 +14,7 @@ class CommandLine {
  public:
   // Understands the words without the program's name; nothing is read or written but what options ask of
   // files that must be there. Throws InputError with one line for what is no command.
-  explicit CommandLine(const std::vector<std::string>& words);
+  explicit CommandLine(const std::vector<std::string>& given);
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();

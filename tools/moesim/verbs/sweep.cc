@@ -401,7 +401,9 @@ Verb sweep_verb() {
             }
           return scenarios(common);
         };
-      }};
+      },
+      {"--model", "--cluster", "--set", "--grid", "--list", "--sample", "--range", "--out", "--pareto",
+       "--report"}};
 }
 
 }  // namespace moesim::tools
