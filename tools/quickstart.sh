@@ -12,6 +12,11 @@ say() { printf '\n== %s\n' "$*"; }
 tools/setup.sh -DMOESIM_BUILD_TESTS=OFF
 say "building build/moesim"
 cmake --build build --target moesim
+# Where Python and pybind11 are, `import moesim`, too.
+if cmake --build build --target help | grep -q '^moesim_python[: ]'; then
+  say "building build/python"
+  cmake --build build --target moesim_python moesim_python_files
+fi
 
 run() {
   say "$*"

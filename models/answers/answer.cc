@@ -164,9 +164,7 @@ class Answering {
     }
     if (in_it.empty() || in_it.size() == answered) return;
     c_.defaults.push_back(
-        fmt::format("router in {}, as recipes of Megatron give it (without --moe-router-dtype Megatron-LM "
-                    "keeps the rows' "
-                    "{}): {} {} outputs in it, {} times the bytes; --router-dtype",
+        fmt::format("router {} (Megatron-LM alone: {}): {} {} outputs in it, {} x the bytes; --router-dtype",
                     name_of(s_.router_dtype), name_of(s_.activation), join(in_it, ", "),
                     in_it.size() == 1 ? "sums" : "sum", bytes_of(s_.router_dtype) / bytes_of(s_.activation)));
   }

@@ -138,25 +138,37 @@ std::string name_with_nodes(const std::string& name, std::int64_t nodes) {
   return name;
 }
 
+// A name with its number of nodes ("dgx-h100x4", "h100x4") or without ("dgx-h100", "h100").
 std::optional<Cluster> built_in(std::string_view written) {
   const std::string text = lower(written);
   const std::string_view name = text;
-  for (const NodeType& type : node_types()) {
-    const std::string_view prefix = type.prefix;
-    if (!name.starts_with(prefix)) continue;
-    const std::string_view digits = name.substr(prefix.size());
-    if (digits.empty() ||
-        !std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); }))
-      continue;
-    const auto nodes = parse_int(digits);
-    if (!nodes || *nodes < 1 || *nodes > kMostNodes)
-      throw InputError("found the cluster " + in_quotes(name) + ", expected 1 to " +
-                       std::to_string(kMostNodes) + " nodes");
-    return of_type(type, std::string(name), static_cast<int>(*nodes), Cluster::NodeCount::kGiven);
+  const std::size_t end = name.find_last_not_of("0123456789");
+  if (end != std::string_view::npos && end + 1 < name.size() && name[end] == 'x') {
+    std::string_view word = name.substr(0, end);
+    if (word.ends_with('-')) word.remove_suffix(1);
+    if (const NodeType* type = type_of_word(word)) {
+      const auto nodes = parse_int(name.substr(end + 1));
+      if (!nodes || *nodes < 1 || *nodes > kMostNodes)
+        throw InputError("found the cluster " + in_quotes(name) + ", expected 1 to " +
+                         std::to_string(kMostNodes) + " nodes");
+      return of_type(*type, fmt::format("{}{}", type->prefix, *nodes), static_cast<int>(*nodes),
+                     Cluster::NodeCount::kGiven);
+    }
   }
   if (const NodeType* type = type_of_word(name))
     return of_type(*type, std::string(name_without_nodes(*type)), 1, Cluster::NodeCount::kOpen);
   return std::nullopt;
+}
+
+// "8xh100" counts GPUs where people write it: which of the two is meant has to be said.
+std::string gpus_first_hint(std::string_view written) {
+  const std::string text = lower(written);
+  const std::string_view name = text;
+  const std::size_t x = name.find('x');
+  if (x == std::string_view::npos || !parse_int(name.substr(0, x)) || !type_of_word(name.substr(x + 1)))
+    return "";
+  const std::string_view count = name.substr(0, x), word = name.substr(x + 1);
+  return fmt::format("; '{0}x{1}' is {1} nodes, '{0}' with --gpus {1} is {1} GPUs", word, count);
 }
 
 // Reads a plain number in SI units, or a string with its unit.
@@ -402,7 +414,8 @@ Cluster Cluster::load(const std::string& name_or_path) {
   if (is_file(name_or_path)) return load(JsonNode::read(name_or_path));
   std::vector<std::string> known;
   for (const Pattern& pattern : patterns()) known.push_back(pattern.name);
-  std::string hint = did_you_mean(name_or_path, known);
+  std::string hint = gpus_first_hint(name_or_path);
+  if (hint.empty()) hint = did_you_mean(name_or_path, known);
   // Suggests a name with its N.
   for (const NodeType& type : node_types())
     if (name_or_path == type.prefix + "N")

@@ -61,8 +61,10 @@ std::string Assumed::option() const {
 }
 
 std::string Assumed::text() const {
-  return fmt::format("{} {} (not said): with {} {:.0f} % {}", path, value, option(), 100 * std::abs(effect),
-                     effect < 0 ? "faster" : "slower");
+  const std::string_view flag = find_field(path)->flag;
+  return fmt::format("{} (with {} {:.0f} % {})",
+                     flag.empty() ? fmt::format("{}={}", path, value) : fmt::format("{} {}", flag, value),
+                     alternative, 100 * std::abs(effect), effect < 0 ? "faster" : "slower");
 }
 
 std::vector<Assumed> assumed_of(const Comparison& c) {

@@ -100,6 +100,23 @@ TEST(Cluster, ANameWithItsNIsExplained) {
               ::testing::HasSubstr("; N is the number of nodes: 'dgx-h800x4', or 'dgx-h800' with --gpus"));
 }
 
+TEST(Cluster, AWordWithItsNumberOfNodesIsTheMachineOfThatWord) {
+  const std::map<std::string, std::string> names{{"h100x4", "dgx-h100x4"},   {"H100x4", "dgx-h100x4"},
+                                                 {"b200x16", "dgx-b200x16"}, {"h20x2", "hgx-h20x2"},
+                                                 {"p5enx8", "aws-p5enx8"},   {"gb200x2", "gb200-nvl72x2"},
+                                                 {"mi300xx2", "mi300x-x2"},  {"h100-sxmx2", "dgx-h100x2"}};
+  for (const auto& [said, name] : names) {
+    const Cluster cluster = Cluster::load(said);
+    EXPECT_EQ(cluster.name, name);
+    EXPECT_EQ(cluster.node_count, Cluster::NodeCount::kGiven) << said;
+    EXPECT_EQ(cluster.to_json(), nlohmann::ordered_json(name));
+  }
+  EXPECT_THAT(moesim::testing::message_of([&] { Cluster::load(std::string("h100x0")); }),
+              ::testing::HasSubstr("expected 1 to 1048576 nodes"));
+  EXPECT_THAT(moesim::testing::message_of([&] { Cluster::load(std::string("8xh100")); }),
+              ::testing::EndsWith("; 'h100x8' is 8 nodes, 'h100' with --gpus 8 is 8 GPUs"));
+}
+
 // Words for machines: their names without a number of nodes, and what people call them.
 TEST(Cluster, AWordLeavesTheNumberOfNodesOpen) {
   const std::map<std::string, std::string> words{

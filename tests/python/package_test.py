@@ -126,6 +126,21 @@ class SameAnswers(unittest.TestCase):
         self.assertGreater(a.ratio.value, 1.5)
         self.assertLessEqual({"allgather", "alltoall"}, {row["dispatcher"] for row in a.rows()})
 
+    def test_plan(self):
+        words = ["--model", "mixtral-8x7b", "--tokens", "100B", "--clusters", "h100x2,h200x2", "--most", "40", "--draws", "4", "--no-upgrades"]
+        theirs = said("plan", *words)
+        a = moesim.plan(model="mixtral-8x7b", tokens="100B", clusters=["h100x2", "h200x2"], most=40, draws=4, no_upgrades=True)
+        self.assertEqual(a.answer, theirs["answer"])
+        self.assertEqual([one.days.value for one in a], [one["days"]["value"] for one in theirs["plans"]])
+        self.assertEqual(a.gap, theirs["searched"]["gap"])
+        for name, at in theirs["choices"].items():
+            self.assertEqual(getattr(a, name), None if at is None else a.plans[at])
+        self.assertEqual(a.cheapest.cost.value, min(one.cost.value for one in a if one.meets and not one.lower_precision))
+        step = moesim.compare(a.plans[0].scenario, draws=0)
+        self.assertEqual(step.scenario["parallel"], a.plans[0].parallel)
+        self.assertEqual(len(a.rows()), len(a))
+        self.assertEqual(a.rows()[0]["days.value"], a.plans[0].days.value)
+
     def test_other_verbs(self):
         self.assertEqual({one.name: one.description for one in moesim.list("models")},
                          {one["name"]: one["description"] for one in said("list", "models")["models"]})
@@ -211,7 +226,7 @@ class Objects(unittest.TestCase):
             import pandas
         except ImportError:
             self.skipTest("no pandas here")
-        frame = pandas.DataFrame(self.answer.rows())
+        frame = self.answer.frame()
         self.assertEqual(len(frame), len(self.answer))
         self.assertEqual(frame["time_us.value"].min(), min(one.time_us.value for one in self.answer))
 

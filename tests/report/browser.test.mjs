@@ -35,10 +35,20 @@ const arm = (seconds, backend, id) =>
 writeFileSync(decided,
   "gpu,gpus,gpus_per_node,model,framework,precision,gbs,mbs,seq_len,tp,pp,cp,ep,etp,step_time_s,source,backend,recompute,decision_id\n" +
   arm(6, "nccl", "a") + arm(7, "deepep", "a") + arm(6, "nccl", "b") + arm(5, "deepep", "b"));
+// A model as Hugging Face describes it, under a name that no list has.
+const own = join(resolve(options.out), "our-model.json");
+writeFileSync(own, JSON.stringify({ model_type: "mixtral", hidden_size: 2048, intermediate_size: 4096, num_local_experts: 16, num_experts_per_tok: 2,
+  num_hidden_layers: 24, num_attention_heads: 16, num_key_value_heads: 4, vocab_size: 32000, max_position_embeddings: 4096 }));
 const reports = {
   compare: make("compare", compare),
   compareStep: make("compare-step", ["compare", "--scope", "step", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "8",
     "--pp", "2", "--microbatches", "16", "--dispatcher", "allgather,alltoall", "--routing", "zipf:0.8", ...small]),
+  compareScript: make("compare-script", ["compare", join(options.source, "tests/fuzz/corpus/training_job/megatron.sh"), "--scope", "step", ...small]),
+  compareOwn: make("compare-own", ["compare", "--model", own, "--cluster", `{"base": "h100x4", "nic": {"bandwidth": "25GBps"}}`, "--ep", "8", ...small]),
+  whatifHardware: make("whatif-hardware", ["whatif", scenario, "--each", "--set", "cluster.nic.bandwidth=100GBps", "--set", "cluster.gpu.flops=x2",
+    "--set", "parallel.micro_batch=16", ...small]),
+  sweepHardware: make("sweep-hardware", ["sweep", scenario, "--grid", "cluster.nic.bandwidth=25GBps,50GBps,100GBps", "--grid", "parallel.micro_batch=1,4,16,64",
+    ...small, "--out", join(resolve(options.out), "sweep-hardware.csv"), "--overwrite"]),
   whatifSet: make("whatif-set", ["whatif", scenario, "--set", "parallel.ep=4", ...small]),
   whatifEach: make("whatif-each", ["whatif", scenario, "--set", "parallel.ep=4", "--set", "routing=balanced", "--each", ...small]),
   whatifCrossover: make("whatif-crossover", ["whatif", join(options.source, "docs/examples/gallery_crossover.json"),
@@ -86,6 +96,81 @@ for (const report of Object.values(reports)) {
         await context.close();
       });
 }
+
+for (const report of Object.values(reports))
+  await test(`${report.name}: has a title of its own, and one unit a column`, async () => {
+    const { page, context } = await open(report);
+    const heading = await page.locator("h1").textContent();
+    const verb = JSON.parse(await page.locator("#moesim-data").textContent()).verb;
+    assert.equal(await page.title(), `${heading} - moesim ${verb}`);
+    // What a person reads: without the command, the inputs and the names of files.
+    const read = await page.evaluate(() => {
+      const copy = document.querySelector("main").cloneNode(true);
+      for (const raw of copy.querySelectorAll("pre, code")) raw.remove();
+      return copy.textContent;
+    });
+    for (const wrong of [/\[object/, /undefined/, /\bNaN\b/, /(?<![\w.,-])\d{9,}(?![\w,-])/]) assert.doesNotMatch(read, wrong);
+    const columns = await page.evaluate(() => [...document.querySelectorAll("main table")].flatMap((table) =>
+      [...table.querySelectorAll("thead th")].map((head, i) => ({ head: head.textContent,
+        cells: [...table.querySelectorAll("tbody tr")].map((row) => row.children[i]?.textContent ?? "") }))));
+    for (const kind of ["ps|ns|us|ms|s", "B|kB|MB|GB|TB"])
+      for (const { head, cells } of columns) {
+        const units = new Set(cells.map((cell) => cell.match(new RegExp(`^[-+−]?[\\d.,]+ (${kind})$`))?.[1]).filter((unit) => unit));
+        assert.ok(units.size <= 1, `${head}: ${[...units].join(" and ")}`);
+      }
+    await context.close();
+  });
+
+await test("compare: a script, an own model and a changed machine are named", async () => {
+  const heading = async (report) => {
+    const { page, context } = await open(report);
+    const text = await page.locator("h1").textContent();
+    await context.close();
+    return text;
+  };
+  assert.match(await heading(reports.compareOwn), /^our-model on dgx-h100x4$/);
+  const script = await heading(reports.compareScript);
+  assert.equal(script, `${reports.compareScript.result.model.name} on ${reports.compareScript.result.inputs.scenario.cluster.name ?? reports.compareScript.result.inputs.scenario.cluster}`);
+});
+
+await test("compare: the map around the answer names values that turn it", async () => {
+  const { page, context } = await open(reports.compareOwn);
+  const { around } = JSON.parse(await page.locator("#moesim-data").textContent()).result;
+  assert.ok(around.length >= 6, JSON.stringify(around));
+  const rows = await section(page, "What would turn it").locator("tbody tr").allTextContents();
+  assert.equal(rows.length, around.length);
+  const fastest = (path, value) => {
+    const said = ["compare", ...reports.compareOwn.result.inputs.command.slice(1).filter((word, i, all) => !["--report", "--format", "json", "--quiet"].includes(word) && all[i - 1] !== "--report" && word !== "--draws" && all[i - 1] !== "--draws")];
+    const set = path === "routing.zipf" ? ["--routing", `zipf:${value}`] : ["--set", `${path}=${value.replaceAll(" ", "")}`];
+    return JSON.parse(execFileSync(options.moesim, [...said, ...set, "--draws", "0", "--format", "json", "--quiet"], { encoding: "utf8", cwd: options.out, maxBuffer: 256 * kMegabyte })).winner.dispatcher;
+  };
+  const now = fastest("parallel.seq", around.find((one) => one.path === "parallel.seq").now);
+  let turned = 0;
+  for (const one of around)
+    for (const [side, end] of [["below", one.from], ["above", one.to]]) {
+      if (one[side]) ++turned;
+      if (one[side]) assert.equal(fastest(one.path, one[side].value), one[side].dispatcher, `${one.path} ${side}`);
+      else if (end !== one.now) assert.equal(fastest(one.path, end), now, `${one.path} ${side}`);
+    }
+  assert.ok(turned > 0, "something turns it");
+  await context.close();
+});
+
+await test("sweep: what does not fit is in no front, and values of paths have their units", async () => {
+  const { page, context } = await open(reports.sweepHardware);
+  const { columns, rows } = JSON.parse(await page.locator("#moesim-data").textContent()).result;
+  const column = (name) => columns.indexOf(name);
+  assert.ok(rows.some((row) => row[column("fits")] === false) && rows.some((row) => row[column("fits")] === true), "some fit");
+  const points = rows.filter((row) => row[column("fits")] === true).map((row) => [row[column("peak_memory_bytes.max")], row[column("tokens_per_s_per_gpu")]]);
+  points.sort((a, b) => a[0] - b[0] || b[1] - a[1]);
+  let most = -Infinity;
+  const front = points.filter(([, rate]) => rate > most && ((most = rate), true));
+  const key = await section(page, "Trade-offs").locator(".key").textContent();
+  assert.ok(key.includes(`the line joins the ${front.length} that nothing beats in both and that fit; `), key);
+  assert.equal(await section(page, "Trade-offs").locator(`.chart svg > g[aria-label="dot"]`).last().locator("path, circle").count(), front.length);
+  assert.match((await section(page, "Rows").locator("tbody tr").first().textContent()), /25\.00 GB\/s/);
+  await context.close();
+});
 
 await test("compare: the numbers are those of the JSON result", async () => {
   const { page, context } = await open(reports.compare);
@@ -249,7 +334,7 @@ await test("whatif --each: as many changes as were asked for, the best marked", 
   const { ranking } = reports.whatifEach.result;
   const rows = page.locator("section").first().locator("tbody tr");
   assert.equal(await rows.count(), ranking.length);
-  assert.ok((await rows.first().textContent()).startsWith(`${ranking[0].path} = ${ranking[0].to} best`));
+  assert.ok((await rows.first().textContent()).startsWith(`${ranking[0].text} best`));
   await context.close();
 });
 
@@ -320,6 +405,10 @@ await test("plan: the answer, the plans, their groups and what they rest on are 
   assert.equal(await section(page, "Upgrades").locator("tbody tr").count(), result.upgrades.length);
   const sources = await section(page, "What it rests on").locator("tbody tr").allTextContents();
   assert.deepEqual(sources, result.assumptions.map((one) => one.what + one.value + one.source));
+  const three = await section(page, "Three ways to choose").locator("tbody tr").allTextContents();
+  const chosen = [...new Set(Object.values(result.choices).filter((at) => at !== null))];
+  assert.equal(three.length, chosen.length);
+  chosen.forEach((at, i) => assert.ok(three[i].includes(plans[at].cluster) && three[i].includes(plans[at].dispatcher), three[i]));
   // A group is parted from the next.
   const parted = await section(page, "Cost against time").locator("tbody tr.parted").count();
   assert.equal(parted, new Set(usual.map((one) => one.group)).size - 1);

@@ -71,6 +71,18 @@ await test("the numbers are those of the command line that it shows", async () =
   await context.close();
 });
 
+await test("the command stands at the top, and the question of a training above the answers", async () => {
+  for (const width of [1280, 390]) {
+    const { page, context } = await open("", { width });
+    await settled(page);
+    const top = async (selector) => (await page.locator(selector).first().boundingBox()).y;
+    assert.ok(await top("#command") < 250, `${await top("#command")}`);
+    assert.ok(await top("#command") < await top("#question"));
+    assert.ok(await top("section:has(h2:text-is('A whole training'))") < await top("#results"));
+    await context.close();
+  }
+});
+
 await test("what is moved is followed: answer, address, and where the winner changes", async () => {
   const { page, context, said } = await open();
   await settled(page);

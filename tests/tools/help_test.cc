@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -45,7 +46,7 @@ TEST(CommandLine, UnknownVerbNamesTheNearest) {
 class EveryVerb : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EveryVerb, HelpShowsTwoExamples) {
-  const Outcome outcome = run_moesim({GetParam(), "--help"});
+  const Outcome outcome = run_moesim({GetParam(), "--help", "all"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err, "");
   EXPECT_THAT(outcome.out, HasSubstr("Examples:"));
@@ -56,6 +57,38 @@ TEST_P(EveryVerb, HelpShowsTwoExamples) {
   EXPECT_GE(examples, 2u) << outcome.out;
   for (const char* common : {"--format", "--quiet", "--seed", "--threads"})
     EXPECT_THAT(outcome.out, HasSubstr(common));
+}
+
+// The verbs with most options: `--help` is one screen, whose last words name the rest.
+TEST(Help, ShowsTheUsualOptionsAndWhereTheOthersAre) {
+  for (const Verb& verb : all_verbs()) {
+    const std::string brief = run_moesim({verb.name, "--help"}).out;
+    const std::string all = run_moesim({verb.name, "--help", "all"}).out;
+    EXPECT_EQ(run_moesim({verb.name, "-h", "all"}).out, all);
+    if (verb.usual.empty()) {
+      EXPECT_EQ(brief, all) << verb.name;
+      continue;
+    }
+    EXPECT_EQ(verb.usual.size(), 10u) << verb.name;
+    const auto options = [](const std::string& text) {
+      std::set<std::string> found;
+      std::istringstream lines(text);
+      for (std::string line; std::getline(lines, line);)
+        if (const std::size_t at = line.find("--");
+            line.starts_with("  ") && at < 8 && at != std::string::npos)
+          found.insert(line.substr(at, line.find_first_of(" ,", at) - at));
+      return found;
+    };
+    const std::set<std::string> few = options(brief), every = options(all);
+    for (const std::string_view name : verb.usual) EXPECT_TRUE(few.contains(std::string(name))) << name;
+    EXPECT_EQ(few.size(), verb.usual.size() + 1) << brief;  // and --help
+    EXPECT_TRUE(std::ranges::includes(every, few)) << verb.name;
+    EXPECT_GT(every.size(), 50u) << verb.name;
+    EXPECT_THAT(brief, HasSubstr("`moesim " + verb.name + " --help all` shows " +
+                                 std::to_string(every.size() - few.size()) + " more options"));
+    EXPECT_THAT(brief, HasSubstr("Examples:"));
+    EXPECT_LE(std::ranges::count(brief, '\n'), 30) << brief;
+  }
 }
 
 TEST_P(EveryVerb, RefusesWhatItDoesNotKnow) {

@@ -20,6 +20,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "terminal_run.h"
+
 namespace moesim::tools::testing {
 
 namespace fs = std::filesystem;
@@ -57,7 +59,7 @@ struct Pipe {
 };
 
 // A terminal in the place of a pipe: what is written to `write` comes out at `read` as it was.
-void open_terminal(Pipe& ends) {
+void open_terminal(Pipe& ends, int columns) {
   Pipe::close_end(ends.read);
   Pipe::close_end(ends.write);
   ends.read = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -70,7 +72,7 @@ void open_terminal(Pipe& ends) {
   if (ends.write < 0 || tcgetattr(ends.write, &settings) != 0) throw std::runtime_error("no terminal");
   cfmakeraw(&settings);
   tcsetattr(ends.write, TCSANOW, &settings);
-  const winsize size{24, kTerminalColumns, 0, 0};
+  const winsize size{24, static_cast<unsigned short>(columns), 0, 0};
   ioctl(ends.write, TIOCSWINSZ, &size);
 }
 
@@ -89,7 +91,9 @@ std::size_t Outcome::error_lines() const {
   return static_cast<std::size_t>(std::count(err.begin(), err.end(), '\n'));
 }
 
-Outcome run_moesim(const std::vector<std::string>& arguments, const fs::path& directory, Output output) {
+namespace {
+Outcome run(const std::vector<std::string>& arguments, const fs::path& directory, Output output,
+            int columns) {
   std::vector<std::string> words{MOESIM_BINARY};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -99,7 +103,7 @@ Outcome run_moesim(const std::vector<std::string>& arguments, const fs::path& di
 
   Pipe out, err;
   if (output == Output::kClosedPipe) Pipe::close_end(out.read);
-  if (output == Output::kTerminal) open_terminal(out);
+  if (output == Output::kTerminal) open_terminal(out, columns);
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error("cannot fork");
   if (child == 0) {
@@ -135,6 +139,15 @@ Outcome run_moesim(const std::vector<std::string>& arguments, const fs::path& di
   }
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return outcome;
+}
+}  // namespace
+
+Outcome run_moesim(const std::vector<std::string>& arguments, const fs::path& directory, Output output) {
+  return run(arguments, directory, output, kTerminalColumns);
+}
+
+Outcome run_in_terminal(const std::vector<std::string>& arguments, int columns) {
+  return run(arguments, {}, Output::kTerminal, columns);
 }
 
 std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {

@@ -434,7 +434,7 @@ TEST(UnusedFields, AreRefusedWhereTheyStand) {
 }
 
 TEST(CompareHelp, GroupsItsOptionsByWhatTheySay) {
-  const Outcome help = run_moesim({"compare", "--help"});
+  const Outcome help = run_moesim({"compare", "--help", "all"});
   for (const Field& field : models::scenario_fields()) {
     if (field.flag.empty()) continue;
     EXPECT_THAT(help.out, HasSubstr(std::string(field.flag))) << field.path;

@@ -47,6 +47,19 @@ TEST(SweepReport, CellsBecomeNumbersFlagsAndNothing) {
   EXPECT_EQ(result["rows"][1].dump(), R"([0,1,"a,b",null,null,"no, \"never\""])");
 }
 
+TEST(SweepReport, PathsHaveTheUnitsThatPeopleUse) {
+  const SweepTable paths(RowFormat::kCsv,
+                         {{"cluster.nic.bandwidth", models::FieldType::kBandwidth, ""},
+                          {"topk", models::FieldType::kInteger, ""}},
+                         {{"dispatcher", true}, {"time_us.value"}});
+  SweepReport report(paths);
+  paths.read(
+      "scenario,cluster.nic.bandwidth,topk,dispatcher,time_us.value,error\n0,25000000000,1,alltoall,12.5,\n",
+      [&](SweepRow&& row) { report.add(std::move(row)); });
+  EXPECT_EQ(result_of(report)["units"].dump(),
+            R"({"cluster.nic.bandwidth":{"name":"GB/s","one":1000000000.0}})");
+}
+
 TEST(SweepReport, LinesOfJsonAreTheSameRows) {
   SweepReport report(table());
   add(report,

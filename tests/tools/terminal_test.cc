@@ -15,18 +15,21 @@
 
 #include "base/units.h"
 #include "process.h"
+#include "terminal_run.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/output.h"
 
 namespace moesim::tools {
 namespace {
 
+using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
 using testing::Output;
 using testing::run_moesim;
 using testing::sample_folder;
+using testing::with;
 using Words = std::vector<std::string>;
 
 const Terminal kPipe{};
@@ -133,6 +136,120 @@ TEST(Terminal, AWideTableIsCutIntoBlocksThatRepeatTheFirstColumn) {
   EXPECT_EQ(lines_of(table.text(kPipe)).size(), 5u);
   // One column more than fits by itself is printed all the same.
   EXPECT_EQ(lines_of(table.text(Terminal{false, 1})).size(), 3u * 5 + 2);
+}
+
+TEST(Terminal, SpareColumnsGoBeforeATableIsCut) {
+  Table table({{"name", Table::Align::kLeft},
+               {"first", Table::Align::kRight, true},
+               {"second", Table::Align::kRight, true},
+               {"third"}});
+  table.row({"alpha", "1", "2", "3"});
+  EXPECT_EQ(table.text(Terminal{false, 21}),
+            "name   first  third\n"
+            "-----  -----  -----\n"
+            "alpha      1      3\n");
+  EXPECT_EQ(table.text(Terminal{false, 12}),
+            "name   third\n"
+            "-----  -----\n"
+            "alpha      3\n");
+  EXPECT_THAT(table.text(kPipe), HasSubstr("name   first  second  third"));
+}
+
+TEST(Terminal, SentencesBreakBetweenWordsOnly) {
+  EXPECT_EQ(wrapped("one two three\nfour", 8, 2), "one two\n  three\nfour");
+  EXPECT_EQ(wrapped("one  two   three", 100), "one  two   three");
+  EXPECT_EQ(wrapped("unbreakable it is\n", 4), "unbreakable\nit\nis\n");
+  EXPECT_EQ(wrapped("    far in", 100, 2), "    far in");
+  EXPECT_EQ(wrapped("any width at all", 0), "any width at all");
+  EXPECT_EQ(wrapped("", 10), "");
+}
+
+// What `compare` says on a terminal: everything is whole at 80 columns and one screen high at 100.
+class FirstScreen : public ::testing::TestWithParam<Words> {};
+
+TEST_P(FirstScreen, IsWholeAndShort) {
+  const Variable term("TERM", "xterm-256color"), no_color("NO_COLOR", "1");
+  for (const int columns : {80, 100}) {
+    const Outcome outcome = testing::run_in_terminal(GetParam(), columns);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::vector<std::string> lines = lines_of(outcome.out);
+    std::size_t heads = 0;
+    for (const std::string& line : lines) {
+      EXPECT_LE(width_of(line), static_cast<std::size_t>(columns)) << line;
+      heads += line.starts_with("dispatcher ") ? 1 : 0;
+    }
+    EXPECT_EQ(heads, 1u) << "the table is one: " << outcome.out;
+    if (columns == 100) {
+      EXPECT_LE(lines.size(), 25u) << outcome.out;
+    }
+    EXPECT_THAT(outcome.out, HasSubstr("network infiniband-ndr"));
+    EXPECT_THAT(outcome.err, Not(HasSubstr("extrapolates")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Moesim, FirstScreen,
+    ::testing::Values(Words{"compare", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x4", "--ep", "8"},
+                      Words{"compare", "--model", "qwen3-30b-a3b", "--cluster", "h100x4", "--ep", "8",
+                            "--routing", "zipf:0.8"},
+                      Words{"compare", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h800x4", "--ep", "8"},
+                      Words{"compare", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x4", "--ep", "8",
+                            "--dispatcher", "all"},
+                      Words{"compare", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x4", "--scope",
+                            "step"},
+                      Words{"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "8",
+                            "--pp", "2", "--microbatches", "8", "--scope", "step"}));
+
+TEST(Screen, TheBestOfAllAreShownAndTheRestIsCounted) {
+  const Words words{"compare", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x4",
+                    "--ep",    "8",       "--dispatcher",  "all",       "--quiet"};
+  const json result = json::parse(run_moesim(with(words, {"--format", "json"})).out);
+  const std::size_t all = result["scenarios"].size() + result["excluded"].size();
+  const auto names = [](const std::string& text) {
+    std::vector<std::string> found;
+    const std::vector<std::string> lines = lines_of(text);
+    auto at = std::ranges::find_if(lines, [](const std::string& line) { return line.starts_with("---"); });
+    for (++at; at != lines.end() && !at->empty() && !at->starts_with("and "); ++at)
+      found.push_back(at->substr(0, at->find(' ')));
+    return found;
+  };
+  const std::string shown = run_moesim(words).out;
+  const std::vector<std::string> few = names(shown);
+  ASSERT_EQ(few.size(), 4u) << shown;
+  EXPECT_EQ(few.front(), result["recommendation"]["dispatcher"]);
+  EXPECT_THAT(shown, HasSubstr("\nand " + std::to_string(all - 4) + " more: --explain\n"));
+  // None that is left out could be chosen and is faster than one that is shown.
+  double slowest = 0;
+  for (const json& one : result["scenarios"])
+    if (std::ranges::find(few, one["dispatcher"].get<std::string>()) != few.end())
+      slowest = std::max(slowest, one["time_us"]["value"].get<double>());
+  for (const json& one : result["scenarios"])
+    if (one["ranked"] == true && std::ranges::find(few, one["dispatcher"].get<std::string>()) == few.end()) {
+      EXPECT_GE(one["time_us"]["value"].get<double>(), slowest) << one["dispatcher"];
+    }
+  const std::string explained = run_moesim(with(words, {"--explain"})).out;
+  EXPECT_EQ(names(explained).size(), result["scenarios"].size());
+  for (const json& one : result["excluded"])
+    EXPECT_THAT(explained, HasSubstr("not " + one["dispatcher"].get<std::string>() + ": "));
+}
+
+// The header names what was changed of the machine.
+TEST(Screen, NamesTheMachineAndWhatWasChangedOfIt) {
+  const auto header = [](const Words& more) {
+    return run_moesim(
+               with({"compare", "--model", "mixtral-8x7b", "--ep", "8", "--draws", "0", "--quiet"}, more))
+        .out;
+  };
+  EXPECT_THAT(header({"--cluster", "dgx-h100x4"}), HasSubstr(" on dgx-h100x4 (network infiniband-ndr): "));
+  EXPECT_THAT(header({"--cluster", "dgx-h100x1"}), HasSubstr(" on dgx-h100x1: "));
+  const std::string changed = header(
+      {"--cluster", R"({"base": "dgx-h100x4", "network": "efa-p5", "gpu": {"hbm_bandwidth": "4TBps"}})"});
+  EXPECT_THAT(changed, HasSubstr(" on dgx-h100x4 (network efa-p5 instead of infiniband-ndr; "));
+  EXPECT_THAT(changed, HasSubstr("gpu.hbm_bandwidth 4000.0 GB/s instead of 3350.0 GB/s"));
+  EXPECT_THAT(header({"--cluster", "dgx-h100x4", "--set", "cluster.nic.bandwidth=x2"}),
+              HasSubstr("nic.bandwidth 100.0 GB/s instead of 50.0 GB/s"));
+  EXPECT_THAT(header({"--cluster", R"({"name": "ours", "profile": "h100-sxm", "nodes": 2})"}),
+              HasSubstr(" on ours (2 x 8 h100-sxm; "));
 }
 
 TEST(Terminal, WidthCountsCharactersNotBytesAndNoColours) {

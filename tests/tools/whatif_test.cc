@@ -97,6 +97,7 @@ TEST_F(WhatIf, ChangesOfAClusterByNameKeepTheRest) {
   ASSERT_EQ(r["changes"].size(), 3u);
   EXPECT_EQ(r["changes"][2]["from"], "50.0 GB/s");
   EXPECT_EQ(r["changes"][2]["to"], 100e9);
+  EXPECT_EQ(r["changes"][2]["text"], "cluster.nic.bandwidth 50.0 GB/s -> 100.0 GB/s");
 }
 
 TEST_F(WhatIf, TheSeedOptionStandsInThePlaceOfTheScenarios) {

@@ -75,18 +75,17 @@ Comparison Asker::ask(const std::vector<PathValue>& values, const AskOptions& op
   return tools::ask(std::move(scenario), o);
 }
 
+std::string chosen_text(const models::Resolved& resolved) {
+  std::string text;
+  if (const models::ChosenPlan& chosen = resolved.chosen; !chosen.options.empty())
+    text = fmt::format("plan chosen: {} ({})\n", chosen.options, chosen.because);
+  for (const std::string& note : resolved.notes) text += note + "\n";
+  return text;
+}
+
 void show_chosen(const models::Resolved& resolved, const CommonOptions& common) {
   if (common.format != Format::kTable) return;
-  std::string text;
-  if (const models::ChosenPlan& chosen = resolved.chosen; !chosen.options.empty()) {
-    text = fmt::format("plan chosen: {}\n  any of these options says otherwise; {}\n", chosen.options,
-                       chosen.because);
-    // The source of the batch goes on its own line.
-    if (const std::size_t batch = text.find("; batch: "); batch != std::string::npos)
-      text.replace(batch, 2, "\n  ");
-  }
-  for (const std::string& note : resolved.notes) text += note + "\n";
-  if (!text.empty()) print(text + "\n");
+  if (const std::string text = chosen_text(resolved); !text.empty()) print(text + "\n");
 }
 
 }  // namespace moesim::tools

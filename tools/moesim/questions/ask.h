@@ -77,7 +77,9 @@ class Asker {
   std::unique_ptr<models::RoutingCache> routings_ = std::make_unique<models::RoutingCache>();
 };
 
-// Prints the chosen plan and other assumed values to standard output where the format is for people.
+// "plan chosen: --tp 1 ... (the fastest of 672 tried ...)" and what else was taken, a line each.
+std::string chosen_text(const models::Resolved& resolved);
+// The same first of all, on standard output where that is for people.
 void show_chosen(const models::Resolved& resolved, const CommonOptions& common);
 
 }  // namespace moesim::tools

@@ -86,6 +86,7 @@ ordered_json change_json(const Change& c) {
   ordered_json j{{"path", c.path.path}};
   if (!c.from.empty()) j["from"] = c.from;
   j["to"] = c.value.json;
+  j["text"] = c.text();
   return j;
 }
 

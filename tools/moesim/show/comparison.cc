@@ -3,21 +3,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "models/answers/sentences.h"
 #include "models/hardware/cluster.h"
 #include "models/question/assumed.h"
 #include "models/step/training_flops.h"
+#include "models/workload/global_batch.h"
+#include "models/workload/model_json.h"
 #include "models/workload/model_summary.h"
 #include "models/workload/usual_origin.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/comparison_detail.h"
 #include "tools/moesim/show/inputs.h"
+#include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
@@ -235,9 +242,32 @@ std::string marked(const Comparison& c, std::size_t i) {
 
 bool is_best(const Comparison& c, std::size_t i) { return marked(c, i).ends_with(" *"); }
 
-// Returns the deciding columns, few enough for a terminal. The others are in the CSV, the parts of the time
-// in --detail times.
-Table people_table(const Comparison& c) {
+// The answers of a first screen: all that were named; of "all" the recommended one and the fastest that can
+// be chosen.
+std::vector<std::size_t> shown_answers(const Comparison& c, bool all) {
+  constexpr std::size_t kMost = 4;
+  std::vector<std::size_t> shown;
+  for (std::size_t i = 0; i < c.answers.size(); ++i)
+    if (c.answers[i].ok()) shown.push_back(i);
+  if (all || !c.scenario->all_dispatchers || shown.size() <= kMost) return shown;
+  std::ranges::stable_sort(shown, {}, [&](std::size_t i) {
+    return std::tuple(static_cast<int>(i) != c.decision.winner, !c.answers[i].ranked(),
+                      c.answers[i].time_us.value);
+  });
+  shown.resize(kMost);
+  return shown;
+}
+
+// "yes", "no", or how likely where neither is sure.
+std::string fits_text(const models::Answer& a) {
+  const double p = a.memory.fits_probability;
+  const char* likely = a.memory.fits ? "yes" : "no";
+  return p > 0.005 && p < 0.995 ? fmt::format("{} ({:.0f} %)", likely, 100 * p) : likely;
+}
+
+// What decides: few enough columns for a terminal. The others are in the CSV, parts of the time in --detail
+// times.
+Table people_table(const Comparison& c, const std::vector<std::size_t>& answers) {
   const bool step = of_step(*c.scenario);
   const TimeUnit unit = unit_of(c);
   const auto any = [&](auto&& holds) {
@@ -249,19 +279,20 @@ Table people_table(const Comparison& c) {
   std::vector<Table::Column> heads{
       {"dispatcher", Table::Align::kLeft}, {unit.head(step ? "step" : "layer")}, {"90 % interval"}};
   const bool shares = !c.decision.fastest.empty() && c.decision.runner_up >= 0;
-  if (shares) heads.push_back({"P(fastest)"});
-  if (step)
-    for (const char* name : {"tokens/s/GPU", "MFU"}) heads.push_back({name});
-  else
-    heads.push_back({"sent/rank [MB]"});
+  if (shares) heads.push_back({"P(fastest)", Table::Align::kRight, true});
+  if (step) {
+    heads.push_back({"tokens/s/GPU", Table::Align::kRight, true});
+    heads.push_back({"MFU"});
+  } else {
+    heads.push_back({"sent/rank [MB]", Table::Align::kRight, true});
+  }
   if (overload) heads.push_back({"overload"});
   if (dropped) heads.push_back({"dropped"});
   heads.push_back({"memory [GB]"});
   heads.push_back({"fits", Table::Align::kLeft});
   Table table(heads);
-  for (std::size_t i = 0; i < c.answers.size(); ++i) {
+  for (const std::size_t i : answers) {
     const Answer& a = c.answers[i];
-    if (!a.ok()) continue;
     std::vector<std::string> row{marked(c, i), unit.number(a.time_us.value),
                                  a.draws_us.empty() ? "-"
                                                     : fmt::format("{} to {}", unit.number(a.time_us.low),
@@ -276,10 +307,7 @@ Table people_table(const Comparison& c) {
     if (overload) row.push_back(fmt::format("{:.2f}", a.overload.printed().max));
     if (dropped) row.push_back(fmt::format("{:.1f} %", 100 * a.dropped_share));
     row.push_back(fmt::format("{:.2f}", a.memory.max_bytes * 1e-9));
-    const double p = a.memory.fits_probability;
-    std::string fits = a.memory.fits ? "yes" : fmt::format("misses {}", format_bytes(a.memory.missing_bytes));
-    if (p > 0.005 && p < 0.995) fits += fmt::format(" (probability {:.2f})", p);
-    row.push_back(fits);
+    row.push_back(fits_text(a));
     table.row(row);
     if (is_best(c, i)) table.mark_best();
   }
@@ -306,20 +334,20 @@ Table times_table(const Comparison& c) {
   return table;
 }
 
-// Draws the breakdown of each dispatcher's time side by side, and the load of the ranks.
-std::string time_bars(const Comparison& c) {
+// Where the time of each dispatcher goes, beside each other; and who has how much to compute.
+std::string time_bars(const Comparison& c, const std::vector<std::size_t>& answers) {
   const TimeUnit unit = unit_of(c);
   std::vector<BarRow> rows;
-  for (std::size_t i = 0; i < c.answers.size(); ++i) {
+  for (const std::size_t i : answers) {
     const Answer& a = c.answers[i];
-    if (!a.ok()) continue;
     rows.push_back(
         {marked(c, i), breakdown_parts(a.breakdown_us), unit.number(a.time_us.value), is_best(c, i)});
   }
   std::string text = bar_chart(rows);
   const Answer* w = c.winner();
-  if (w && w->program().computed_rows.size() > 1) {
-    const std::vector<std::int64_t>& computed = w->program().computed_rows;
+  if (!w) return text;
+  const std::vector<std::int64_t>& computed = w->program().computed_rows;
+  if (computed.size() > 1 && std::ranges::adjacent_find(computed, std::not_equal_to{}) != computed.end()) {
     text += fmt::format("rows of ranks 0 to {}{}: {}\n", computed.size() - 1,
                         of_step(*c.scenario) ? ", first layer and microbatch" : "",
                         sparkline(std::vector<double>(computed.begin(), computed.end())));
@@ -343,7 +371,25 @@ Table collective_table(const Comparison& c) {
   return table;
 }
 
-std::string headline(const Comparison& c) {
+// "PP 2 x VPP 8, EP 8, DP 16": the sizes that are not one.
+std::string sizes_text(const models::Parallel& p) {
+  std::vector<std::string> sizes;
+  const auto add = [&](const char* name, std::int64_t size) {
+    if (size > 1) sizes.push_back(fmt::format("{} {}", name, size));
+  };
+  add("TP", p.tp);
+  add("CP", p.cp);
+  if (p.vpp > 1)
+    sizes.push_back(fmt::format("PP {} x VPP {}", p.pp, p.vpp));
+  else
+    add("PP", p.pp);
+  add("EP", p.ep);
+  add("ETP", p.etp);
+  add("DP", p.dp);
+  return sizes.empty() ? "all sizes 1" : join(sizes, ", ");
+}
+
+std::string headline(const Comparison& c, bool explain) {
   const Scenario& s = *c.scenario;
   const models::Parallel& p = s.parallel;
   const std::string pass = s.train ? "forward and backward" : "forward";
@@ -352,24 +398,27 @@ std::string headline(const Comparison& c) {
     const Answer& any =
         *std::find_if(c.answers.begin(), c.answers.end(), [](const Answer& a) { return a.ok(); });
     text = fmt::format(
-        "{} on {}: one {} step of {:.3g} tokens on {} GPUs; TP {} CP {} PP {} x VPP {} EP {} ETP {} DP {}, "
-        "{} "
-        "microbatches of {} x {}, {}, {}, recompute {}\n",
-        s.model.name, s.cluster->name, s.train ? "training" : "forward", any.tokens, any.gpus, p.tp, p.cp,
-        p.pp, p.vpp, p.ep, p.etp, p.dp, p.microbatches, p.micro_batch, p.seq, s.training.precision,
+        "{} on {}: one {} step of {} tokens on {} GPUs; {}; {} microbatches of {} x {}, {}, {}, "
+        "recompute {}\n",
+        s.model.name, machine_text(s), s.train ? "training" : "forward", models::format_count(any.tokens),
+        any.gpus, sizes_text(p), p.microbatches, p.micro_batch, p.seq, s.training.precision,
         name_of(s.training.pipeline), s.training.recompute.text());
   } else {
     text =
         fmt::format("{} on {}: one MoE layer, {}; EP {} x ETP {}, TP {}, {} tokens per rank, top-{}\n",
-                    s.model.name, s.cluster->name, pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
+                    s.model.name, machine_text(s), pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
   }
-  text += model_text(models::asked_model(s)) + "\n";
+  // A name of `moesim list models` is known; a file was perhaps understood in another way than it was meant.
+  if (explain || !models::to_json(s.model).is_string()) text += model_text(models::asked_model(s)) + "\n";
   if (s.model.experts == 0) return text + "no experts: a dense model\n";
-  text +=
-      fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
-                  s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
-                  c.routing.gini(), of_step(s) ? " in the first layer" : "");
-  for (const std::string& one : c.defaults) text += one + "\n";
+  if (explain || s.routing.kind != models::RoutingSpec::Kind::kBalanced)
+    text +=
+        fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
+                    s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
+                    c.routing.gini(), of_step(s) ? " in the first layer" : "");
+  // Of all dispatchers it is about some that are not shown.
+  if (explain || !s.all_dispatchers)
+    for (const std::string& one : c.defaults) text += one + "\n";
   return text;
 }
 
@@ -385,11 +434,13 @@ std::string balance_text(const Answer& a) {
       a.dispatcher, b.busiest, b.busiest_before, format_us(b.paid_us), format_us(b.saved_us), worth);
 }
 
-// Returns the remarks below the tables.
-std::string remarks(const Comparison& c) {
+// What is said below the tables.
+std::string remarks(const Comparison& c, const std::vector<std::size_t>& answers, bool explain) {
   std::string text;
-  for (const Answer& a : c.answers) {
+  for (std::size_t i = 0; i < c.answers.size(); ++i) {
+    const Answer& a = c.answers[i];
     if (!a.error.empty()) text += fmt::format("not {}: {}\n", a.dispatcher, a.error);
+    if (std::ranges::find(answers, i) == answers.end()) continue;
     if (a.network.groups > 0)
       text += fmt::format(
           "network, {}: {} groups at once take {:.2f}x as long as one without contention; busiest link {} -> "
@@ -401,14 +452,14 @@ std::string remarks(const Comparison& c) {
     if (a.bar != models::Bar::kNone)
       text += fmt::format("cannot be chosen: {}: {}\n", a.dispatcher, models::barred_text(a));
   }
-  // The JSON has the reasons for dispatchers that were not requested.
-  if (c.scenario->all_dispatchers)
+  // Why one cannot run that was not asked for stands in the JSON.
+  if (c.scenario->all_dispatchers && explain)
     for (const auto& [dispatcher, rule] : c.excluded) text += fmt::format("not {}: {}\n", dispatcher, rule);
   const Answer* w = c.winner();
   if (!w) return text;
-  if (of_step(*c.scenario))
+  if (of_step(*c.scenario) && explain)
     text += fmt::format(
-        "exposed communication {} and bubble {} of the step; TFLOP/s: {}\n", format_us(w->exposed_comm_us),
+        "exposed communication {} and bubble {} of the step; MFU: {}\n", format_us(w->exposed_comm_us),
         format_us(w->breakdown_us[static_cast<std::size_t>(Category::bubble)]), models::kFlopConvention);
   if (c.scenario->faults.slow())
     text += fmt::format("faults: {} instead of {} on a healthy machine ({})\n", format_us(w->time_us.value),
@@ -420,6 +471,10 @@ std::string remarks(const Comparison& c) {
         "counts: {:.0f} tokens/s/GPU\n",
         w->goodput.failures_per_day, w->gpus, w->goodput.interval_s, w->goodput.share * 100,
         w->goodput.share * w->tokens_per_s_per_gpu());
+  constexpr double kTold = 0.1;
+  if (!explain && w->outside_domain > kTold)
+    text += fmt::format("{:.0f} % of the time of {} lies outside of what was measured on {}: --explain\n",
+                        100 * w->outside_domain, w->dispatcher, c.scenario->cluster->profile.name());
   if (w->cost > 0) text += fmt::format("cost: {}\n", cost_text(*w, *c.scenario));
   if (!w->memory.fits)
     text += fmt::format("does not fit: stage {} misses {}{}\n", w->memory.stage,
@@ -600,23 +655,47 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   return result;
 }
 
-void print_comparison(const Comparison& c, Detail detail) {
-  print(inked(models::sentence(c), Ink::kBold) + "\n");
-  if (c.winner()) print(models::because(c) + "\n");
+void print_comparison(const Comparison& c, Detail detail, bool explain, std::string_view chosen) {
+  const std::size_t columns = standard_output().columns > 0 ? sentence_columns() : 0;
+  const auto say = [&](std::string_view text) { print(wrapped(text, columns, 2)); };
+  print(inked(wrapped(models::sentence(c), columns), Ink::kBold) + "\n");
+  if (c.winner()) print(wrapped(models::because(c), columns) + "\n");
   print("\n");
-  print(people_table(c).text());
-  print("\n" + time_bars(c) + "\n");
-  print(headline(c));
+  const std::vector<std::size_t> answers = shown_answers(c, explain);
+  print(people_table(c, answers).text());
+  const auto forecast = static_cast<std::size_t>(std::ranges::count_if(c.answers, &Answer::ok));
+  if (const std::size_t more = forecast - answers.size() + c.excluded.size();
+      c.scenario->all_dispatchers && !explain && more > 0)
+    print(inked(fmt::format("and {} more: --explain", more), Ink::kSoft) + "\n");
+  print("\n" + time_bars(c, answers) + "\n");
+  say(headline(c, explain));
+  say(chosen);
   if (detail == Detail::kTimes) print("\n" + times_table(c).text());
   if (const auto table = table_of_detail(c, detail)) print("\n" + table->text());
   if (detail == Detail::kMemory) print("\n" + memory_tree(c));
   if (!c.step_collectives.empty()) print("\n" + collective_table(c).text());
-  if (const std::string text = remarks(c); !text.empty()) print("\n" + text);
-  constexpr std::size_t kAssumed = 4;  // lines of a first screen; the JSON has all
-  const std::vector<models::Assumed> assumed = models::assumed_of(c);
-  for (std::size_t i = 0; i < std::min(kAssumed, assumed.size()); ++i)
-    print("assumed: " + assumed[i].text() + "\n");
-  if (!c.decision.settle.empty()) print("\nto settle it: " + c.decision.settle + "\n");
+  say(remarks(c, answers, explain));
+  std::vector<std::string> assumed;
+  for (const models::Assumed& one : models::assumed_of(c)) assumed.push_back(one.text());
+  constexpr std::size_t kAssumed = 4;  // of a first screen; all stand in the JSON
+  if (!explain && assumed.size() > kAssumed) assumed.resize(kAssumed);
+  if (!assumed.empty()) say(fmt::format("assumed: {}\n", join(assumed, ", ")));
+  if (!c.decision.settle.empty()) say(fmt::format("to settle it: {}\n", c.decision.settle));
+}
+
+std::vector<std::string> to_act_on(const std::vector<std::string>& warnings, const models::Cluster& cluster,
+                                   std::span<const Answer> answers) {
+  std::set<std::string> notes;
+  for (const Answer& a : answers) {
+    if (!a.ok()) continue;
+    for (const std::string& one : a.program().warnings)
+      notes.insert(fmt::format("{}: {}", a.dispatcher, one));
+  }
+  const std::string profile = cluster.profile.name() + ": ";
+  std::vector<std::string> kept;
+  for (const std::string& one : warnings)
+    if (!notes.contains(one) && !one.starts_with(profile)) kept.push_back(one);
+  return kept;
 }
 
 Table detail_table(const Comparison& c, Detail detail) {

@@ -1,7 +1,10 @@
 // Output of a comparison of dispatchers for a layer or a step: JSON, CSV, and tables for people.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -28,7 +31,13 @@ nlohmann::ordered_json recommendation_json(const models::Comparison& comparison)
 nlohmann::ordered_json comparison_json(const models::Comparison& comparison, Detail detail,
                                        const CommonOptions& common);
 std::string comparison_csv(const models::Comparison& comparison, Detail detail);
-void print_comparison(const models::Comparison& comparison, Detail detail);
+// A first screen; `explain`: with all that it leaves out. `chosen`: what was searched, for people.
+void print_comparison(const models::Comparison& comparison, Detail detail, bool explain,
+                      std::string_view chosen);
+// The warnings that another option or file answers: without those of what the profile's laws were measured on
+// and of what a dispatcher's program counts, which --explain tells.
+std::vector<std::string> to_act_on(const std::vector<std::string>& warnings, const models::Cluster& cluster,
+                                   std::span<const models::Answer> answers);
 // Returns the table of a detail; the summary for kNone.
 Table detail_table(const models::Comparison& comparison, Detail detail);
 
@@ -39,8 +48,6 @@ std::string comparison_timeline(const models::Comparison& comparison, const Comm
 
 // Returns the comparison as one HTML page. Needs AnswerOptions::trace.
 std::string comparison_report(const models::Comparison& comparison, const CommonOptions& common,
-                              TimelineBounds bounds);
-void write_comparison_report(const std::string& path, const models::Comparison& comparison,
-                             const CommonOptions& common, TimelineBounds bounds);
+                              TimelineBounds bounds, const nlohmann::ordered_json& around);
 
 }  // namespace moesim::tools

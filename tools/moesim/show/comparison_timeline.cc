@@ -46,8 +46,8 @@ std::string comparison_timeline(const models::Comparison& c, const CommonOptions
   return timeline_json(views_of(answers, bounds), comparison_json(c, Detail::kNone, common)["inputs"]);
 }
 
-std::string comparison_report(const models::Comparison& c, const CommonOptions& common,
-                              TimelineBounds bounds) {
+std::string comparison_report(const models::Comparison& c, const CommonOptions& common, TimelineBounds bounds,
+                              const nlohmann::ordered_json& around) {
   ReportExtras extras;
   bounds.most_slices = kReportSlices;
   const std::vector<const models::Answer*> answers = winner_first(c);
@@ -56,13 +56,9 @@ std::string comparison_report(const models::Comparison& c, const CommonOptions& 
     if (!answer->slots.empty()) extras.pipelines.push_back(pipeline_picture(*answer));
   for (const models::Answer* answer : answers) extras.matrices.push_back(traffic_matrix(*answer));
   extras.gpus_per_node = c.scenario->cluster->gpus_per_node;
-  return report_text("compare", comparison_json(c, Detail::kRanks, common), extras);
-}
-
-void write_comparison_report(const std::string& path, const models::Comparison& c,
-                             const CommonOptions& common, TimelineBounds bounds) {
-  check_report(path);
-  write_file(path, comparison_report(c, common, std::move(bounds)));
+  nlohmann::ordered_json result = comparison_json(c, Detail::kRanks, common);
+  result["around"] = around;
+  return report_text("compare", result, extras);
 }
 
 }  // namespace moesim::tools

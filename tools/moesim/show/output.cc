@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 
 #include <nlohmann/json.hpp>
 
@@ -72,9 +74,22 @@ std::string Table::text(const Terminal& terminal) const {
         line([&](std::size_t c) { return rows_[r][c]; }, best_.contains(r) ? Ink::kBest : Ink::kPlain);
     }
   };
+  std::vector<std::size_t> kept(columns_.size());
+  std::iota(kept.begin(), kept.end(), std::size_t{0});
+  const auto too_wide = [&] {
+    std::size_t width = 0;
+    for (const std::size_t c : kept) width += (width > 0 ? 2 : 0) + widths[c];
+    return terminal.columns > 0 && width > terminal.columns;
+  };
+  while (too_wide()) {
+    const auto last =
+        std::find_if(kept.rbegin(), kept.rend(), [&](std::size_t c) { return columns_[c].spare; });
+    if (last == kept.rend()) break;
+    kept.erase(std::next(last).base());
+  }
   std::vector<std::size_t> block;
   std::size_t width = 0;
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
+  for (const std::size_t c : kept) {
     if (block.size() > 1 && terminal.columns > 0 && width + 2 + widths[c] > terminal.columns) {
       print_block(block);
       out += '\n';

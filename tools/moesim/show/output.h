@@ -21,6 +21,7 @@ class Table {
   struct Column {
     std::string name;
     Align align = Align::kRight;
+    bool spare = false;  // left out where the terminal has no room for all, the last such column first
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}

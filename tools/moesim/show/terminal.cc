@@ -14,6 +14,7 @@ namespace moesim::tools {
 namespace {
 
 constexpr std::size_t kNarrowest = 40;  // a narrower table would be unreadable
+constexpr std::size_t kSentence = 100;
 
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);
@@ -103,6 +104,38 @@ std::string shown(std::string_view text) {
     const std::string own = sequence_of(text);
     out += own.empty() ? printable(text.substr(0, 1)) : own;
     text.remove_prefix(own.empty() ? 1 : kMarkBytes);
+  }
+  return out;
+}
+
+std::size_t sentence_columns(const Terminal& terminal) {
+  return terminal.columns > 0 ? std::min(terminal.columns, kSentence) : kSentence;
+}
+
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
+  std::string out;
+  for (std::size_t from = 0; from < text.size();) {
+    const std::size_t end = std::min(text.find('\n', from), text.size());
+    const std::string_view paragraph = text.substr(from, end - from);
+    std::size_t width = 0;
+    // Spaces that open a paragraph stay.
+    for (std::size_t at = 0; at < paragraph.size();) {
+      const std::size_t word_at = paragraph.find_first_not_of(' ', at);
+      if (word_at == std::string_view::npos) break;
+      const std::size_t word_end = std::min(paragraph.find(' ', word_at), paragraph.size());
+      const std::string_view spaces = paragraph.substr(at, word_at - at);
+      const std::string_view word = paragraph.substr(word_at, word_end - word_at);
+      const bool breaks = columns > 0 && width > 0 && width + spaces.size() + width_of(word) > columns;
+      if (breaks)
+        out += '\n' + std::string(indent, ' ');
+      else
+        out += spaces;
+      out += word;
+      width = (breaks ? indent : width + spaces.size()) + width_of(word);
+      at = word_end;
+    }
+    if (end < text.size()) out += '\n';
+    from = end + 1;
   }
   return out;
 }

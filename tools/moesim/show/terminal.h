@@ -28,6 +28,13 @@ std::string inked(std::string_view text, Ink ink, const Terminal& terminal = sta
 // which come from names in files, are made visible (printable()).
 std::string shown(std::string_view text);
 
+// Lines of at most so many columns, broken at spaces and never inside a word; 0 columns: any number. Lines
+// behind the first of a paragraph begin with `indent` spaces.
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent = 0);
+
+// Columns of sentences where nothing is wider than the terminal: 100 of a pipe and of wide terminals.
+std::size_t sentence_columns(const Terminal& terminal = standard_output());
+
 // Returns the columns of UTF-8 text, without wide characters: continuation bytes and colours take none.
 std::size_t width_of(std::string_view text);
 

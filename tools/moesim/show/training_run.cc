@@ -29,7 +29,6 @@ using models::RunPlan;
 using models::RunQuestion;
 using nlohmann::ordered_json;
 
-constexpr std::size_t kWidth = 100;
 constexpr std::size_t kNamed = 3;   // machines without a plan that the answer names
 constexpr double kNoDoubt = 0.995;  // shown as 1.00
 
@@ -81,20 +80,7 @@ std::string plan_command(const RunPlan& p) {
 
 namespace {
 
-// Wraps text at spaces to at most kWidth columns.
-std::string wrapped(const std::string& text, std::size_t indent = 0) {
-  std::string out, line;
-  for (const std::string_view word : split(text, ' ')) {
-    if (!line.empty() && line.size() + 1 + word.size() > kWidth) {
-      out += line + "\n";
-      line = std::string(indent, ' ');
-    } else if (!line.empty()) {
-      line += ' ';
-    }
-    line += word;
-  }
-  return out + line + "\n";
-}
+std::string paragraph(const std::string& text) { return wrapped(text, sentence_columns()) + "\n"; }
 
 // Describes a training: "2048 GPUs (dgx-h200x256), 61.3 days (52.1 to 75.0), $19.0 M (16.1 to 23.2)".
 std::string in_words(const RunPlan& p, const std::string& currency) {
@@ -150,10 +136,6 @@ std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
                         tied > 2 ? "s" : "", tied > 2 ? "them" : "it");
   if (best.answer.memory.fits_probability < kNoDoubt)
     text += fmt::format(" It fits the memory with probability {:.2f}.", best.answer.memory.fits_probability);
-  if (const std::vector<std::string> parts = best.answer.unmeasured_parts(); !parts.empty())
-    text +=
-        fmt::format(" Not measured on that machine: {}{}.", parts.front(),
-                    parts.size() > 1 ? fmt::format(" and {} more, in --format json", parts.size() - 1) : "");
   std::vector<std::string> without;
   for (const RunAnswer::LeftOut& one : a.left_out)
     if (one.machine) without.push_back(one.what);
@@ -217,10 +199,9 @@ std::string upgrade_text(const RunQuestion& q, const RunAnswer& a) {
                u.most_gpu_hour > 0 ? money(u.most_gpu_hour, currency) : "-",
                u.listed_gpu_hour > 0 ? money(u.listed_gpu_hour, currency) : "-"});
   return "\n" + table.text() +
-         wrapped(
+         paragraph(
              "worth: the days saved, at the present rent; at most: what a GPU-hour with it may cost in all "
-             "before "
-             "the training costs more; listed: its rent");
+             "before the training costs more; listed: its rent");
 }
 
 // The price of a GPU-hour used here with its source; empty: the user's own.
@@ -342,26 +323,31 @@ std::string choices_text(const RunQuestion& q, const RunAnswer& a) {
 
 std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const std::string& batch, int top) {
   const RunPlan& best = a.plans.front();
-  std::string text = wrapped(answer_sentence(q, a));
-  text += command_text(plan_words(best), kWidth) + "\n";
+  std::string text = paragraph(answer_sentence(q, a));
+  text += command_text(plan_words(best), sentence_columns()) + "\n";
   text += plan_table(q, a, false, top).text();
-  text += "One plan a machine, best first; same letter: not told apart; *: nothing is faster and cheaper\n";
+  text += paragraph(
+      "One plan a machine, best first; same letter: not told apart; *: nothing is faster and cheaper");
   text += choices_text(q, a);
   if (std::any_of(a.plans.begin(), a.plans.end(), [](const RunPlan& p) { return p.other; }))
     text += "\nWith products in a lower precision, which changes the numerics:\n" +
             plan_table(q, a, true, std::max(1, top / 2)).text();
   text += upgrade_text(q, a) + "\n";
-  text += wrapped(price_text(q, a) +
-                  (best.mwh > 0 ? fmt::format(" The boards take at most {:.0f} MWh{}.", best.mwh,
-                                              q.kwh_price > 0 ? ", counted" : ", in the rent")
-                                : "") +
-                  failure_text(best));
-  text += wrapped(fmt::format("A step: {} tokens ({}), {:.2f} s.", models::format_count(best.answer.tokens),
-                              batch_text(best, batch), best.answer.seconds()));
-  text += wrapped(searched_text(a));
+  text += paragraph(price_text(q, a) +
+                    (best.mwh > 0 ? fmt::format(" The boards take at most {:.0f} MWh{}.", best.mwh,
+                                                q.kwh_price > 0 ? ", counted" : ", in the rent")
+                                  : "") +
+                    failure_text(best));
+  text += paragraph(fmt::format("A step: {} tokens ({}), {:.2f} s.", models::format_count(best.answer.tokens),
+                                batch_text(best, batch), best.answer.seconds()));
+  text += paragraph(searched_text(a));
+  if (const std::vector<std::string> parts = best.answer.unmeasured_parts(); !parts.empty())
+    text += paragraph(
+        fmt::format("Not measured on that machine: {}{}.", parts.front(),
+                    parts.size() > 1 ? fmt::format(" and {} more, in --format json", parts.size() - 1) : ""));
   constexpr std::size_t kShown = 4;
   for (std::size_t i = 0; i < std::min(kShown, a.left_out.size()); ++i)
-    text += wrapped(fmt::format("Left out: {}: {}", a.left_out[i].what, a.left_out[i].why));
+    text += paragraph(fmt::format("Left out: {}: {}", a.left_out[i].what, a.left_out[i].why));
   if (a.left_out.size() > kShown)
     text += fmt::format("Left out: {} more, in --format json\n", a.left_out.size() - kShown);
   return text;

@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/question/paths.h"
+
 namespace moesim::tools {
 
 namespace {
@@ -61,6 +63,15 @@ void SweepReport::add_to(ordered_json& result) const {
       used.push_back(c);
       result["columns"].push_back(name);
     }
+  }
+  // Units of the paths, whose values are in SI units.
+  result["units"] = ordered_json::object();
+  for (std::size_t c = 1; c < table_.columns().size() && table_.columns()[c].name != "dispatcher"; ++c) {
+    const std::string& name = table_.columns()[c].name;
+    const auto path = std::ranges::find(models::scenario_paths(), name, &models::ScenarioPath::path);
+    if (path == models::scenario_paths().end()) continue;
+    if (const auto [unit, one] = models::unit_of(*path); *unit != '\0')
+      result["units"][name] = {{"name", unit}, {"one", one}};
   }
   result["rows"] = ordered_json::array();
   for (const SweepRow& row : rows_) {

@@ -54,10 +54,39 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
     known.push_back(verb->get_name());
   const std::string& extra = extras.front();
   const std::string name = extra.substr(0, extra.find('='));
+  const bool two_steps = std::ranges::any_of(
+      all_verbs(), [&](const Verb& verb) { return verb.name == command.get_name() && !verb.usual.empty(); });
   const std::string help =
-      command.get_name() == "moesim" ? "moesim --help" : "moesim " + command.get_name() + " --help";
+      command.get_name() == "moesim"
+          ? "moesim --help"
+          : fmt::format("moesim {} --help{}", command.get_name(), two_steps ? " all" : "");
   return fmt::format("unknown {} {}{}; see '{}'", extra.starts_with('-') ? "option" : "argument",
                      in_quotes(extra), did_you_mean(name, known), help);
+}
+
+// `moesim VERB --help all`: the words without the last, where they ask for it.
+bool take_help_all(std::vector<std::string>& words) {
+  if (words.size() < 2 || words.back() != "all") return false;
+  const std::string& before = words[words.size() - 2];
+  if (before != "--help" && before != "-h") return false;
+  words.pop_back();
+  return true;
+}
+
+// Leaves the usual options of a verb's help, and tells how the others are asked for.
+void shorten_help(CLI::App& command, const Verb& verb) {
+  std::size_t hidden = 0;
+  for (CLI::Option* option : command.get_options()) {
+    if (!option->nonpositional()) continue;
+    const bool usual =
+        option->check_name("--help") || std::ranges::any_of(verb.usual, [&](std::string_view name) {
+          return option->check_name(std::string(name));
+        });
+    hidden += usual ? 0 : 1;
+    option->group(usual ? "Options" : "");
+  }
+  command.footer(fmt::format("`moesim {} --help all` shows {} more options.\n\n{}", verb.name, hidden,
+                             command.get_footer()));
 }
 
 // CLI11 reads numbers as C does: too large integers become the largest, unsigned -1 becomes 2^64 - 1, 010 is
@@ -124,8 +153,10 @@ struct CommandLine::Parser {
 
 CommandLine::~CommandLine() = default;
 
-CommandLine::CommandLine(const std::vector<std::string>& words) : parser_(std::make_unique<Parser>()) {
-  options_.command_line = words;
+CommandLine::CommandLine(const std::vector<std::string>& given) : parser_(std::make_unique<Parser>()) {
+  std::vector<std::string> words = given;
+  const bool help_all = take_help_all(words);
+  options_.command_line = given;
   for (const std::string& word : words)
     if (first_not_utf8(word) != std::string::npos || word.find('\0') != std::string::npos)
       throw InputError(fmt::format("command line: found {}, expected text in UTF-8", in_quotes(word)));
@@ -144,6 +175,10 @@ CommandLine::CommandLine(const std::vector<std::string>& words) : parser_(std::m
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
   } catch (const CLI::Success& help) {
+    for (CLI::App* command : app.get_subcommands())
+      for (const Verb& verb : all_verbs())
+        if (!help_all && verb.name == command->get_name() && !verb.usual.empty())
+          shorten_help(*command, verb);
     std::ostringstream out;
     app.exit(help, out, out);
     text_ = out.str();
@@ -183,7 +218,8 @@ CommandLine::CommandLine(const std::vector<std::string>& words) : parser_(std::m
 
 int CommandLine::run(FilesRead::Of of) {
   if (verb_.empty()) {
-    print(text_);
+    constexpr std::size_t kHelpIndent = 28;  // where CLI11 writes what an option does
+    print(wrapped(text_, standard_output().columns > 0 ? sentence_columns() : 0, kHelpIndent));
     return 0;
   }
   const FilesRead files(hashes_ ? FilesRead::Contents::kHashed : FilesRead::Contents::kUnhashed, of);

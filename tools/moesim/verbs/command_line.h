@@ -12,9 +12,9 @@ namespace moesim::tools {
 
 class CommandLine {
  public:
-  // Parses the words without the program's name; reads and writes nothing except to check that files of
-  // options exist. Throws InputError with one line for an invalid command.
-  explicit CommandLine(const std::vector<std::string>& words);
+  // Understands the words without the program's name; nothing is read or written but what options ask of
+  // files that must be there. Throws InputError with one line for what is no command.
+  explicit CommandLine(const std::vector<std::string>& given);
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();

@@ -17,6 +17,7 @@
 #include "models/workload/scenario.h"
 #include "tools/moesim/jobs/job_arguments.h"
 #include "tools/moesim/questions/anchoring.h"
+#include "tools/moesim/questions/around.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/next_measurement.h"
 #include "tools/moesim/questions/plan_question.h"
@@ -35,6 +36,8 @@
 namespace moesim::tools {
 
 namespace {
+
+using nlohmann::ordered_json;
 
 struct CompareOptions {
   QuestionOptions scenario;
@@ -97,7 +100,8 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   options.tolerance = o.anchoring.tolerance();
   options.trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
                   detail != Detail::kNone || o.explain;
-  models::Resolved resolved = settle(question, common);
+  const Base base = Base::of(question, common);
+  models::Resolved resolved = base.resolved;
   const models::ChosenPlan chosen = resolved.chosen;
   if (!o.tokens.empty()) {
     if (resolved.scenario.scope != models::Scenario::Scope::kStep)
@@ -107,15 +111,16 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   options.measured = o.anchoring.of(resolved.scenario);
   models::Comparison c = ask(std::move(resolved.scenario), options);
   if (tells_unexplained("compare", c, common)) return 1;
-  show_chosen(resolved, common);
   models::RunQuestion training;
   const std::optional<models::RunPlan> run = training_of(c, training, o.tokens);
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
-  if (!o.report.empty()) write_comparison_report(o.report, c, common, bounds);
+  if (!o.report.empty())
+    write_file(o.report, comparison_report(c, common, bounds,
+                                           c.decision.runner_up >= 0 ? map_around(base) : ordered_json()));
   switch (common.format) {
     case Format::kJson: {
-      nlohmann::ordered_json result = comparison_json(c, detail, common);
+      ordered_json result = comparison_json(c, detail, common);
       if (!chosen.options.empty())
         result["plan_chosen"] = {{"options", chosen.options}, {"because", chosen.because}};
       if (c.anchor) result["anchor"] = anchor_json(*c.anchor);
@@ -134,7 +139,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
       print(comparison_csv(c, detail));
       break;
     case Format::kTable:
-      print_comparison(c, detail);
+      print_comparison(c, detail, o.explain, chosen_text(resolved));
       if (c.anchor) print("\n" + anchor_text(c));
       if (run) print(training_text(training, *run) + "\n");
       if (o.explain)
@@ -149,6 +154,8 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
     std::erase_if(c.warnings, [&](const std::string& warning) {
       return std::ranges::find(resolved.notes, warning) != resolved.notes.end();
     });
+  if (common.format == Format::kTable && !o.explain)
+    c.warnings = to_act_on(c.warnings, *c.scenario->cluster, c.answers);
   warn_below(common, c.warnings, true, o.explain);
   return 0;
 }
@@ -157,7 +164,8 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
 
 Verb compare_verb() {
   return {
-      "compare", "which dispatcher is fastest for this model on this cluster, by how much, how sure, and why",
+      "compare",
+      "which dispatcher is fastest for this model on this cluster, by how much, how sure, and why",
       "  moesim compare --model mixtral-8x7b --cluster dgx-h100x1 --ep 8 --dispatcher allgather,alltoall "
       "--routing zipf:1.2\n"
       "  moesim compare scenario.json --dispatcher all --detail messages --format json",
@@ -193,7 +201,9 @@ Verb compare_verb() {
                      "What the rank that ends last does, dispatcher by dispatcher; all warnings")
             ->group(kGroup);
         return [o](const CommonOptions& common) { return run_compare(*o, common); };
-      }};
+      },
+      {"--model", "--cluster", "--gpus", "--scope", "--tp", "--pp", "--ep", "--dispatcher", "--report",
+       "--explain"}};
 }
 
 }  // namespace moesim::tools

@@ -15,6 +15,7 @@
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/progress.h"
@@ -77,7 +78,8 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   }
   print(training_run_text(q, a, batch, o.top));
   if (run) print("\n" + anchor_text(*run));
-  warn_below(common, warnings);
+  const models::RunPlan& best = a.plans.front();
+  warn_below(common, to_act_on(best.answer.warnings, *best.scenario->cluster, {&best.answer, 1}));
   return 0;
 }
 
@@ -85,7 +87,8 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
 
 Verb plan_verb() {
   return {
-      "plan", "from a model and its tokens to a machine, a plan, the days and the money",
+      "plan",
+      "from a model and its tokens to a machine, a plan, the days and the money",
       "  moesim plan --model deepseek-v3 --tokens 14.8T --cluster h800 --gpus 2048 --prices my_prices.json\n"
       "  moesim plan --model qwen3-30b-a3b --tokens 2T --clusters h100,h200,b200 --deadline 30d",
       [](CLI::App& app) -> Run {
@@ -109,7 +112,9 @@ Verb plan_verb() {
           with_report.report = o->report;
           return run_plan(*o, with_report);
         };
-      }};
+      },
+      {"--model", "--tokens", "--clusters", "--gpus", "--deadline", "--budget", "--by", "--prices",
+       "--script", "--report"}};
 }
 
 }  // namespace moesim::tools

@@ -17,6 +17,7 @@
 #include "models/answers/answer.h"
 #include "models/workload/fields.h"
 #include "tools/moesim/questions/anchoring.h"
+#include "tools/moesim/questions/around.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/next_measurement.h"
 #include "tools/moesim/questions/question_options.h"
@@ -168,7 +169,11 @@ std::string report(ordered_json asked) {
   const models::Comparison c = compared.comparison();
   if (c.anchor && !c.anchor->explained)
     throw InputError("measured: found a run that the forecast does not explain, expected one that it does");
-  return comparison_report(c, compared.common, {});
+  // A map of steps takes longer than an answer may.
+  ordered_json around;
+  if (c.decision.runner_up >= 0 && c.scenario->scope == models::Scenario::Scope::kLayer)
+    around = map_around(Base::of(compared.scenario.question(compared.common), compared.common));
+  return comparison_report(c, compared.common, {}, around);
 }
 
 }  // namespace

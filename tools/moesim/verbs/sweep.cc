@@ -399,7 +399,9 @@ Verb sweep_verb() {
             }
           return scenarios(common);
         };
-      }};
+      },
+      {"--model", "--cluster", "--set", "--grid", "--list", "--sample", "--range", "--out", "--pareto",
+       "--report"}};
 }
 
 }  // namespace moesim::tools

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/moesim/show/common_options.h"
@@ -25,6 +26,9 @@ struct Verb {
   // Declares options on the subcommand; the returned function runs after parsing. Keep option variables in a
   // shared_ptr captured by it.
   std::function<Run(CLI::App&)> declare;
+  // The options that `--help` shows, in the order of their declaration; `--help all` shows every one. Empty:
+  // both do.
+  std::vector<std::string_view> usual = {};
 };
 
 const std::vector<Verb>& all_verbs();

@@ -145,7 +145,8 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
 }  // namespace
 
 Verb whatif_verb() {
-  return {"whatif", "change something in a scenario and see the difference, or find where the winner changes",
+  return {"whatif",
+          "change something in a scenario and see the difference, or find where the winner changes",
           "  moesim whatif scenario.json --set parallel.ep=16 --set cluster.nic.bandwidth=100GBps\n"
           "  moesim whatif scenario.json --crossover topk=1..16 --between allgather,alltoall\n"
           "  moesim whatif scenario.json --best parallel,dispatcher,recompute --under memory",
@@ -184,7 +185,9 @@ Verb whatif_verb() {
               with_report.report = o->report;
               return run_whatif(*o, with_report);
             };
-          }};
+          },
+          {"--model", "--cluster", "--set", "--each", "--crossover", "--map", "--best", "--sensitivity",
+           "--paths", "--report"}};
 }
 
 }  // namespace moesim::tools

@@ -18,11 +18,12 @@ import typing as _t
 
 from . import _moesim
 from ._moesim import InputError
-from .answers import Anchor, Comparison, Estimate, Listed, Recommendation, Result, Scenario, Winner, WhatIf
+from .answers import (Anchor, Comparison, Estimate, Listed, Plan, Recommendation, Result, Scenario, Training, WhatIf,
+                      Winner)
 
 __version__ = _moesim.version
-__all__ = ["Anchor", "Comparison", "Estimate", "InputError", "Listed", "Recommendation", "Result", "Scenario", "WhatIf",
-           "Winner", "compare", "keywords", "list", "run", "scenario", "whatif"]
+__all__ = ["Anchor", "Comparison", "Estimate", "InputError", "Listed", "Plan", "Recommendation", "Result", "Scenario",
+           "Training", "WhatIf", "Winner", "compare", "keywords", "list", "plan", "run", "scenario", "whatif"]
 
 InputError.__module__ = "moesim"
 InputError.__doc__ = "Input that moesim refuses; the text is that of the command line."
@@ -108,7 +109,7 @@ def compare(scenario: _t.Any = None, *, measured: _t.Any = None, tolerance: _t.A
         compare("train.sh", measured="1.9s", tolerance=0.05)
 
     `measured`: what a run of this job took, which all forecasts are anchored to: a time, or a dict of times by dispatcher.
-    `tolerance`: the loss against the fastest that a safe choice may have, 0.1 where it is not given. Options are those of `moesim compare --help`."""
+    `tolerance`: the loss against the fastest that a safe choice may have, 0.1 where it is not given. Options are those of `moesim compare --help all`."""
     return Comparison._of(run("compare", scenario, **_anchoring(measured, tolerance), **options))
 
 
@@ -125,6 +126,15 @@ def whatif(scenario: _t.Any = None, changes: _t.Optional[_t.Mapping[str, _t.Any]
         raise InputError("whatif: found no change, expected at least one")
     sets = ["--set=" + path + "=" + _told(path, value) for path, value in changes.items()]
     return WhatIf._of(run("whatif", scenario, *sets, **_anchoring(measured, tolerance), **options))
+
+
+def plan(scenario: _t.Any = None, *, tokens: _t.Any = None, **options: _t.Any) -> Training:
+    """On which machine and with which plan a model is trained on so many tokens, how long that takes and what it costs.
+
+        plan(model="qwen3-30b-a3b", tokens="2T", clusters=["h100", "b200"], gpus=256, deadline="60d")
+
+    Options are those of `moesim plan --help all`."""
+    return Training._of(run("plan", scenario, tokens=tokens, **options))
 
 
 def scenario(scenario: _t.Any = None, **options: _t.Any) -> _t.Dict[str, _t.Any]:

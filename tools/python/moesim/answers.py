@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -146,10 +149,20 @@ class Result:
     def warnings(self) -> List[str]:
         return list(self._data["warnings"])
 
+    def rows(self) -> List[Dict[str, Any]]:
+        """The rows of the answer's table, columns by JSON path."""
+        raise NotImplementedError
+
+    def frame(self) -> "pandas.DataFrame":
+        """The rows as a frame of pandas, which has to be installed."""
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
 
 @dataclass(frozen=True)
 class Comparison(Result):
-    """The dispatchers of a scenario against each other. In pandas: `pandas.DataFrame(comparison.rows())`."""
+    """The dispatchers of a scenario against each other."""
 
     answer: str = ""
     because: str = ""
@@ -223,6 +236,77 @@ class WhatIf(Result):
 
     def __str__(self) -> str:
         return self.because
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan of a training: where it runs, how, for how long and for how much."""
+
+    cluster: str
+    gpus: int
+    parallel: Dict[str, int]
+    dispatcher: str
+    precision: str
+    schedule: str
+    recompute: str
+    step_time_us: Estimate
+    days: Estimate
+    cost: Estimate
+    mfu: float
+    fits_probability: float
+    meets: bool  # the deadline and the budget, with a probability of 0.9
+    lower_precision: bool  # than the model's: it changes the numerics, and is no choice
+    command: str  # asks about its step again
+    _data: Dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def _of(cls, data: Dict[str, Any]) -> "Plan":
+        same = ("cluster", "gpus", "parallel", "dispatcher", "precision", "schedule", "recompute", "mfu", "fits_probability",
+                "meets", "lower_precision", "command")
+        return cls(**{name: copy.deepcopy(data[name]) for name in same},
+                   **{name: Estimate._of(data[name]) for name in ("step_time_us", "days", "cost")}, _data=data)
+
+    @property
+    def scenario(self) -> Dict[str, Any]:
+        """Complete: compare(plan.scenario) asks about its step."""
+        return copy.deepcopy(self._data["scenario"])
+
+    def row(self) -> Dict[str, Any]:
+        """All that the command line's JSON says of it but the scenario, flat, by JSON path."""
+        return dict(_flat({name: value for name, value in self._data.items() if name != "scenario"}))
+
+
+@dataclass(frozen=True)
+class Training(Result):
+    """The plans of a training, the best first. The three choices are None where no plan meets what was asked for."""
+
+    answer: str = ""
+    currency: str = ""
+    plans: Tuple[Plan, ...] = ()
+    cheapest: Optional[Plan] = None
+    fewest_gpus: Optional[Plan] = None
+    shortest: Optional[Plan] = None
+    gap: Optional[float] = None  # at most so much faster is a plan that was left out; None: not known
+
+    @classmethod
+    def _of(cls, data: Dict[str, Any]) -> "Training":
+        plans = tuple(Plan._of(one) for one in data["plans"])
+        chosen = {name: None if at is None else plans[at] for name, at in data["choices"].items()}
+        return cls(_data=data, answer=data["answer"], currency=data["currency"], plans=plans,
+                   gap=data["searched"]["gap"], **chosen)
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def rows(self) -> List[Dict[str, Any]]:
+        """A row a plan, columns by JSON path."""
+        return [one.row() for one in self.plans]
+
+    def __str__(self) -> str:
+        return self.answer
 
 
 @dataclass(frozen=True)

@@ -312,6 +312,7 @@ export interface ScatterPoint {
   series: string;
   note: string;
   front: boolean; // no other point is better in both
+  faded?: boolean; // cannot be chosen
 }
 
 // One symbol and colour per series; a step line joins the points that nothing beats.
@@ -338,7 +339,7 @@ export function scatter(
               { x: (v: number) => v, y: (v: number) => v, stroke: "var(--text)", strokeWidth: 1.4 } as Plot.LineOptions)
           : null,
         Plot.dot(points, {
-          x: "x", y: "y", symbol: "series", stroke: (p: ScatterPoint) => color(p.series), strokeOpacity: 0.8, r: 3.4,
+          x: "x", y: "y", symbol: "series", stroke: (p: ScatterPoint) => color(p.series), strokeOpacity: (p: ScatterPoint) => (p.faded ? 0.25 : 0.8), r: 3.4,
           title: "note", tip: { fill: "var(--card)" },
         } as Plot.DotOptions),
         front.length > 1 ? Plot.line(front, { x: "x", y: "y", curve: "step-after", stroke: "var(--text)", strokeWidth: 1.4 }) : null,

@@ -2,14 +2,14 @@
 import type { Estimate, ReportData, Result } from "./data";
 import { checkbox, h, section, select } from "./dom";
 import { intervalBars, lines, stackedBars, type StackPiece } from "./charts";
-import { bytes, byteUnit, number, percent, time, timeUnit, words } from "./format";
+import { bytes, byteUnit, nameOf, number, percent, time, timeUnit, words } from "./format";
 import { memoryTree } from "./memory";
 import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
 import { categoryColor, dispatcherColor, dispatcherLine, memoryColor } from "./palette";
 import { passLegend, passVariable, pipelinePictures, swatches } from "./pipeline";
 import { rankGrid } from "./ranks";
-import { table, type Column } from "./table";
+import { byteColumn, table, timeColumn, type Column } from "./table";
 import { timelineChart } from "./timeline";
 
 interface Scenario {
@@ -69,7 +69,7 @@ function about(result: any): string {
   const p = s.parallel ?? {};
   const sizes = ["tp", "cp", "ep", "etp", "dp", "pp", "vpp"].filter((k) => (p[k] ?? 1) > 1 || k === "ep").map((k) => `${k.toUpperCase()} ${p[k]}`);
   return `${s.scope === "step" ? "One training step" : `One MoE layer, ${s.train ? "forward and backward" : "forward"}`}; ` +
-    `${sizes.join(", ")}; ${number(p.seq ?? 0)} tokens per sequence, top-${s.topk}; routing ${s.routing}.`;
+    `${sizes.join(", ")}; ${number(p.seq ?? 0)} tokens per sequence, top-${s.topk}; routing ${nameOf(s.routing, "as given")}.`;
 }
 
 interface Anchor {
@@ -97,6 +97,37 @@ function anchored(anchor: Anchor): HTMLElement {
             { title: "before", text: (one) => factor(one.before) }, { title: "now", text: (one) => factor(one.after) },
           ], { caption: "What the run told, as factors of what the profile says" })
         : null);
+}
+
+interface Turned {
+  value: string;
+  dispatcher: string;
+}
+
+// How far a number of the machine or the plan was moved, and from where on another dispatcher is the fastest.
+interface Around {
+  path: string;
+  what: string;
+  now: string;
+  from: string;
+  to: string;
+  below: Turned | null;
+  above: Turned | null;
+}
+
+function turning(around: Around[]): HTMLElement {
+  const turns = around.filter((one) => one.below || one.above);
+  const all = [...turns, ...around.filter((one) => !turns.includes(one))];
+  return section("What would turn it", turns.length === 0
+    ? "No change of one number of the machine or the plan makes another dispatcher the fastest, as far as was tried."
+    : `Which change, by itself, makes another dispatcher the fastest? ${turns.length} of ${around.length} do. Times alone, without intervals.`,
+    table(all, [
+      { title: "number", text: (one) => one.what },
+      { title: "now", numeric: true, text: (one) => one.now },
+      { title: "down to", text: (one) => (one.below ? `${one.below.dispatcher} at ${one.below.value}` : one.from === one.now ? "-" : `the same at ${one.from}`) },
+      { title: "up to", text: (one) => (one.above ? `${one.above.dispatcher} at ${one.above.value}` : one.to === one.now ? "-" : `the same at ${one.to}`) },
+      { title: "path", text: (one) => one.path },
+    ], { caption: "The nearest value on each side with another fastest dispatcher, of those that were tried" }));
 }
 
 // A run that the forecast does not explain has no answer.
@@ -228,25 +259,29 @@ export function comparePage(data: ReportData): HTMLElement[] {
       { title: "P(fastest)", numeric: true, text: (s: Scenario) => s.fastest_probability?.toFixed(2) ?? "-", value: (s: Scenario) => s.fastest_probability ?? -1 },
       { title: "loss at most (90 %)", numeric: true, text: (s: Scenario) => (s.loss_at_most === undefined ? "-" : percent(s.loss_at_most)), value: (s: Scenario) => s.loss_at_most ?? Infinity },
     ] : []),
-    ...categories.map((c) => ({
-      title: words(c), numeric: true, text: (s: Scenario) => ((s.breakdown_us[c] ?? 0) * unit.factor).toFixed(1),
-      value: (s: Scenario) => s.breakdown_us[c] ?? 0,
-    })),
     ...(step ? [
       { title: "tokens/s/GPU", numeric: true, text: (s: Scenario) => number(Math.round(s.tokens_per_s_per_gpu ?? 0)), value: (s: Scenario) => s.tokens_per_s_per_gpu ?? 0 },
       { title: "MFU", numeric: true, text: (s: Scenario) => percent(s.mfu ?? 0), value: (s: Scenario) => s.mfu ?? 0 },
     ] : []) as Column<Scenario>[],
-    { title: "sent per rank", numeric: true, text: (s) => (s.tx_bytes_per_rank ? bytes(s.tx_bytes_per_rank.mean) : "-"), value: (s) => s.tx_bytes_per_rank?.mean ?? 0 },
-    { title: "most", numeric: true, text: (s) => (s.tx_bytes_per_rank ? bytes(s.tx_bytes_per_rank.max) : "-"), value: (s) => s.tx_bytes_per_rank?.max ?? 0 },
+    byteColumn("sent per rank", scenarios, (s) => s.tx_bytes_per_rank?.mean),
+    byteColumn("most", scenarios, (s) => s.tx_bytes_per_rank?.max),
     { title: "host syncs", numeric: true, text: (s) => (s.host_syncs ? `${s.host_syncs.forward}+${s.host_syncs.backward}` : "-"), value: (s) => (s.host_syncs ? s.host_syncs.forward + s.host_syncs.backward : 0) },
     { title: "overload", numeric: true, text: (s) => (s.overload ? s.overload.max.toFixed(2) : "-"), value: (s) => s.overload?.max ?? 0 },
     ...(scenarios.some((s) => s.dropped_rows > 0) ? [
       { title: "rows dropped", numeric: true, text: (s: Scenario) => number(s.dropped_rows), value: (s: Scenario) => s.dropped_rows },
     ] : []),
-    { title: "memory", numeric: true, text: (s) => (s.peak_memory_bytes ? bytes(s.peak_memory_bytes.max) : "-"), value: (s) => s.peak_memory_bytes?.max ?? 0 },
+    byteColumn("memory", scenarios, (s) => s.peak_memory_bytes?.max),
     { title: "fits", text: (s) => (s.fits === false ? `no, ${bytes(s.missing_bytes ?? 0)} missing` : "yes") },
     { title: "P(fits)", numeric: true, text: (s) => s.fits_probability?.toFixed(2) ?? "-", value: (s) => s.fits_probability ?? 1 },
   ], { caption: "All numbers", best: (s) => s.dispatcher === winner, filter: scenarios.length > 4, sortBy: 1 });
+
+  const parts = table(scenarios, [
+    { title: "dispatcher", text: (s) => s.dispatcher },
+    ...categories.map((c) => ({
+      title: `${words(c)} [${unit.name}]`, numeric: true, text: (s: Scenario) => ((s.breakdown_us[c] ?? 0) * unit.factor).toFixed(1),
+      value: (s: Scenario) => s.breakdown_us[c] ?? 0,
+    })),
+  ], { caption: "Parts of the time", best: (s) => s.dispatcher === winner });
 
   const excluded = (result.excluded ?? []) as Excluded[];
   const left = [...excluded.map((one) => ({ dispatcher: one.dispatcher, rule: excludedBecause(one) })), ...scenarios.filter((s) => !s.ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `cannot be chosen: ${s.not_ranked_because}` }))];
@@ -255,13 +290,14 @@ export function comparePage(data: ReportData): HTMLElement[] {
   const bubble = new Map(scenarios.map((s) => [s.dispatcher, (s.breakdown_us["bubble"] ?? 0) / s.time_us.value]));
   const steps = (result.step_collectives ?? []) as any[];
   return [
-    header(`${name?.["model"] ?? "model"} on ${name?.["cluster"] ?? "cluster"}`, about(result), data.verb),
+    header(`${nameOf(result.model, nameOf(name?.["model"], "A model"))} on ${nameOf(name?.["cluster"], "a machine of its own")}`, about(result), data.verb),
     answer(result.answer, result.because === result.answer ? undefined : result.because),
     ...(recommended.settle ? [h("p", { class: "key" }, "To settle it: ", h("code", {}, recommended.settle))] : []),
     ...(result.anchor ? [anchored(result.anchor as Anchor)] : []),
     ...(warnings(result) ? [warnings(result)!] : []),
     section("Time", "Which dispatcher is fastest, and how sure is that? Whiskers are 90 % intervals; the errors that all share cancel in the probability.", controls, bars, numbers),
-    section("Where the time goes", step ? "What does the pipeline stage that ends last do all the time? The parts add up to the bar above." : "What does the rank that ends last do all the time? The parts add up to the bar above.", stack),
+    ...(result.around?.length > 0 ? [turning(result.around as Around[])] : []),
+    section("Where the time goes", step ? "What does the pipeline stage that ends last do all the time? The parts add up to the bar above." : "What does the rank that ends last do all the time? The parts add up to the bar above.", stack, parts),
     ...(scenarios.some((s) => memoryOf(s)) ? [section("Memory", "Does it fit? The worst rank of the job, beside what its GPU has.", memory)] : []),
     ...(scenarios.some((s) => s.ranks) ? [section("Ranks", "Who has too much to do, and who waits for them?", ranks)] : []),
     ...(data.matrices.length > 0
@@ -280,8 +316,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
           { title: "what", text: (s) => s.what }, { title: "operation", text: (s) => s.op },
           { title: "ranks", numeric: true, text: (s) => `${s.ranks}`, value: (s) => s.ranks },
           { title: "calls", numeric: true, text: (s) => `${s.calls}`, value: (s) => s.calls },
-          { title: "sent", numeric: true, text: (s) => bytes(s.tx_bytes), value: (s) => s.tx_bytes },
-          { title: "time", numeric: true, text: (s) => time(s.time_us), value: (s) => s.time_us },
+          byteColumn("sent", steps, (s) => s.tx_bytes), timeColumn("time", steps, (s) => s.time_us),
         ], { caption: "Collectives of parameters, gradients and optimizer, alone and one after the other" }))] : []),
     ...(left.length > 0
       ? [section("Left out", "Which dispatchers can not run here, or can not win?", table(left, [

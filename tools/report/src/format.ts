@@ -1,9 +1,9 @@
 // Numbers for people: three to four digits that matter, units that fit.
 
-function digits(value: number, significant: number): string {
+export function significant(value: number, digits: number): string {
   if (value === 0) return "0";
   const magnitude = Math.floor(Math.log10(Math.abs(value)));
-  return value.toFixed(Math.max(0, Math.min(6, significant - 1 - magnitude)));
+  return value.toFixed(Math.max(0, Math.min(6, digits - 1 - magnitude)));
 }
 
 export interface Unit {
@@ -26,15 +26,15 @@ export function byteUnit(largest: number): Unit {
 }
 
 export function time(us: number, unit: Unit = timeUnit(Math.abs(us))): string {
-  return `${digits(us * unit.factor, 4)} ${unit.name}`;
+  return `${significant(us * unit.factor, 4)} ${unit.name}`;
 }
 
 export function bytes(count: number, unit: Unit = byteUnit(Math.abs(count))): string {
-  return `${digits(count * unit.factor, 3)} ${unit.name}`;
+  return `${significant(count * unit.factor, 3)} ${unit.name}`;
 }
 
-export function number(value: number, significant = 4): string {
-  return Number.isInteger(value) ? value.toLocaleString("en") : digits(value, significant);
+export function number(value: number, digits = 4): string {
+  return Number.isInteger(value) ? value.toLocaleString("en") : significant(value, digits);
 }
 
 export function percent(share: number, places = 1): string {
@@ -48,6 +48,13 @@ export function probability(share: number): string {
 
 export function signedPercent(share: number, places = 1): string {
   return `${share >= 0 ? "+" : "−"}${Math.abs(100 * share).toFixed(places)} %`;
+}
+
+// A model or a machine: the name that it was called by or that it has.
+export function nameOf(value: unknown, otherwise: string): string {
+  if (typeof value === "string" && value !== "") return value;
+  const name = value && typeof value === "object" ? (value as { name?: unknown }).name : undefined;
+  return typeof name === "string" && name !== "" ? name : otherwise;
 }
 
 // Categories and keys as people read them: "straggler_wait" is "straggler wait".

@@ -134,6 +134,7 @@ const details = h("div", { id: "details" });
 const changes = h("div", { id: "changes" });
 const plans = h("div", { id: "plans" });
 const took = h("p", { class: "took", id: "took" });
+// Asks the same on a command line.
 const command = h("pre", { class: "command", tabindex: 0, "aria-label": "command line", id: "command" });
 let moved = kSliders.find((one) => one.path === "topk")!;
 let last: Result | null = null;
@@ -324,7 +325,7 @@ function anchoring(): HTMLElement {
 
 function planning(): HTMLElement {
   const field = (name: string, label: string, placeholder: string) => texts(kPlan + name, label, placeholder);
-  return section("A whole training", "On so many tokens: how long, for how much, with which plan? What is searched are the plan's sizes, schedule, recomputation, launch and dispatcher.",
+  return section("A whole training", "On so many tokens: how long, for how much, with which plan? Say the tokens; the plan is searched.",
     h("div", { class: "controls" }, field("tokens", "Tokens", "15T"), field("deadline", "Deadline", "60d"), field("budget", "Budget", "40M$"),
       field("clusters", "On other machines", "h100,dgx-b200x64")));
 }
@@ -431,8 +432,7 @@ function takeAway(): HTMLElement {
       button("Save scenario", "save the complete scenario as a file for the command line", () =>
         last ? save("scenario.json", "application/json", JSON.stringify(last.inputs["scenario"], null, 2) + "\n") : tell("there is no answer yet")),
       button("Save report", "save the answer as a page of its own, with timelines", () => void report()),
-      note),
-    command);
+      note));
 }
 
 function start(): void {
@@ -446,8 +446,9 @@ function start(): void {
   document.body.append(h("main", { class: "live" },
     h("header", {},
       h("div", { class: "bar" }, h("span", { class: "name" }, "moesim live"), h("span", { class: "buttons" }, themeButton())),
-      h("h1", {}, "Which dispatcher, on which machine?")),
-    h("div", { class: "columns" }, controls, h("div", { class: "answers" }, problem, without, results, changes, details, planning(), plans, takeAway()))));
+      h("h1", {}, "Which dispatcher, on which machine?"),
+      command),
+    h("div", { class: "columns" }, controls, h("div", { class: "answers" }, planning(), plans, problem, without, results, changes, details, takeAway()))));
   window.addEventListener("hashchange", () => {
     const now = read(location.hash);
     question.clear();

@@ -32,10 +32,10 @@ function plainPage(data: ReportData): HTMLElement[] {
 function start(): void {
   const data = readData();
   knowDispatchers(data.dispatchers);
-  document.title = `moesim ${data.verb}`;
   const main = h("main");
   document.body.append(main);  // first, so that charts know their width
   main.append(...(pages[data.verb] ?? plainPage)(data));
+  document.title = `${main.querySelector("h1")!.textContent} - moesim ${data.verb}`;
   document.documentElement.dataset.ready = "true";
 }
 

@@ -3,9 +3,9 @@ import * as Plot from "@observablehq/plot";
 import { figure, intervalDots, signedTick } from "./charts";
 import type { Estimate, ReportData } from "./data";
 import { h, section } from "./dom";
-import { count, days, money, number, percent, time } from "./format";
+import { count, days, money, number, percent } from "./format";
 import { answer, header, reproduce, warnings } from "./page";
-import { table, type Column } from "./table";
+import { table, timeColumn, type Column } from "./table";
 
 interface Plan {
   cluster: string;
@@ -77,7 +77,7 @@ function frontier(plans: Plan[], currency: string, deadline?: number, budget?: n
       deadline ? Plot.ruleX([deadline], limit) : null,
       deadline ? Plot.text([deadline], { x: (v: number) => v, frameAnchor: "top", dy: -12, text: () => "deadline", fill: "var(--bad-text)", fontWeight: "bold" } as Plot.TextOptions) : null,
       budget ? Plot.ruleY([budget / unit.size], limit) : null,
-      budget ? Plot.text([budget / unit.size], { y: (v: number) => v, frameAnchor: "right", dy: -8, text: () => "budget", fill: "var(--bad-text)", fontWeight: "bold" } as Plot.TextOptions) : null,
+      budget ? Plot.text([budget / unit.size], { y: (v: number) => v, frameAnchor: "left", textAnchor: "start", dx: 6, dy: -8, text: () => "budget", fill: "var(--bad-text)", fontWeight: "bold" } as Plot.TextOptions) : null,
       Plot.dot(points, {
         x: "x", y: "y", r: 9, fill: (p: { best: boolean; front: boolean }) => (p.best ? "var(--best)" : p.front ? "var(--bar)" : "var(--card)"),
         stroke: "var(--text)", title: "note", tip: { fill: "var(--card)" },
@@ -106,9 +106,9 @@ function rankColumns(plans: Plan[], currency: string, promised: { deadline: bool
   ];
 }
 
-function planColumns(currency: string): Column<Plan>[] {
+function planColumns(plans: Plan[]): Column<Plan>[] {
   return [
-    { title: "plan", text: (p) => `${p.group}: ${place(p)}` },
+    { title: "plan", text: (p) => `${p.group}: ${p.cluster}` },
     { title: "sizes", text: sizes },
     { title: "microbatches", numeric: true, text: (p) => `${p.parallel["microbatches"]} x ${p.parallel["micro_batch"]}`, value: (p) => p.parallel["microbatches"]! },
     { title: "dispatcher", text: (p) => p.dispatcher },
@@ -117,9 +117,8 @@ function planColumns(currency: string): Column<Plan>[] {
     { title: "recompute", text: (p) => p.recompute },
     { title: "launch", text: (p) => p.launch },
     { title: "overlap", text: (p) => p.overlap },
-    { title: "step", numeric: true, text: (p) => time(p.step_time_us.value), value: (p) => p.step_time_us.value },
+    timeColumn("step", plans, (p) => p.step_time_us.value),
     { title: "MFU", numeric: true, text: (p) => percent(p.mfu), value: (p) => p.mfu },
-    { title: "cost", numeric: true, text: (p) => money(p.cost.value, currency), value: (p) => p.cost.value },
   ];
 }
 
@@ -133,6 +132,30 @@ function besideColumns(currency: string): Column<Plan>[] {
     { title: "failures a day", numeric: true, text: (p) => number(p.failures_per_day, 2), value: (p) => p.failures_per_day },
     { title: "boards take at most", numeric: true, text: (p) => (p.mwh_at_most ? `${number(p.mwh_at_most, 3)} MWh` : "nobody says"), value: (p) => p.mwh_at_most ?? 0 },
   ];
+}
+
+// The cheapest plan, that on the fewest GPUs and the one that is done first, and how much better one that was not tried
+// may be.
+function choices(which: Record<string, number | null>, plans: Plan[], currency: string, gap: number | null): HTMLElement[] {
+  const rows: { name: string; plan: Plan }[] = [];
+  for (const [key, name] of [["cheapest", "cheapest"], ["fewest_gpus", "fewest GPUs"], ["shortest", "done first"]] as const) {
+    if (which[key] == null) continue;
+    const plan = plans[which[key]!]!;
+    const same = rows.find((row) => row.plan === plan);
+    if (same) same.name += `, ${name}`;
+    else rows.push({ name, plan });
+  }
+  if (rows.length === 0) return [];
+  const missed = gap === null ? "A better plan may have been left out."
+    : gap > 0 ? `No plan of those that were looked at is faster by more than ${percent(gap)}.` : "No plan of those that were looked at is faster.";
+  return [section("Three ways to choose", `What is cheapest, what needs the fewest GPUs, what is done first? ${missed}`, table(rows, [
+    { title: "choice", text: (r) => r.name },
+    { title: "machine", text: (r) => r.plan.cluster },
+    { title: "GPUs", numeric: true, text: (r) => count(r.plan.gpus), value: (r) => r.plan.gpus },
+    { title: "days", numeric: true, text: (r) => days(r.plan.days.value), value: (r) => r.plan.days.value },
+    { title: "cost", numeric: true, text: (r) => money(r.plan.cost.value, currency), value: (r) => r.plan.cost.value },
+    { title: "plan", text: (r) => `${sizes(r.plan)}; ${r.plan.dispatcher}` },
+  ], { caption: "Choices" }))];
 }
 
 function upgradeSection(upgrades: Upgrade[], currency: string): HTMLElement {
@@ -170,17 +193,19 @@ export function planPage(data: ReportData): HTMLElement[] {
       `${asked.length > 0 ? `Wanted ${asked.join(" and ")}; ` : ""}ranked by ${result.by}. One plan for each machine and size, the best of those that were tried.`, data.verb),
     answer(result.answer as string, `The plan: ${sizes(first)}; ${first.dispatcher}; ${first.precision}; recomputing ${first.recompute === "none" ? "nothing" : first.recompute}.`),
     ...(warnings(result) ? [warnings(result)!] : []),
+    ...choices(result.choices, all, currency, result.searched.gap as number | null),
     section("Cost against time", "What does it cost to be done earlier? The line joins the plans that no other beats in both; green is the answer. Grey: 90 % intervals. Draws do not tell plans with one letter apart.",
       frontier(plans, currency, deadline, budget),
       table(plans, rankColumns(plans, currency, promised), {
         caption: "Plans, the best first; a line parts those that can be told apart", best: (p) => p === first, groupBy: (p) => p.group, mark: 1 })),
-    section("The plans", "What runs on each machine?", table(plans, planColumns(currency), { caption: "Plans, the best first", best: (p) => p === first })),
+    section("The plans", "What runs on each machine?", table(plans, planColumns(plans), { caption: "Plans, the best first", best: (p) => p === first })),
     section("Paid, and no work", "What of the money goes into idle GPUs, failures and checkpoints, and how much energy do the boards take?",
       table(plans, besideColumns(currency), { caption: "Goodput: share of the time that is work. All GPUs of the nodes are paid.", best: (p) => p === first })),
     ...(lower.length > 0
       ? [section("In a lower precision", "What would products in fewer bits bring? They change the numerics, so none of these is the answer.",
           frontier(lower, currency, deadline, budget),
-          table(lower, [...rankColumns(lower, currency, promised), ...planColumns(currency).slice(1, 5)], { caption: "Plans in a lower precision, the best first", groupBy: (p) => p.group }))] : []),
+          table(lower, rankColumns(lower, currency, promised), { caption: "Plans in a lower precision, the best first", groupBy: (p) => p.group }),
+          table(lower, planColumns(lower), { caption: "What runs on each machine" }))] : []),
     ...(upgrades.length > 0 ? [upgradeSection(upgrades, currency)] : []),
     section("What it rests on", "Which numbers does the answer take for granted, and whose are they?",
       table(result.assumptions as { what: string; value: string; source: string }[], [

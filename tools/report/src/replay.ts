@@ -7,7 +7,7 @@ import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
 import { categoryColor, causeColor } from "./palette";
 import { rankGrid } from "./ranks";
-import { table } from "./table";
+import { table, timeColumn } from "./table";
 import { timelineChart } from "./timeline";
 
 const kStates = ["busy_us", "exposed_comm_us", "straggler_wait_us", "bubble_us", "host_us"];
@@ -109,7 +109,7 @@ export function replayPage(data: ReportData): HTMLElement[] {
           table(layers, [
             { title: "layer", numeric: true, text: (l) => `${l.layer}`, value: (l) => l.layer },
             { title: "stage", numeric: true, text: (l) => `${l.stage}`, value: (l) => l.stage },
-            { title: "waiting of all ranks", numeric: true, text: (l) => time(l.others_wait_us), value: (l) => l.others_wait_us },
+            timeColumn("waiting of all ranks", layers, (l) => l.others_wait_us),
           ], { caption: "Waiting by layer" }))] : []),
     ...(data.timelines.length > 0
       ? [section("Timeline", "What happens when, on every stream?", timelineChart(data.timelines, data.categories, "Timeline of the iteration"))] : []),
@@ -118,7 +118,7 @@ export function replayPage(data: ReportData): HTMLElement[] {
           table(ops.map(([op, about]) => ({ op, ...about })), [
             { title: "operation", text: (o) => words(o.op) },
             { title: "count", numeric: true, text: (o) => number(o.count), value: (o) => o.count },
-            { title: "mean", numeric: true, text: (o) => time(o.mean_us), value: (o) => o.mean_us },
+            timeColumn("mean", ops.map(([op, about]) => ({ op, ...about })), (o) => o.mean_us),
           ], { caption: "Mean over ranks and microbatches, waiting included" }))] : []),
     ...(effects.length > 0
       ? [section("Constants that were added", "What can a recording of one GPU not show?",
@@ -132,8 +132,7 @@ export function replayPage(data: ReportData): HTMLElement[] {
       ? [section("Critical path", "What would have to be faster for the iteration to be shorter?",
           h("details", {}, h("summary", {}, `${path.length} pieces from start to end`),
             table(path, [
-              { title: "from", numeric: true, text: (p) => time(p.from_us, unit), value: (p) => p.from_us },
-              { title: "takes", numeric: true, text: (p) => time(p.to_us - p.from_us), value: (p) => p.to_us - p.from_us },
+              timeColumn("from", path, (p) => p.from_us), timeColumn("takes", path, (p) => p.to_us - p.from_us),
               { title: "rank", numeric: true, text: (p) => `${p.rank}`, value: (p) => p.rank },
               { title: "what", text: (p) => p.task },
               { title: "starts after", text: (p) => p.waited_for },

@@ -2,7 +2,7 @@
 import type { ReportData } from "./data";
 import { checkbox, h, section, select } from "./dom";
 import { scatter, type ScatterPoint } from "./charts";
-import { bytes, byteUnit, number, percent, probability, time, timeUnit, words, type Unit } from "./format";
+import { bytes, byteUnit, nameOf, number, percent, probability, significant, time, timeUnit, words, type Unit } from "./format";
 import { grid } from "./grid";
 import { answer, header, reproduce, warnings } from "./page";
 import { dispatcherColor, dispatcherLine, dispatcherVariable } from "./palette";
@@ -37,9 +37,11 @@ function unitOf(column: string, largest: number): Unit {
   return column.includes("bytes") ? byteUnit(largest) : { factor: 1, name: "" };
 }
 
-function shownValue(column: string, value: Value): string {
+// `unit`: of the whole column, which then names it; else the value's own beside it.
+function shownValue(column: string, value: Value, unit?: Unit): string {
   if (value === null || value === "") return "-";
   if (typeof value !== "number") return `${value}`;
+  if (unit?.name) return significant(value * unit.factor, 4);
   if (column.includes("_us")) return time(value);
   if (column.includes("bytes")) return bytes(value);
   if (column === "winner.probability") return probability(value);
@@ -67,8 +69,14 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   const wins = new Map<string, number>();
   for (const row of winners) wins.set(row.dispatcher, (wins.get(row.dispatcher) ?? 0) + 1);
   const names = [...new Set(good.map((row) => row.dispatcher))].sort((a, b) => (wins.get(b) ?? 0) - (wins.get(a) ?? 0) || a.localeCompare(b));
-    const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
-  const place = (row: Row) => paths.map((path, i) => `${path} = ${row.values[1 + i]}`).join(", ");
+  const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
+  // Values of paths in the unit that people use.
+  const units = (result.units ?? {}) as Record<string, { name: string; one: number }>;
+  const pathValue = (path: string, value: Value) => {
+    const unit = units[path];
+    return typeof value === "number" && unit ? `${significant(value / unit.one, 4)} ${unit.name}` : `${value ?? "-"}`;
+  };
+  const place = (row: Row) => paths.map((path, i) => `${path} = ${pathValue(path, row.values[1 + i]!)}`).join(", ");
   const throughput = index("tokens_per_s_per_gpu");
   // A table without the column says nothing of memory.
   const fits = (row: Row) => iFits < 0 || row.values[iFits] === true;
@@ -100,7 +108,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
         if (!before || better(row, before)) cell.set(key, row);
       }
       const at = (r: number, c: number) => cell.get(`${xs[c]}|${ys[r]}`);
-      const shared = { rows: ys.map((y) => `${y}`), columns: xs.map((x) => `${x}`), rowTitle: ay || "all", columnTitle: ax,
+      const shared = { rows: ys.map((y) => (ay ? pathValue(ay, y) : "")), columns: xs.map((x) => pathValue(ax, x)), rowTitle: ay || "all", columnTitle: ax,
         text: (r: number, c: number) => {
           const row = at(r, c)!;
           return `${place(row)}: ${row.dispatcher}, ${shownValue("time_us.value", row.values[iTime]!)}` +
@@ -141,22 +149,24 @@ export function sweepPage(data: ReportData): HTMLElement[] {
       const cy = index(y);
       let rows = (onlyWinners ? winners : good).filter((row) => typeof row.values[cx] === "number" && typeof row.values[cy] === "number");
       const better = (column: string) => (kLower.includes(column) ? 1 : -1);
+      const without = rows.filter((row) => !fits(row)).length;
       const points = rows.map((row) => ({ row, x: row.values[cx] as number, y: row.values[cy] as number }));
       points.sort((a, b) => better(x) * (a.x - b.x) || better(y) * (a.y - b.y));
       let least = Infinity;
       const front = new Set<Row>();
-      for (const point of points)
+      for (const point of points.filter((one) => fits(one.row)))
         if (better(y) * point.y < least) { least = better(y) * point.y; front.add(point.row); }
       const ux = unitOf(x, Math.max(0, ...points.map((p) => Math.abs(p.x))));
       const uy = unitOf(y, Math.max(0, ...points.map((p) => Math.abs(p.y))));
       const axis = (column: string, unit: Unit) => `${title(column)}${unit.name ? ` [${unit.name}]` : ""}`;
       const step = Math.ceil(points.length / kMostPoints);
       const drawn: ScatterPoint[] = points.filter((p, i) => i % step === 0 || front.has(p.row)).map((p) => ({
-        x: p.x * ux.factor, y: p.y * uy.factor, series: p.row.dispatcher, front: front.has(p.row),
-        note: `${p.row.dispatcher}\n${paths.map((path, i) => `${path} = ${p.row.values[1 + i]}`).join("\n")}\n${title(x)}: ${shownValue(x, p.x)}\n${title(y)}: ${shownValue(y, p.y)}` }));
+        x: p.x * ux.factor, y: p.y * uy.factor, series: p.row.dispatcher, front: front.has(p.row), faded: !fits(p.row),
+        note: `${p.row.dispatcher}${fits(p.row) ? "" : ", does not fit the memory"}\n${paths.map((path, i) => `${path} = ${pathValue(path, p.row.values[1 + i]!)}`).join("\n")}\n${title(x)}: ${shownValue(x, p.x)}\n${title(y)}: ${shownValue(y, p.y)}` }));
       holder.replaceChildren(
         scatter(`${y} against ${x}`, drawn, names, dispatcherLine, { x: axis(x, ux), y: axis(y, uy), logX: logX && points.every((p) => p.x > 0), logY: logY && points.every((p) => p.y > 0) }),
-        h("p", { class: "key" }, `${number(rows.length)} rows${step > 1 ? `, every ${step}th drawn` : ""}; the line joins the ${front.size} that nothing beats in both ` +
+        h("p", { class: "key" }, `${number(rows.length)} rows${step > 1 ? `, every ${step}th drawn` : ""}; the line joins the ${front.size} that nothing beats in both` +
+          `${without > 0 ? ` and that fit; ${number(without)} that do not fit the memory are faded` : ""} ` +
           `(${kLower.includes(x) ? "less" : "more"} ${title(x)}, ${kLower.includes(y) ? "less" : "more"} ${title(y)}).`));
     };
     draw();
@@ -170,17 +180,24 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   }
 
   const used = columns.map((name, c) => ({ name, c })).filter(({ name, c }) => name !== "error" || failed.length > 0 ? all.some((row) => row.values[c] !== null && row.values[c] !== "") : false);
-  const cells: Column<Row>[] = used.map(({ name, c }) => ({
-    title: paths.includes(name) ? name : title(name), numeric: good.some((row) => typeof row.values[c] === "number"),
-    text: (row) => (c === 0 ? `${row.values[0]}` : paths.includes(name) ? `${row.values[c] ?? "-"}` : shownValue(name, row.values[c] ?? null)),
-    value: (row) => (typeof row.values[c] === "number" ? (row.values[c] as number) : `${row.values[c] ?? ""}`),
-  }));
+  // What all rows have alike is told once.
+  const alike = all.length > 1 ? used.filter(({ c }) => c > 0 && all.every((row) => row.values[c] === all[0]!.values[c])) : [];
+  const cells: Column<Row>[] = used.filter((one) => !alike.includes(one)).map(({ name, c }) => {
+    const numbers = good.map((row) => row.values[c]).filter((v) => typeof v === "number") as number[];
+    const unit = unitOf(name, numbers.reduce((most, v) => Math.max(most, Math.abs(v)), 0));
+    return {
+      title: paths.includes(name) ? name : title(name) + (unit.name ? ` [${unit.name}]` : ""), numeric: numbers.length > 0,
+      text: (row) => (c === 0 ? `${row.values[0]}` : paths.includes(name) ? pathValue(name, row.values[c] ?? null) : shownValue(name, row.values[c] ?? null, unit)),
+      value: (row) => (typeof row.values[c] === "number" ? (row.values[c] as number) : `${row.values[c] ?? ""}`),
+    };
+  });
   sections.push(section("Rows", "What are the numbers of a scenario?",
+    alike.length > 0 ? h("p", { class: "key" }, `The same in all rows: ${alike.map(({ name, c }) => `${paths.includes(name) ? name : title(name)} ${paths.includes(name) ? pathValue(name, all[0]!.values[c]!) : shownValue(name, all[0]!.values[c]!)}`).join(", ")}.`) : null,
     table(all, cells, { caption: "Rows as in the file", filter: true, most: 200, best: (row) => row === best })));
 
   const left = result.left_out as string | undefined;
   return [
-    header(`${number(result.scenarios as number)} scenarios`, `Over ${paths.join(", ")}; ${number(all.length)} rows here.${left ? ` Left out of this page: ${left}.` : ""}`, data.verb),
+    header(`${number(result.scenarios as number)} scenarios${result.model ? ` of ${nameOf(result.model, "a model")}` : ""}`, `Over ${paths.join(", ")}; ${number(all.length)} rows here.${left ? ` Left out of this page: ${left}.` : ""}`, data.verb),
     answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is recommended in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") +
       (iVerdict >= 0 ? `; clear or safe in ${number(winners.filter((row) => ["clear", "safe", "only_one"].includes(row.values[iVerdict] as string)).length)} of them` : "") +
       (beyond ? `; nothing fits the memory in ${number(beyond)}.` : "."),

@@ -1,5 +1,6 @@
 // A table that sorts by any column and can be filtered by text; every chart has one with its numbers.
 import { freshId, h, textInput } from "./dom";
+import { byteUnit, significant, timeUnit, type Unit } from "./format";
 
 export interface Column<Row> {
   title: string;
@@ -18,11 +19,39 @@ export interface TableOptions<Row> {
   mark?: number; // the column that says "best"
 }
 
+// Columns of times (us) and of bytes, all in the unit of the largest, which the head names; "-" where there is none.
+export function timeColumn<Row>(title: string, rows: Row[], of: (row: Row) => number | undefined): Column<Row> {
+  return measured(title, rows, of, timeUnit, 4);
+}
+// Times that are compared with each other, in the unit of the first.
+export function timeColumns<Row>(rows: Row[], columns: [string, (row: Row) => number][]): Column<Row>[] {
+  const unit = timeUnit(Math.max(0, ...rows.map(columns[0]![1])));
+  return columns.map(([title, of]) => measured(title, rows, of, () => unit, 4));
+}
+export function byteColumn<Row>(title: string, rows: Row[], of: (row: Row) => number | undefined): Column<Row> {
+  return measured(title, rows, of, byteUnit, 3);
+}
+function measured<Row>(title: string, rows: Row[], of: (row: Row) => number | undefined, unitOf: (largest: number) => Unit, digits: number): Column<Row> {
+  const unit = unitOf(Math.max(0, ...rows.map((row) => Math.abs(of(row) ?? 0))));
+  return {
+    title: `${title} [${unit.name}]`, numeric: true, value: (row) => of(row) ?? Infinity,
+    text: (row) => { const value = of(row); return value === undefined ? "-" : significant(value * unit.factor, digits); },
+  };
+}
+
 const kAcross = 28; // columns
+const kWords = 18; // characters of a column of text at least, where it has as many
 const kPrinted = 60; // rows, as in style.css
+
+// A text that may break behind what joins its parts, "expert-communication+gradients", and nowhere else in a word.
+function breaking(text: string): (string | Node)[] {
+  return text.split(/(?<=[+/,])(?=\S)/).flatMap((part, i) => (i === 0 ? [part] : [h("wbr"), part]));
+}
 
 export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOptions<Row>): HTMLElement {
   const body = h("tbody");
+  // Columns of text are as wide as theirs, up to some words.
+  const widths = columns.map((column) => `min-width: ${Math.min(kWords, rows.slice(0, 200).reduce((most, row) => Math.max(most, column.text(row).length), 0))}ch`);
   const heads: HTMLElement[] = [];
   let sorted = options.sortBy ?? -1;
   let down = false;
@@ -55,7 +84,7 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOp
           ...columns.map((c, i) =>
             i === 0
               ? h("th", { scope: "row" }, c.text(row), mark(i))
-              : h("td", { class: c.numeric ? "number" : undefined }, c.text(row), mark(i)),
+              : h("td", c.numeric ? { class: "number" } : { style: widths[i]! }, ...(c.numeric ? [c.text(row)] : breaking(c.text(row))), mark(i)),
           ),
         );
       }),

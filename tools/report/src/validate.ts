@@ -5,7 +5,7 @@ import { intervalBars, ratioDots, scatter } from "./charts";
 import { percent, signedPercent, time, timeUnit, words } from "./format";
 import { answer, header, reproduce, warnings } from "./page";
 import { lineColor } from "./palette";
-import { table } from "./table";
+import { table, timeColumns } from "./table";
 import { timelineChart } from "./timeline";
 
 interface Triple {
@@ -39,12 +39,10 @@ function dots(description: string, rows: [string, Triple][]): HTMLElement {
 }
 
 function componentTable(one: Case): HTMLElement {
-  return table([["iteration", one.iteration] as [string, Triple], ...Object.entries(one.components)], [
+  const rows = [["iteration", one.iteration] as [string, Triple], ...Object.entries(one.components)];
+  return table(rows, [
     { title: "operation", text: ([name]) => words(name) },
-    { title: "forecast", numeric: true, text: ([, t]) => time(t.forecast_us), value: ([, t]) => t.forecast_us },
-    { title: "low", numeric: true, text: ([, t]) => time(t.low_us), value: ([, t]) => t.low_us },
-    { title: "high", numeric: true, text: ([, t]) => time(t.high_us), value: ([, t]) => t.high_us },
-    { title: "measured", numeric: true, text: ([, t]) => time(t.measured_us), value: ([, t]) => t.measured_us },
+    ...timeColumns(rows, [["forecast", ([, t]) => t.forecast_us], ["low", ([, t]) => t.low_us], ["high", ([, t]) => t.high_us], ["measured", ([, t]) => t.measured_us]]),
     { title: "error", numeric: true, text: ([, t]) => signedPercent(t.error), value: ([, t]) => t.error },
     { title: "inside", text: ([, t]) => (inside(t) ? "yes" : "no") },
   ], { caption: "Forecast and measurement" });
@@ -108,10 +106,7 @@ function many(data: ReportData): HTMLElement[] {
       table(cases, [
         { title: "recording", text: (c) => c.recording ?? "" },
         { title: "forecast from", text: (c) => c.passes ?? "" },
-        { title: "forecast", numeric: true, text: (c) => time(c.iteration.forecast_us), value: (c) => c.iteration.forecast_us },
-        { title: "low", numeric: true, text: (c) => time(c.iteration.low_us), value: (c) => c.iteration.low_us },
-        { title: "high", numeric: true, text: (c) => time(c.iteration.high_us), value: (c) => c.iteration.high_us },
-        { title: "measured", numeric: true, text: (c) => time(c.iteration.measured_us), value: (c) => c.iteration.measured_us },
+        ...timeColumns(cases, [["forecast", (c) => c.iteration.forecast_us], ["low", (c) => c.iteration.low_us], ["high", (c) => c.iteration.high_us], ["measured", (c) => c.iteration.measured_us]]),
         { title: "error", numeric: true, text: (c) => signedPercent(c.iteration.error), value: (c) => c.iteration.error },
         ...parts.map((part) => ({
           title: words(part), numeric: true, text: (c: Case) => (c.components[part] ? signedPercent(c.components[part]!.error) : "-"),
@@ -174,10 +169,7 @@ function training(data: ReportData): HTMLElement[] {
         { title: "GPU", text: (r) => short(r.gpu) },
         { title: "GPUs", numeric: true, text: (r) => `${r.gpus}`, value: (r) => r.gpus },
         { title: "plan", text: (r) => r.plan },
-        { title: "forecast", numeric: true, text: (r) => time(r.forecast_us), value: (r) => r.forecast_us },
-        { title: "low", numeric: true, text: (r) => time(r.low_us), value: (r) => r.low_us },
-        { title: "high", numeric: true, text: (r) => time(r.high_us), value: (r) => r.high_us },
-        { title: "measured", numeric: true, text: (r) => time(r.measured_us), value: (r) => r.measured_us },
+        ...timeColumns(rows, [["forecast", (r) => r.forecast_us], ["low", (r) => r.low_us], ["high", (r) => r.high_us], ["measured", (r) => r.measured_us]]),
         { title: "error", numeric: true, text: (r) => signedPercent(r.error), value: (r) => r.error },
         { title: "source", text: (r) => r.source },
       ], { caption: "Every step", filter: true, most: 400 })),

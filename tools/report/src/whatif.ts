@@ -2,11 +2,11 @@
 import type { Estimate, ReportData, Result } from "./data";
 import { h, section, select } from "./dom";
 import { intervalBars, intervalDots, lines, signedTick, stackedBars, type Series } from "./charts";
-import { number, percent, probability, signedPercent, time, timeUnit, words } from "./format";
+import { nameOf, number, percent, probability, signedPercent, time, timeUnit, words } from "./format";
 import { grid } from "./grid";
 import { answer, header, reproduce, warnings } from "./page";
 import { categoryColor, dispatcherColor, dispatcherLine, dispatcherVariable } from "./palette";
-import { table } from "./table";
+import { byteColumn, table, timeColumn } from "./table";
 
 interface OneAnswer {
   dispatcher: string;
@@ -28,10 +28,9 @@ interface Evaluation {
 function about(result: Result): string {
   const s = result.inputs["scenario"] as Record<string, any> | undefined;
   if (!s) return "";
-  const name = (value: unknown) => (typeof value === "string" ? value : (value as any)?.name ?? "its own");
   const scope = s["scope"] === "step" ? "one training step" : "one MoE layer";
-  return `Scenario: ${scope} of ${name(s["model"])}${s["cluster"] ? ` on ${name(s["cluster"])}` : ""}` +
-    (s["routing"] ? `, routing ${name(s["routing"])}` : "") + ".";
+  return `Scenario: ${scope} of ${nameOf(result["model"], nameOf(s["model"], "a model"))}${s["cluster"] ? ` on ${nameOf(s["cluster"], "a machine of its own")}` : ""}` +
+    (s["routing"] ? `, routing ${nameOf(s["routing"], "as given")}` : "") + ".";
 }
 
 const signed = (share: number) => signedPercent(share - 1);
@@ -53,8 +52,7 @@ function changesPage(data: ReportData): HTMLElement[] {
   const fastAfter = of(after, after.fastest)!;
   const all = [before, after].flatMap((e) => e.dispatchers.filter((one) => !one.error));
   const unit = timeUnit(Math.max(...all.map((one) => one.time_us.high)));
-  const changes = result.changes as { path: string; from: unknown; to: unknown }[];
-  const text = changes.map((c) => `${c.path}: ${c.from} to ${c.to}`).join(", ");
+  const text = (result.changes as { text: string }[]).map((c) => c.text).join(", ");
   const bar = (one: OneAnswer, what: string, best: boolean) => ({
     label: `${one.dispatcher}, ${what}`, ...one.time_us, best, color: dispatcherColor(one.dispatcher),
     note: `${one.dispatcher}, ${what}\n${time(one.time_us.value, unit)} (${time(one.time_us.low, unit)} to ${time(one.time_us.high, unit)})`,
@@ -108,9 +106,7 @@ function changesPage(data: ReportData): HTMLElement[] {
 }
 
 interface Ranked {
-  path: string;
-  from: unknown;
-  to: unknown;
+  text: string; // "path 8 -> 16"
   error?: string;
   dispatcher: string;
   time_us: Estimate;
@@ -124,7 +120,6 @@ function eachPage(data: ReportData): HTMLElement[] {
   const result = data.result;
   const ranking = result.ranking as Ranked[];
   const good = ranking.filter((one) => !one.error);
-  const name = (one: Ranked) => `${one.path} = ${one.to}`;
   const first = good[0];
   return [
     header("Which change helps most?", about(result), data.verb),
@@ -132,19 +127,18 @@ function eachPage(data: ReportData): HTMLElement[] {
     ...notes(result),
     section("Changes", "What is each change worth by itself? Tokens per second and GPU against the baseline, with 90 % intervals; diamonds are worse.",
       intervalDots("Change of the throughput with each change", good.map((one) => ({
-        label: name(one), at: 100 * (one.throughput_ratio.value - 1), low: 100 * (one.throughput_ratio.low - 1), high: 100 * (one.throughput_ratio.high - 1),
-        note: `${name(one)} (was ${one.from})\n${span(one.throughput_ratio)}`, good: one.throughput_ratio.value >= 1 })),
+        label: one.text, at: 100 * (one.throughput_ratio.value - 1), low: 100 * (one.throughput_ratio.low - 1), high: 100 * (one.throughput_ratio.high - 1),
+        note: `${one.text}\n${span(one.throughput_ratio)}`, good: one.throughput_ratio.value >= 1 })),
         "change of tokens/s/GPU [%]", signedTick),
       table(ranking, [
-        { title: "change", text: (o) => name(o) },
-        { title: "was", text: (o) => `${o.from}` },
-        { title: "time", numeric: true, text: (o) => (o.error ? "-" : time(o.time_us.value)), value: (o) => o.time_us?.value ?? Infinity },
+        { title: "change", text: (o) => o.text },
+        timeColumn("time", ranking, (o) => o.time_us?.value),
         { title: "change of time", numeric: true, text: (o) => (o.error ? "-" : span(o.ratio)), value: (o) => o.ratio?.value ?? Infinity },
         { title: "tokens/s/GPU", numeric: true, text: (o) => (o.error ? "-" : span(o.throughput_ratio)), value: (o) => o.throughput_ratio?.value ?? 0 },
         { title: "fastest", text: (o) => o.dispatcher ?? "-" },
         { title: "fits", text: (o) => (o.error ? "-" : o.fits ? "yes" : "no") },
-        { title: "why", text: (o) => o.error ?? o.because },
-      ], { caption: "Each change by itself, the most helpful first", best: (o) => o === first })),
+      ], { caption: "Each change by itself, the most helpful first", best: (o) => o === first }),
+      h("dl", { class: "why" }, ...ranking.flatMap((o) => [h("dt", {}, o.text), h("dd", {}, o.error ?? o.because)]))),
     reproduce(data),
   ];
 }
@@ -312,12 +306,12 @@ function mapPage(data: ReportData): HTMLElement[] {
       holder,
       h("details", {}, h("summary", {}, "All cells"),
         table(cells, [
-          { title: across.path, numeric: true, text: (c) => `${c[across.path]}`, value: (c) => Number(c[across.path]) },
-          { title: down.path, numeric: true, text: (c) => `${c[down.path]}`, value: (c) => Number(c[down.path]) },
+          { title: across.path, numeric: true, text: (c) => valueOf(across, c), value: (c) => Number(c[across.path]) },
+          { title: down.path, numeric: true, text: (c) => valueOf(down, c), value: (c) => Number(c[down.path]) },
           { title: "fastest", text: (c) => c.fastest ?? "-" },
           { title: "probability", numeric: true, text: (c) => c.probability?.toFixed(2) ?? "-", value: (c) => c.probability ?? 0 },
           { title: "lead", numeric: true, text: (c) => (c.speedup ? `${c.speedup.toFixed(3)}×` : "-"), value: (c) => c.speedup ?? 0 },
-          { title: "time", numeric: true, text: (c) => (timeOf(c) ? time(timeOf(c)!) : "-"), value: (c) => timeOf(c) ?? Infinity },
+          timeColumn("time", cells, timeOf),
           ...(beyond ? [{ title: "fits", text: (c: Cell) => (c.error ? "-" : c.fits ? "yes" : "no") }] : []),
           { title: "without a forecast", text: (c) => c.error ?? "" },
         ], { caption: "Every scenario", filter: true, most: 500 }))),
@@ -390,7 +384,7 @@ function bestPage(data: ReportData): HTMLElement[] {
   const count = result.plans as Record<string, number>;
   const tied = plans.filter((plan) => plan.tie_group === first.tie_group).length - 1;
   return [
-    header(`The best plans for ${first.forecast.gpus} GPUs`, `A training step of ${number(first.forecast.tokens)} tokens.`, data.verb),
+    header(`The best plans for ${first.forecast.gpus} GPUs`, `${about(result)} A training step of ${number(first.forecast.tokens)} tokens.`, data.verb),
     answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
       `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.` +
       (tied > 0 ? ` ${tied} ${tied === 1 ? "other" : "others"} may be as good: no draw tells ${tied === 1 ? "it" : "them"} apart surely.` : ""),
@@ -407,7 +401,7 @@ function bestPage(data: ReportData): HTMLElement[] {
         { title: "MFU", numeric: true, text: (p) => percent(p.forecast.mfu), value: (p) => p.forecast.mfu },
         { title: "microbatches", numeric: true, text: (p) => `${p.parallel["microbatches"]} x ${p.parallel["micro_batch"]}`, value: (p) => p.parallel["microbatches"]! },
         { title: "recompute", text: (p) => p.training.recompute },
-        { title: "memory", numeric: true, text: (p) => `${(p.forecast.peak_memory_bytes.max * 1e-9).toFixed(1)} GB`, value: (p) => p.forecast.peak_memory_bytes.max },
+        byteColumn("memory", plans, (p) => p.forecast.peak_memory_bytes.max),
         { title: "fits", text: (p) => (p.forecast.fits ? "yes" : "no") },
       ], { caption: "Plans, the fastest first", best: (p) => p === first })),
     section("Where the time goes", "What do the plans trade against each other? The parts add up to its time.",

@@ -1,0 +1,16 @@
+// The machine of an answer in one line, with all that differs from the built-in one of its name.
+#pragma once
+
+#include <string>
+
+namespace moesim::models {
+struct Scenario;
+}  // namespace moesim::models
+
+namespace moesim::tools {
+
+// "dgx-h100x4 (network infiniband-ndr; nic.bandwidth 100.0 GB/s instead of 50.0 GB/s)". Needs a resolved
+// scenario.
+std::string machine_text(const models::Scenario& scenario);
+
+}  // namespace moesim::tools
