@@ -11,7 +11,8 @@ namespace moesim::calibration {
 // Adds to `profile` every law that it lacks and `relative` has, scaled to its device. Laws of collectives
 // inside a domain of which `measured` has rows (too few for a law of their own) are fitted to them in two
 // numbers, the time of small messages and the rate of the links; a rate found so serves the other operations
-// too. What has no row is marked as derived, and the profile's gaps tell which is which.
+// too. What has no row is marked as derived, and the profile's gaps tell which is which. Cards that reach each
+// other by PCIe take its law (pcie_law.h) for the collectives inside a node.
 void derive_missing(models::Profile& profile, const models::Profile& relative,
                     const Measurements& measured = {});
 

@@ -31,11 +31,12 @@ std::span<const Device> devices();
 const Device* find_device(std::string_view profile);
 
 // The device that a row's GPU name means, also with a remark in parentheses or another memory size
-// ("A100-SXM4-40GB", "H100-SXM5-80GB (p5, EFA 32x100G)"); nullptr for GPUs without a profile.
+// ("A100-SXM4-40GB", "H100-SXM5-80GB (p5, EFA 32x100G)"), or as drivers write it ("NVIDIA GeForce RTX 4090");
+// nullptr for GPUs without a profile.
 const Device* device_of_gpu(std::string_view gpu);
 
 // The device that the last part of a path which begins with a device's short name and "_" is named after
-// ("comm_bench/h800_2x8/x.csv"); nullptr where none is.
+// ("comm_bench/h800_2x8/x.csv", "rtx_4090_8x/x.csv"); nullptr where none is.
 const Device* device_of_path(const std::filesystem::path& path);
 
 // The network of a machine that published rows. `name` is "" for an unknown machine.

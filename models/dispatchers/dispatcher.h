@@ -49,6 +49,7 @@ struct MoeLayer {
   bool routing_given = false;     // by a file or recording: every rank's rows are as they are
   bool placed = false;            // the routing's experts are slots, to which experts were dealt out
   bool fp8 = true;                // the GPU has 8-bit floats
+  bool own_links = true;          // NVLink or xGMI joins the GPUs of a node; else PCIe alone
   std::int64_t microbatches = 1;  // of a step
   int gradient_bytes = 4;         // of a weight's gradient that is summed over copies
   int routing_groups = 1;         // experts lie in as many blocks, of which a token uses some

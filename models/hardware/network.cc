@@ -86,14 +86,15 @@ void add(ParameterSet& set, std::string_view name, double value, double sigma) {
   set.values.push_back(value);
 }
 
-// What of HybridEP's kernels inside a domain was measured on a relative only. On other links a kernel reaches
-// the same share, give or take.
+// What of HybridEP's and MoRI's kernels inside a domain was measured on a relative only. On other links a
+// kernel reaches the same share, give or take.
 void borrow_kernels(Profile& profile) {
   const GpuFamily* family = gpu_family(profile.name());
   if (family == nullptr || family->kernels == GpuFamily::Kernels::kNone) return;
   const Profile other = Profile::load(family->relative);
   for (const auto& [key, set] : other.sets()) {
-    if (!key.starts_with("ep/hybridep_") || key.ends_with(kNetworkLaw) || profile.find(key)) continue;
+    if (!key.starts_with("ep/hybridep_") && !key.starts_with("ep/mori_ep_")) continue;
+    if (key.ends_with(kNetworkLaw) || profile.find(key)) continue;
     ParameterSet copy = set;
     if (family->kernels == GpuFamily::Kernels::kDerived) {
       copy.derived = true;
