@@ -1,7 +1,11 @@
 #include "calibration/fit/derive.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,10 +13,12 @@
 #include "base/text.h"
 #include "calibration/fit/fit_collectives.h"
 #include "calibration/fit/least_squares.h"
+#include "calibration/fit/pcie_law.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/variants.h"
 #include "models/costs/size_curve.h"
 #include "models/hardware/dtype.h"
+#include "models/hardware/gpu_family.h"
 
 namespace moesim::calibration {
 namespace {
@@ -47,12 +53,13 @@ double wire_factor(const std::string& key) { return key.find("all_reduce") != st
 
 bool is_latency(const std::string& name) { return name.starts_with("latency"); }
 
-// Returns the relative's law on the links of `to`, with all latencies times `latency`.
-ParameterSet adjusted(const ParameterSet& set, const DeviceLimits& from, const DeviceLimits& to,
+// A law on the links of `to`, with all latencies times `latency`. `from`: the relative's device, whose links
+// the law was measured on; nullptr: it is a law of these links, all of whose time they take.
+ParameterSet adjusted(const ParameterSet& set, const DeviceLimits* from, const DeviceLimits& to,
                       const std::string& key, double share, double latency) {
-  ParameterSet result = on_other_links(set, from, to, wire_factor(key), share);
+  ParameterSet result = from ? on_other_links(set, *from, to, wire_factor(key), share) : set;
   for (std::size_t i = 0; i < result.names.size(); ++i)
-    if (is_latency(result.names[i])) result.values[i] *= latency;
+    result.values[i] *= is_latency(result.names[i]) ? latency : from ? 1 : kLinkShare / share;
   return result;
 }
 
@@ -75,9 +82,9 @@ double row_sigma(const Anchor& anchor) {
   return unknown ? kUnknownLibrary : kRowSigma;
 }
 
-// Fits one share of the links for all laws, since the links are the same for every operation, and for each
-// law a factor on its latencies.
-Anchored anchored(const std::vector<Anchor>& anchors, const DeviceLimits& from, const DeviceLimits& to) {
+// Fits one share of the links to all laws, since the links are the same for every operation, and to each law
+// a factor on its latencies.
+Anchored anchored(const std::vector<Anchor>& anchors, const DeviceLimits* from, const DeviceLimits& to) {
   std::vector<std::vector<CurvePoint>> points;
   points.reserve(anchors.size());
   for (const Anchor& anchor : anchors) points.push_back(medians(anchor.rows));
@@ -191,6 +198,11 @@ ParameterSet on_other_links(const ParameterSet& set, const DeviceLimits& from, c
 
 void derive_missing(Profile& profile, const Profile& relative, const Measurements& measured) {
   std::vector<std::string> derived, fitted;
+  const models::GpuFamily* family = models::gpu_family(profile.name());
+  // Cards without links of their own share nothing with the relative's: PCIe has a law for all of them.
+  const bool by_pcie = family && family->by_pcie();
+  std::map<std::string, ParameterSet> host_laws;
+  std::vector<std::string> through_host;
   const DeviceLimits &from = relative.device(), &to = profile.device();
   const auto lacks = [&](const std::string& key) {
     return !profile.find(key) && key.find('@') == std::string::npos;
@@ -198,30 +210,39 @@ void derive_missing(Profile& profile, const Profile& relative, const Measurement
   std::vector<Anchor> anchors;
   for (const auto& [key, set] : relative.sets()) {
     if (!key.ends_with("/scaleup") || !lacks(key)) continue;
+    if (by_pcie) host_laws[key] = pcie_law(key, to.scaleup_bandwidth, family->links);
     auto rows = rows_of(measured, profile, key);
-    if (!rows.empty()) anchors.push_back({key, &set, std::move(rows)});
+    if (!rows.empty()) anchors.push_back({key, by_pcie ? &host_laws.at(key) : &set, std::move(rows)});
   }
   double share = kLinkShare;
+  const std::string law_of = by_pcie ? "PCIe through the host" : relative.name();
   if (!anchors.empty()) {
-    Anchored result = anchored(anchors, from, to);
+    Anchored result = anchored(anchors, by_pcie ? nullptr : &from, to);
     share = result.share;
     for (std::size_t i = 0; i < anchors.size(); ++i) {
-      result.laws[i].source = first_source(anchors[i].rows) + ", in the law of " + relative.name();
+      result.laws[i].source = first_source(anchors[i].rows) + ", in the law of " + law_of;
       profile.set(anchors[i].key, std::move(result.laws[i]));
       fitted.push_back(anchors[i].key + " (" + std::to_string(anchors[i].rows.size()) + " rows)");
     }
   }
   for (const auto& [key, set] : relative.sets()) {
     if (!lacks(key)) continue;
-    ParameterSet copy = key.ends_with("/scaleup") ? adjusted(set, from, to, key, share, 1) : set;
+    if (const auto host = host_laws.find(key); host != host_laws.end()) {
+      profile.set(key, adjusted(host->second, nullptr, to, key, share, 1));
+      through_host.push_back(key);
+      continue;
+    }
+    ParameterSet copy = key.ends_with("/scaleup") ? adjusted(set, &from, to, key, share, 1) : set;
     if (key.starts_with("gemm/") || key.starts_with("grouped_gemm/")) {
       const models::DType dtype = models::dtype_named(key.substr(key.find('/') + 1));
       if (to.peak_flops[static_cast<std::size_t>(dtype)] <= 0) continue;
       const Device *own = find_device(profile.name()), *other = find_device(relative.name());
       double ratio = reached_ratio(own, other, dtype);
       if (key.starts_with("grouped") && own && other) ratio *= own->grouped_share / other->grouped_share;
+      // A card's clock rises above that of the data sheet, whose peak bounds every forecast.
+      const double most = by_pcie ? 1 : std::numeric_limits<double>::infinity();
       for (std::size_t i = 0; i < copy.names.size(); ++i)
-        if (copy.names[i] == "peak_share") copy.values[i] *= ratio;
+        if (copy.names[i] == "peak_share") copy.values[i] = std::min(copy.values[i] * ratio, most);
     }
     copy.derived = true;
     copy.residual = std::hypot(copy.residual, same_chip(from, to) ? kSameChip : kOtherChip);
@@ -232,8 +253,12 @@ void derive_missing(Profile& profile, const Profile& relative, const Measurement
   }
   auto gaps = profile.gaps();
   if (!fitted.empty())
-    gaps.push_back("the law of " + relative.name() +
+    gaps.push_back("the law of " + law_of +
                    " on its own links, their share and its latencies fitted: " + join(fitted, ", "));
+  if (!through_host.empty())
+    gaps.push_back("PCIe through the host, not measured on this GPU: " + join(through_host, ", ") +
+                   "; fitted to published boxes of other cards, which differ by " +
+                   fmt::format("{:.0f} %", 100 * pcie_shares().sigma));
   if (!derived.empty())
     gaps.push_back("derived from " + relative.name() + ", not measured: " + join(derived, ", "));
   profile.describe(profile.name(), profile.gpu(), profile.provenance(), gaps);

@@ -23,6 +23,7 @@ struct Host {
 };
 constexpr Host kRome{31.5, 51.2};          // PCIe 4 x16; 2 x 8 channels of DDR4-3200 for 8 GPUs
 constexpr Host kSapphireRapids{63, 76.8};  // PCIe 5 x16; 2 x 8 channels of DDR5-4800
+constexpr Host kPcie4Card{31.5, 76.8};     // the same host, whose cards have PCIe 4 x16
 constexpr Host kEmeraldRapids{63, 89.6};   // DDR5-5600
 // Hosts of B300 nodes launch faster: host-bound steps of Qwen3 took 1.27 times the forecast with 4 us per
 // launch on p6-b300 and 2.1 times on p5 (H100), with the same software (awslabs/awsome-distributed-ai
@@ -44,6 +45,10 @@ const Generation kHopper{{"bf16", "fp8", "fp8_block"}};
 const Generation kBlackwell{{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"}, 1.3, 0.25, 1.8e-6};
 // Equal peak at 1,400 W where B200, GB200 and B300 have 1,000 to 1,200 W.
 const Generation kBlackwell1400W{kBlackwell.precisions, 1.2, 0.25, 1.8e-6};
+// Scales of blocks (DeepGEMM) want Hopper, and Transformer Engine has no MXFP8 for the Blackwell of graphics
+// cards (compute capability 12).
+const Generation kAda{{"bf16", "fp8"}};
+const Generation kBlackwellRtx{{"bf16", "fp8"}, 1, 0, 1.8e-6};
 const Generation kCdna3{{"bf16", "fp8", "fp8_block"}};
 const Generation kCdna4{{"bf16", "fp8", "fp8_block", "mxfp8"}, 1, 0, 1.8e-6};
 
@@ -76,6 +81,14 @@ constexpr BestProduct kBestProducts[] = {
     {"gb200", 1822, 3615.6},
     {"mi300x", 668.4, 1159, kPrimusTurbo},
     {"mi355x", 1565, 0, kPrimusTurbo},
+    {"mi325x", 784.9, 0, kPrimusTurbo},
+    {"mi350x", 0, 0, kPrimusTurbo},
+    {"h100-pcie", 495.9, 0},
+    {"h800-pcie", 503.8, 0},
+    {"l40s", 269.2, 0},
+    {"rtx-4090", 164.8, 0},
+    {"rtx-5090", 240.1, 0},
+    {"rtx-pro-6000", 417.3, 0},
 };
 
 Device device(std::string_view profile, std::string_view gpu, const Generation& generation, const Sheet& s,
@@ -98,9 +111,9 @@ Device device(std::string_view profile, std::string_view gpu, const Generation& 
   peak(DType::kFp16, s.bf16);
   peak(DType::kTf32, s.bf16 / 2);
   peak(DType::kFp8, s.fp8);
-  peak(DType::kFp8Block, s.fp8);
   const auto& have = generation.precisions;
-  if (std::find(have.begin(), have.end(), "mxfp8") != have.end()) peak(DType::kMxFp8, s.fp8);
+  for (const DType scaled : {DType::kFp8Block, DType::kMxFp8})
+    if (std::find(have.begin(), have.end(), models::name_of(scaled)) != have.end()) peak(scaled, s.fp8);
   l.precisions = have;
   l.power_slowdown = generation.power_slowdown;
   l.exponentials_elsewhere = generation.exponentials_elsewhere;
@@ -164,6 +177,45 @@ const std::vector<Device>& table() {
       device("mi355x", "MI355X", kCdna4,
              {256, 287.98, 256, 8000, 6400, 2300, 5000, 157, 79, 536, 8, 8, 50, kGenoa},
              "AMD MI355X data sheet; HBM share taken from MI300X"),
+      device("mi325x", "MI325X", kCdna3,
+             {304, 255.98, 256, 6000, 4820, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa},
+             "AMD MI325X data sheet; HBM share and what HIP keeps of the memory taken from MI300X"),
+      device("mi350x", "MI350X", kCdna4,
+             {256, 287.98, 256, 8000, 6400, 2307, 4614, 144, 72, 536, 8, 8, 50, kGenoa},
+             "AMD MI350X data sheet; HBM share taken from MI300X"),
+      // Cards that reach each other by PCIe: their links are those to the host.
+      device(
+          "h100-pcie", "H100-PCIe-80GB", kHopper,
+          {114, 79.18, 50, 2000, 1898, 756, 1513, 51, 51, kSapphireRapids.link, 8, 8, 25, kSapphireRapids},
+          "NVIDIA H100 white paper, PCIe; HBM share and what CUDA keeps of the memory taken from H100 SXM"),
+      device("h100-nvl", "H100-NVL-94GB", kHopper,
+             {132, 93, 50, 3938, 3738, 835, 1671, 60, 60, kSapphireRapids.link, 8, 8, 25, kSapphireRapids},
+             "NVIDIA H100 NVL product brief; memory as CUDA reports it: ali-vilab/VACE issue 56; HBM share "
+             "taken from H100 SXM"),
+      device(
+          "h800-pcie", "H800-PCIe-80GB", kHopper,
+          {114, 79.18, 50, 2000, 1898, 756, 1513, 51, 0.8, kSapphireRapids.link, 8, 8, 25, kSapphireRapids},
+          "NVIDIA H800 PCIe product guide: H100 PCIe with less fp64 and slower bridges"),
+      // GDDR reaches the share of its rate that the local copies of p2pBandwidthLatencyTest show: 920 of
+      // 1,008 GB/s on RTX 4090 (NVIDIA/nccl issue 814), 1,430 of 1,792 on RTX PRO 6000 and RTX 5090
+      // (rtx6kpro).
+      device("l40s", "L40S", kAda,
+             {142, 44.42, 96, 864, 789, 362, 733, 91.6, 1.4, kPcie4Card.link, 8, 8, 25, kPcie4Card},
+             "NVIDIA L40S data sheet; memory as CUDA reports it: stepfun-ai/Step-Video-T2V issue 8"),
+      device("rtx-4090", "RTX-4090-24GB", kAda,
+             {128, 23.64, 72, 1008, 920, 165.2, 330.3, 82.6, 1.3, kPcie4Card.link, 8, 8, 25, kPcie4Card},
+             "NVIDIA Ada white paper, rates with fp32 accumulation; memory as CUDA reports it: "
+             "3DTopia/Phidias-Diffusion issue 8"),
+      device("rtx-5090", "RTX-5090-32GB", kBlackwellRtx,
+             {170, 31.37, 96, 1792, 1430, 209.5, 419, 104.8, 1.6, kSapphireRapids.link, 8, 8, 25,
+              kSapphireRapids},
+             "NVIDIA RTX Blackwell white paper, rates with fp32 accumulation; memory as CUDA reports it: "
+             "Wan-Video/Wan2.1 issue 465"),
+      device(
+          "rtx-pro-6000", "RTX-PRO-6000-96GB", kBlackwellRtx,
+          {188, 94.97, 128, 1597, 1274, 480, 960, 120, 1.9, kSapphireRapids.link, 8, 8, 25, kSapphireRapids},
+          "NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet, matrix rates at its clock from the RTX "
+          "Blackwell white paper; memory as CUDA reports it: antirez/ds4 issue 431"),
   };
   return devices;
 }
@@ -238,6 +290,12 @@ constexpr NetworkFacts kNetworks[] = {
 // "H100" of "H100-SXM5-80GB".
 std::string_view short_name(const Device& device) { return device.gpu.substr(0, device.gpu.find('-')); }
 
+// A card of a PCIe slot: its family's name is that of another GPU ("H100-PCIe-80GB").
+bool by_pcie(const Device& device) {
+  const models::GpuFamily* family = models::gpu_family(device.profile);
+  return family && family->by_pcie();
+}
+
 }  // namespace
 
 std::span<const Device> devices() { return table(); }
@@ -254,6 +312,7 @@ const Device* device_of_gpu(std::string_view gpu) {
   for (const Device& device : table())
     if (device.gpu == plain || device.profile == plain) return &device;
   if (plain == "HOST" || plain == "host") return &host();
+  if (const models::GpuFamily* family = models::gpu_named(plain)) return find_device(family->profile);
   // Other memory sizes and short names match up to the first dash. Cards for a PCIe slot are different.
   for (const std::string_view other : {"PCI", "-NVL", "-or-"})
     if (plain.find(other) != std::string_view::npos) return nullptr;
@@ -261,7 +320,7 @@ const Device* device_of_gpu(std::string_view gpu) {
   for (const models::GpuFamily& known : models::gpu_families())
     if (std::ranges::find(known.also, family) != known.also.end()) return find_device(known.profile);
   for (const Device& device : table())
-    if (family == short_name(device)) return &device;
+    if (family == short_name(device) && !by_pcie(device)) return &device;
   return nullptr;
 }
 
@@ -269,8 +328,13 @@ const Device* device_of_path(const std::filesystem::path& path) {
   std::vector<std::string> names;
   for (const std::filesystem::path& part : path) names.push_back(lower(part.string()));
   for (auto name = names.rbegin(); name != names.rend(); ++name)
-    for (const Device& device : table())
-      if (name->starts_with(lower(short_name(device)) + "_")) return &device;
+    for (const bool cards : {true, false})
+      for (const Device& device : table()) {
+        if (by_pcie(device) != cards) continue;
+        std::string folder(cards ? device.profile : short_name(device));
+        std::ranges::replace(folder, '-', '_');
+        if (name->starts_with(lower(folder) + "_")) return &device;
+      }
   return nullptr;
 }
 

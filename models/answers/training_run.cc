@@ -289,12 +289,14 @@ class Run {
                   fmt::format("network port {} -> {}", format_bandwidth(now.nic.bandwidth),
                               format_bandwidth(kTwice * now.nic.bandwidth)),
                   changed([&](Cluster& c) { find_hardware_number("nic.bandwidth")->scale(c, kTwice); }), 0);
-    // Today's rack domain, or two of them; a job inside one domain gains nothing from a larger one.
+    // The domain of today's racks, or two of them; a job of one domain has nothing of a larger one, and PCIe
+    // ends in its node.
+    const GpuFamily* gpu = gpu_family(now.profile.name());
     const int domain = now.nvlink.domain < 64 ? 64 : 2 * now.nvlink.domain;
-    if (now.nvlink.domain < best.answer.gpus)
+    if (now.nvlink.domain < best.answer.gpus && !(gpu && gpu->by_pcie()))
       add_upgrade(best, fmt::format("NVLink domain {} -> {} GPUs", now.nvlink.domain, domain),
                   changed([&](Cluster& c) { c.nvlink.domain = domain; }), 0);
-    if (const GpuFamily* gpu = gpu_family(now.profile.name()); gpu != nullptr && !gpu->next.empty()) {
+    if (gpu != nullptr && !gpu->next.empty()) {
       auto cluster = std::make_shared<const Cluster>(Cluster::load(gpu->next));
       add_upgrade(best, fmt::format("GPU {} -> {}", now.profile.name(), cluster->name), cluster, best.gpus);
     }

@@ -50,6 +50,7 @@ struct MoeLayer {
   bool routing_given = false;     // from a file or recording: every rank's rows are fixed
   bool placed = false;            // the routing's experts are slots to which experts were assigned
   bool fp8 = true;                // the GPU supports 8-bit floats
+  bool own_links = true;          // NVLink or xGMI joins the GPUs of a node; else PCIe alone
   std::int64_t microbatches = 1;  // per step
   int gradient_bytes = 4;         // per weight of a gradient that is summed over copies
   int routing_groups = 1;         // blocks of experts, of which a token uses routing_topk_groups

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "models/hardware/embedded_profiles.h"
+#include "models/hardware/gpu_family.h"
 #include "models/hardware/hardware.h"
 #include "models/hardware/network.h"
 
@@ -116,6 +117,7 @@ std::string_view name_without_nodes(const NodeType& type) {
 // vendor's ("p5en"), its GPU's profile ("h100-sxm") or that one's first word ("h100"); among several the
 // first in the table.
 const NodeType* type_of_word(std::string_view word) {
+  if (std::none_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); })) return nullptr;
   for (const NodeType& type : node_types())
     if (name_without_nodes(type) == word) return &type;
   for (const NodeType& type : node_types()) {
@@ -125,6 +127,9 @@ const NodeType* type_of_word(std::string_view word) {
         profile.substr(0, profile.find('-')) == word)
       return &type;
   }
+  if (const GpuFamily* gpu = gpu_named(word))
+    for (const NodeType& type : node_types())
+      if (type.profile == gpu->profile) return &type;
   return nullptr;
 }
 

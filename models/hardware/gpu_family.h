@@ -12,6 +12,9 @@ namespace moesim::models {
 struct GpuFamily {
   // Use of dispatch kernels that were measured only on the relative.
   enum class Kernels : std::uint8_t { kNone, kSame, kDerived };
+  // What joins the GPUs of a node: links of their own (NVLink, xGMI), PCIe and the host, or those without
+  // peer-to-peer access, so that every copy passes the host's memory.
+  enum class Links : std::uint8_t { kOwn, kPcie, kPcieThroughMemory };
 
   std::string profile;     // "h200-sxm"
   std::string generation;  // "hopper"
@@ -22,6 +25,10 @@ struct GpuFamily {
   bool amd() const { return generation.starts_with("cdna"); }
 
   std::vector<std::string> also;  // other names of machines with this GPU ("GH200")
+
+  Links links = Links::kOwn;
+  bool by_pcie() const { return links != Links::kOwn; }
+  std::vector<std::string> names;  // what people call it besides the profile's name
 };
 
 // Returns all families; within a generation the best known come first.
@@ -29,5 +36,10 @@ std::span<const GpuFamily> gpu_families();
 
 // Returns nullptr for a GPU that is not in the table.
 const GpuFamily* gpu_family(std::string_view profile);
+
+// The GPU that a name means as people and drivers write it: "NVIDIA GeForce RTX 4090", "RTX4090",
+// "AMD Instinct MI325X", "H100-PCIe-80GB". Words that name another card ("RTX 4090 D", "Laptop GPU",
+// "Max-Q") leave none: nullptr.
+const GpuFamily* gpu_named(std::string_view text);
 
 }  // namespace moesim::models

@@ -93,7 +93,8 @@ void borrow_kernels(Profile& profile) {
   if (family == nullptr || family->kernels == GpuFamily::Kernels::kNone) return;
   const Profile other = Profile::load(family->relative);
   for (const auto& [key, set] : other.sets()) {
-    if (!key.starts_with("ep/hybridep_") || key.ends_with(kNetworkLaw) || profile.find(key)) continue;
+    if (!key.starts_with("ep/hybridep_") && !key.starts_with("ep/mori_ep_")) continue;
+    if (key.ends_with(kNetworkLaw) || profile.find(key)) continue;
     ParameterSet copy = set;
     if (family->kernels == GpuFamily::Kernels::kDerived) {
       copy.derived = true;

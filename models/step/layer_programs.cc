@@ -8,6 +8,7 @@
 #include "base/input_error.h"
 #include "models/dispatchers/parts/balanced.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/gpu_family.h"
 #include "models/programs/program_builder.h"
 #include "models/routing/expert_placement.h"
 
@@ -94,6 +95,8 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement
   layer.routing_given = s.routing.kind == RoutingSpec::Kind::kFile;
   layer.placed = s.placement.given();
   layer.fp8 = s.cluster->profile.device().has_precision("fp8");
+  const GpuFamily* family = gpu_family(s.cluster->profile.name());
+  layer.own_links = family == nullptr || !family->by_pcie();
   layer.microbatches = s.parallel.microbatches;
   layer.gradient_bytes = s.training.gradient_bytes;
   layer.routing_groups = static_cast<int>(s.model.routing_groups);

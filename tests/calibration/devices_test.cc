@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace moesim::calibration {
 namespace {
@@ -20,12 +21,49 @@ TEST(Devices, GpusHaveShortNamesAndOtherMemorySizes) {
   EXPECT_EQ(profile("H100-SXM5-80GB (p5, EFA 32x100G)"), "h100-sxm");
   EXPECT_EQ(profile("B200"), "b200-sxm");
   EXPECT_EQ(profile("GH200"), "h100-sxm");
-  EXPECT_EQ(profile("H100-PCIe-80GB"), "");
+  EXPECT_EQ(profile("A100-PCIe-80GB"), "");
   EXPECT_EQ(profile("H800-or-H100 (SM90)"), "");
   EXPECT_EQ(profile("H20-SXM5-96GB"), "h20-sxm");
-  EXPECT_EQ(profile("MI325X"), "");
+  EXPECT_EQ(profile("MI308X"), "");
   EXPECT_EQ(profile("B200 (p6-b200, EFA 8x400G)"), "b200-sxm");
   EXPECT_EQ(profile("H100 or H200 + ConnectX-7 400G"), "");  // the machine is not named
+}
+
+// As drivers and people write them; a card of a PCIe slot is no SXM module, and no other card of its series.
+TEST(Devices, CardsHaveTheirOwnProfiles) {
+  const auto profile = [](std::string_view gpu) {
+    const Device* device = device_of_gpu(gpu);
+    return device ? device->profile : "";
+  };
+  const std::pair<std::string_view, std::string_view> names[] = {
+      {"L40S", "l40s"},
+      {"NVIDIA L40S", "l40s"},
+      {"RTX4090", "rtx-4090"},
+      {"NVIDIA GeForce RTX 4090", "rtx-4090"},
+      {"NVIDIA GeForce RTX 5090", "rtx-5090"},
+      {"RTX PRO 6000", "rtx-pro-6000"},
+      {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"},
+      {"H100-PCIe", "h100-pcie"},
+      {"H100-PCIe-80GB", "h100-pcie"},
+      {"NVIDIA H100 PCIe", "h100-pcie"},
+      {"H100 NVL", "h100-nvl"},
+      {"H100-NVL-94GB", "h100-nvl"},
+      {"H800-PCIe", "h800-pcie"},
+      {"H800-PCIe-80GB (8 in one node)", "h800-pcie"},
+      {"MI325X", "mi325x"},
+      {"AMD Instinct MI325X", "mi325x"},
+      {"AMD Instinct MI350X", "mi350x"},
+      {"H800", "h800-sxm"},
+      {"NVIDIA GeForce RTX 4090 D", ""},
+      {"NVIDIA GeForce RTX 5090 Laptop GPU", ""},
+      {"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", ""},
+      {"NVIDIA RTX 6000 Ada Generation", ""},
+      {"H200-NVL-141GB", ""},
+      {"L40", ""},
+  };
+  for (const auto& [gpu, expected] : names) EXPECT_EQ(profile(gpu), expected) << gpu;
+  EXPECT_EQ(device_of_path("runs/h800_pcie_8x/x.csv"), find_device("h800-pcie"));
+  EXPECT_EQ(device_of_path("runs/rtx_4090_8x/x.csv"), find_device("rtx-4090"));
 }
 
 TEST(Devices, AGpusTextNamesItsNetwork) {

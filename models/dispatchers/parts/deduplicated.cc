@@ -39,6 +39,9 @@ StagedRows staged(const Routing& routing, const std::vector<std::int64_t>& rows,
 
 std::optional<std::string> DeduplicatedExchange::illegal(const MoeLayer& layer) {
   const int R = layer.ranks(), per_node = layer.ranks_per_node;
+  // DeepEP's maintainers: "for normal mode, NVLink is a must" (deepseek-ai/DeepEP issue 216).
+  if (!layer.own_links)
+    return "its kernels write into the GPUs of a node over NVLink, which these reach by PCIe alone";
   if (layer.straddles)
     return fmt::format(
         "a dispatch group of {} ranks straddles nodes unevenly: its rows are handed on inside a node by the "
