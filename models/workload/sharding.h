@@ -18,12 +18,12 @@ enum class ShardingScheme : std::uint8_t {
 std::string_view name_of(ShardingScheme scheme);
 
 // A user's "ddp", "zero1" (also "distributed-optimizer"), "fsdp" or "hsdp:shard=8", with ":reshard=false"
-// (FSDP keeps what it gathered until backward) and ":shampoo" (one all-gather of updates per step).
+// (FSDP keeps what it gathered until backward), ":shampoo" (one all-gather of updates per step) and ":muon".
 struct ShardingSpec {
   ShardingScheme scheme = ShardingScheme::kZero1;
   std::int64_t shard = 0;  // HSDP: ranks that shard; 0: not given
   bool reshard = true;
-  bool shampoo = false;
+  bool shampoo = false, muon = false;
 
   // Throws InputError for an unknown scheme or option, with the nearest name, and for shard without hsdp.
   static ShardingSpec parse(const std::string& text);

@@ -55,6 +55,19 @@ struct Shampoo {
   std::int64_t step = 0;   // which step is asked about; 0: the mean of a period after the start
 };
 
+// Low-rank adapters beside frozen weights (arXiv 2106.09685): a product with W is given one with B A, of
+// `rank` columns between the two; nothing else is trained.
+struct Lora {
+  enum class Modules : std::uint8_t {
+    kAttention,  // the projections of attention and of mixers that keep a state
+    kDense,      // these and dense FFNs and shared experts; routed experts have none
+  };
+  std::int64_t rank = 0;  // 0: all weights are trained
+  Modules modules = Modules::kAttention;
+
+  friend bool operator==(const Lora&, const Lora&) = default;
+};
+
 // What runs beside something else instead of after it.
 struct StepOverlap {
   // Dispatch and combine under the other microbatch (or DualPipe's other half).
@@ -125,6 +138,11 @@ struct TrainingPlan {
   bool reshard_after_forward = true;  // FSDP, HSDP: parameters are gathered again in backward
   bool shampoo = false;               // Distributed Shampoo instead of Adam
   Shampoo preconditioning;
+  // Muon instead of Adam (kellerjordan.github.io/posts/muon, arXiv 2502.16982): the layers' matrices have one
+  // moment, which so many Newton-Schulz steps orthogonalise.
+  bool muon = false;
+  std::int64_t newton_schulz_steps = 5;
+  Lora lora;
   FsdpUnit fsdp_unit = FsdpUnit::kAuto;
   Offload offload = Offload::kNone;
   // Of the router's and the experts' modules where they are wrapped apart from the rest; none: as `sharding`.
@@ -161,6 +179,7 @@ struct TrainingPlan {
   void set_fsdp_unit(std::string_view name);
   void set_offload(std::string_view name);
   void set_attention(std::string_view name);
+  void set_lora_modules(std::string_view name);
   // As ShardingSpec::parse() reads it; replaces all that is said about sharding.
   void set_sharding(std::string_view text);
 
@@ -174,6 +193,8 @@ std::string_view name_of(Offload offload);  // "none", "optimizer", "activations
 std::span<const std::string_view> offload_names();
 std::string_view name_of(AttentionKernel kernel);  // "flash", "unfused", "unfused-dropout"
 std::span<const std::string_view> attention_names();
+std::string_view name_of(Lora::Modules modules);  // "attention", "attention+ffn"
+std::span<const std::string_view> lora_module_names();
 std::span<const std::string_view> rank_orders();
 std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);
