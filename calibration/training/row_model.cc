@@ -51,9 +51,10 @@ double billions_before(const std::string& name, std::string_view word) {
   return 0;
 }
 
-// Reads "GRUG MoE d5120 L48 e256 top8 i1280 + shared 5120": width, layers, experts, top-k, width of an
-// expert, of the shared expert; "dense 8192": one leading layer with an FFN of that width.
-std::optional<json> model_of_sizes(const std::string& name, std::vector<std::string>& assumptions) {
+// "GRUG MoE d5120 L48 e256 top8 i1280 + shared 5120": width, layers, experts, top-k, width of an expert, of
+// the shared expert; "dense 8192": one leading layer with an FFN of that width.
+std::optional<json> model_of_sizes(const std::string& name, std::string_view source,
+                                   std::vector<std::string>& assumptions) {
   constexpr std::int64_t kHead = 128, kVocabulary = 128256;
   json model{{"name", name}, {"vocabulary", kVocabulary}};
   std::string_view before;
@@ -80,6 +81,11 @@ std::optional<json> model_of_sizes(const std::string& name, std::vector<std::str
   if (model.contains("dense_ffn")) model["dense_layers"] = 1;
   const std::int64_t keys = heads % 4 == 0 ? heads / 4 : heads;
   model["attention"] = {{"heads", heads}, {"kv_heads", keys}, {"head_dim", kHead}};
+  // marin-community/marin issues 7668 and 7201: three of four layers see 2,048 tokens; 7670: 512.
+  if (name.starts_with("GRUG")) {
+    const bool short_window = source.find("#7670") != std::string_view::npos;
+    model["attention"].update({{"window", short_window ? 512 : 2048}, {"window_every", 4}});
+  }
   if (!model.contains("expert_ffn")) {
     const std::int64_t width = expert_width_of(model, total, active);
     if (width == 0) return std::nullopt;
@@ -97,7 +103,7 @@ std::optional<json> model_of_sizes(const std::string& name, std::vector<std::str
 std::optional<json> row_model(const std::string& name, std::string_view source,
                               std::vector<std::string>& assumptions) {
   const auto known = models::model_called(name, models::NameMatch::kRemark);
-  if (!known) return model_of_sizes(name, assumptions);
+  if (!known) return model_of_sizes(name, source, assumptions);
   json model = known->starts_with('{') ? json::parse(*known) : json(*known);
   const auto change = [&](const json& keys) {
     if (model.is_string()) model = {{"base", model}};

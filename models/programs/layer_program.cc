@@ -55,11 +55,20 @@ class Writer {
     builder_.kernel(name, category, kind, builder_.uniform(read), builder_.uniform(written), launches);
   }
 
+  // With adapters the weight itself is frozen: its gradient is not computed, that of its input is.
   void product(Category category, std::int64_t m, const Weight& w, GemmPass pass) {
-    const int id =
-        builder_.gemm(w.name, category, pass, GemmBackend::kDense, c_.activation, table(m), w.n, w.k, 1, 1);
-    builder_.ops()[static_cast<std::size_t>(id)].plain = w.plain;
+    if (pass != GemmPass::kWgrad || c_.lora.rank == 0) gemm(category, m, w, pass);
+    if (!adapted(c_.lora, w)) return;
+    const Weight down{"LoRA down", c_.lora.rank, w.k, true}, up{"LoRA up", w.n, c_.lora.rank, true};
+    const bool forward = pass == GemmPass::kForward;
+    gemm(category, m, forward ? down : up, pass);
+    gemm(category, m, forward ? up : down, pass);
+    // Both outputs, or both gradients of the input, are read and their sum is written.
+    const std::int64_t columns = forward ? w.n : w.k;
+    if (pass != GemmPass::kWgrad)
+      rows("LoRA sum", category, KernelClass::kElementwise, m, 2 * columns, columns);
   }
+  bool trains(const Weight& w) const { return c_.lora.rank == 0 || adapted(c_.lora, w); }
   void backward_of(Category category, std::int64_t m, const Weight& w) {
     product(category, m, w, GemmPass::kDgrad);
     product(category, m, w, GemmPass::kWgrad);
@@ -85,7 +94,8 @@ class Writer {
   // input gradients, the reduce-scatter of the input gradient beside the weight gradients.
   void backward_of_gathered(std::string_view name, Category category, std::span<const Weight> weights,
                             std::int64_t columns) {
-    const int gathered = gather(name, category, columns);
+    const bool trained = std::ranges::any_of(weights, [&](const Weight& w) { return trains(w); });
+    const int gathered = trained ? gather(name, category, columns) : -1;
     if (gathered >= 0) builder_.detach();
     for (const Weight& w : weights) product(category, all_, w, GemmPass::kDgrad);
     const int scattered = scatter(name, category, columns);
@@ -111,6 +121,8 @@ class Writer {
     kernel("choice of tokens", Category::attention, KernelClass::kSelect, pairs * kScoreBytes,
            pairs * kScoreBytes, 2);
   }
+  // A frozen indexer has no loss of its own.
+  bool trains_indexer() const { return c_.lora.rank == 0; }
   void index_backward(LayerKind::Mixer mixer) {
     AttentionCore target = attention_core(a_, mixer, c_.parallel.seq, tp_);
     target.value_dim = 0;
@@ -139,6 +151,11 @@ class Writer {
   std::int64_t up_columns(std::int64_t inner) const { return (a_.gated ? 2 : 1) * inner; }
 
  private:
+  void gemm(Category category, std::int64_t m, const Weight& w, GemmPass pass) {
+    const int id =
+        builder_.gemm(w.name, category, pass, GemmBackend::kDense, c_.activation, table(m), w.n, w.k, 1, 1);
+    builder_.ops()[static_cast<std::size_t>(id)].plain = w.plain;
+  }
   void core_of(std::string_view name, AttentionCore core, bool forward, bool unmeasured = true) {
     core.queries = all_;
     core.cp = c_.parallel.cp;
@@ -174,9 +191,9 @@ class Layer {
         again_(c.recompute),
         w_(c),
         residual_(residual_work(a_)),
-        router_{"router", a_.experts + a_.zero_experts, a_.hidden, true},
-        to_latent_{"to latent", a_.latent, a_.hidden},
-        from_latent_{"from latent", a_.hidden, a_.latent} {}
+        router_(router_weight(a_)),
+        to_latent_(to_latent(a_)),
+        from_latent_(from_latent(a_)) {}
 
   Writer& writer() { return w_; }
   bool shared() const { return c_.shared_expert && a_.shared_ffn > 0; }
@@ -293,9 +310,9 @@ class Layer {
   }
 
  private:
-  Weight up(std::int64_t f) const { return {"FFN up", w_.up_columns(f), a_.hidden}; }
-  Weight down(std::int64_t f) const { return {"FFN down", a_.hidden, f}; }
-  Weight mtp() const { return {"join", a_.hidden, 2 * a_.hidden}; }
+  Weight up(std::int64_t f) const { return ffn_up(a_, f); }
+  Weight down(std::int64_t f) const { return ffn_down(a_, f); }
+  Weight mtp() const { return mtp_join(a_); }
 
   std::int64_t score_bytes() const { return w_.T() * (a_.experts + a_.zero_experts) * bytes_of(c_.router); }
   std::int64_t biased() const { return w_.up_columns(a_.expert_ffn / c_.parallel.etp) + a_.expert_width(); }
@@ -319,7 +336,7 @@ class Layer {
             2 * (residual_.read_before + residual_.written_after),
             residual_.read_before + residual_.written_after, 4);
   }
-  Weight mixing() const { return {"mixing weights", residual_.mixing, residual_.mixed, true}; }
+  Weight mixing() const { return residual_mixing(a_); }
   // Computes keys of several tokens each from the compressors' products.
   void compress(LayerKind::Mixer mixer, bool forward) {
     for (const Compressor& c : compressors_of(a_, mixer))
@@ -381,7 +398,7 @@ class Layer {
     }
     w_.core(mixer, false);
     positions(t, p, "norm and rotation backward", 2);
-    if (!p.index.empty()) {
+    if (!p.index.empty() && w_.trains_indexer()) {
       w_.index_backward(mixer);
       w_.rows("indexer's norm and rotation backward", Category::attention, KernelClass::kElementwise,
               w_.all(), 2 * index_columns(), index_columns(), 2);
@@ -403,34 +420,21 @@ class Layer {
               3 * score_bytes(), 6);
   }
 
-  // Products of this rank: the layer's rows in, narrow ones between, out.
-  Weight state_in(const StateMixer& m) const {
-    return {"state-space input projection", rank_share(m.input, w_.tp()), a_.hidden};
-  }
-  Weight state_out(const StateMixer& m) const {
-    return {"state-space output projection", a_.hidden, rank_share(m.inner, w_.tp())};
-  }
-  Weight narrow(const StateMixer::Product& p) const {
-    // One side has the heads' columns, of which a rank has its share.
-    return {"state-space gates", p.n > p.k ? rank_share(p.n, w_.tp()) : p.n,
-            p.n > p.k ? p.k : rank_share(p.k, w_.tp())};
-  }
-
   void state_forward(const StateMixer& m) {
     const std::int64_t c = rank_share(m.convolved, w_.tp()), i = rank_share(m.inner, w_.tp()),
                        between = m.between / w_.tp();
     input_norm();
     w_.gather("state-space input", Category::attention, w_.H());
-    w_.product(Category::attention, w_.all(), state_in(m), GemmPass::kForward);
+    w_.product(Category::attention, w_.all(), state_in(a_, m, w_.tp()), GemmPass::kForward);
     for (const StateMixer::Product& p : m.narrow)
-      w_.product(Category::attention, w_.all(), narrow(p), GemmPass::kForward);
+      w_.product(Category::attention, w_.all(), state_narrow(p, w_.tp()), GemmPass::kForward);
     if (m.convolved > 0)
       w_.rows("convolution", Category::attention, KernelClass::kElementwise, w_.all(), c, c);
     w_.rows("scan's rows", Category::attention, KernelClass::kReduce, w_.all(), scanned(m) + between,
             i + between, m.launches);
     w_.scan(m, true);
     w_.rows("gated norm", Category::attention, KernelClass::kReduce, w_.all(), 2 * i, i);
-    w_.product(Category::attention, w_.all(), state_out(m), GemmPass::kForward);
+    w_.product(Category::attention, w_.all(), state_out(a_, m, w_.tp()), GemmPass::kForward);
     w_.scatter("state-space output", Category::attention, w_.H());
     add_residual(Category::attention);
   }
@@ -439,7 +443,7 @@ class Layer {
                        between = m.between / w_.tp(), in = scanned(m);
     if (again_.norms) input_norm();
     w_.gather("state-space output gradient", Category::attention, w_.H());
-    w_.backward_of(Category::attention, w_.all(), state_out(m));
+    w_.backward_of(Category::attention, w_.all(), state_out(a_, m, w_.tp()));
     w_.rows("gated norm backward", Category::attention, KernelClass::kReduce, w_.all(), 3 * i, 2 * i);
     w_.rows("scan's rows backward", Category::attention, KernelClass::kReduce, w_.all(), 2 * in + 3 * between,
             in + 2 * between, m.backward_launches);
@@ -447,8 +451,8 @@ class Layer {
     if (m.convolved > 0)
       w_.rows("convolution backward", Category::attention, KernelClass::kElementwise, w_.all(), 2 * c, c);
     for (auto p = m.narrow.rbegin(); p != m.narrow.rend(); ++p)
-      w_.backward_of(Category::attention, w_.all(), narrow(*p));
-    const Weight input = state_in(m);
+      w_.backward_of(Category::attention, w_.all(), state_narrow(*p, w_.tp()));
+    const Weight input = state_in(a_, m, w_.tp());
     w_.backward_of_gathered("state-space input", Category::attention, std::span(&input, 1), w_.H());
   }
   // Returns the columns that the scan reads.
@@ -495,7 +499,7 @@ Program embedding_program(const LayerContext& context) {
   w.begin(Pass::kForward);
   w.rows("embedding", Category::embedding, KernelClass::kGatherRows, w.all(), w.H(), w.H());
   w.scatter("embedded rows", Category::embedding, w.H());
-  if (context.train) {
+  if (context.train && context.lora.rank == 0) {
     w.begin(Pass::kBackward);
     w.gather("embedding gradient", Category::embedding, w.H());
     // Rows of gradients are added to fp32 rows.

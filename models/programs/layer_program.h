@@ -27,6 +27,7 @@ struct LayerContext {
   bool fp8_attention = false;
   AttentionKernel attention = AttentionKernel::kFlash;
   bool sequence_parallel = true;
+  Lora lora;
   bool shared_expert = true;  // false: the dispatcher's program runs it
   bool loss_parallel = true;
   bool train = true;

@@ -6,15 +6,25 @@
 #include <vector>
 
 #include "models/workload/layer_stack.h"
+#include "models/workload/state_mixer.h"
+#include "models/workload/training_plan.h"
 
 namespace moesim::models {
 
 struct Projections {
+  enum class Part : std::uint8_t {
+    kOther,  // router, latent widths, joins and mixing of streams
+    kMixer,
+    kSmall,  // of a mixer: indexers, compressors, gates of low rank
+    kFfn,    // dense, or a shared expert's
+  };
   // [tokens, k] x [k, n] on this rank.
   struct Weight {
     std::string_view name;
     std::int64_t n = 0, k = 0;
     bool plain = false;  // stays in bf16 whatever the type of the layer's products
+    Part part = Part::kOther;
+    std::int64_t keys = 0, values = 0;  // columns of n that are keys' and values' of a joined product
   };
 
   std::vector<Weight> gathered;  // read the layer's input
@@ -30,5 +40,34 @@ struct Projections {
 
 // `mixer` is a kind of attention.
 Projections projections_of(const Architecture& model, LayerKind::Mixer mixer, std::int64_t tp);
+
+// Of a mixer that keeps a state: the layer's rows in, narrow ones between, out.
+Projections::Weight state_in(const Architecture& model, const StateMixer& mixer, std::int64_t tp);
+Projections::Weight state_narrow(const StateMixer::Product& product, std::int64_t tp);
+Projections::Weight state_out(const Architecture& model, const StateMixer& mixer, std::int64_t tp);
+// Of a dense FFN or a shared expert of so many inner columns on this rank.
+Projections::Weight ffn_up(const Architecture& model, std::int64_t inner);
+Projections::Weight ffn_down(const Architecture& model, std::int64_t inner);
+Projections::Weight router_weight(const Architecture& model);
+Projections::Weight to_latent(const Architecture& model);
+Projections::Weight from_latent(const Architecture& model);
+Projections::Weight mtp_join(const Architecture& model);
+Projections::Weight residual_mixing(const Architecture& model);
+
+// All of a layer, in order.
+std::vector<Projections::Weight> layer_weights(const Architecture& model, const LayerKind& kind,
+                                               std::int64_t tp);
+
+// Whether a weight has a low-rank adapter, and the elements of it on one rank: of `rank` rows and columns
+// along both sides of the rank's own part of the weight. The factor along a side that tensor parallelism does
+// not divide is whole on every rank, so that adapters need no collective of their own.
+inline bool adapted(const Lora& lora, const Projections::Weight& weight) {
+  using enum Projections::Part;
+  return lora.rank > 0 &&
+         (weight.part == kMixer || (weight.part == kFfn && lora.modules == Lora::Modules::kDense));
+}
+inline std::int64_t adapter_elements(const Lora& lora, const Projections::Weight& weight) {
+  return adapted(lora, weight) ? lora.rank * (weight.n + weight.k) : 0;
+}
 
 }  // namespace moesim::models

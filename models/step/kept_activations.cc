@@ -123,11 +123,16 @@ void state_space(Kept& kept, const StateMixer& m, const Sizes& s, const Training
   kept.add("state space/input of the projection", bytes(m.inner, product_bytes(plan)));
 }
 
+// Whether the products of FFNs read what they multiply again in backward, for the gradient of a weight.
+bool trains_ffn(const TrainingPlan& plan) {
+  return plan.lora.rank == 0 || plan.lora.modules == Lora::Modules::kDense;
+}
+
 void ffn(Kept& kept, const std::string& module, const Architecture& a, const Sizes& s,
          const TrainingPlan& plan, std::int64_t inner) {
   const double width = static_cast<double>(inner) / s.tp;
   kept.add(module + "/up projection's output", s.all * (a.gated ? 2 : 1) * width * kBf16Bytes);
-  kept.add(module + "/activation", s.all * width * product_bytes(plan));
+  if (trains_ffn(plan)) kept.add(module + "/activation", s.all * width * product_bytes(plan));
 }
 
 }  // namespace
@@ -153,6 +158,12 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
            s.tokens * static_cast<double>(blocks_of(kind) * residual_work(a).kept) * kBf16Bytes);
   const double normed = s.tokens * s.hidden * product_bytes(plan);
   if (kind.mtp) kept.add("MTP/joined streams", 3 * s.rows);
+  if (plan.lora.rank > 0) {
+    double adapters = 0;
+    for (const Projections::Weight& w : layer_weights(a, kind, p.tp)) adapters += adapted(plan.lora, w);
+    kept.add("adapters/rows between their products",
+             s.all * adapters * static_cast<double>(plan.lora.rank) * kBf16Bytes);
+  }
   if (kind.mixer != LayerKind::Mixer::kNone) {
     kept.add("norm/input of attention's norm", s.rows);
     if (!again.norms) kept.add("norm/output of attention's norm", normed);
@@ -164,7 +175,7 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
   if (kind.ffn == LayerKind::Ffn::kNone) return kept.take();
   kept.add("norm/input of the FFN's norm", s.rows);
   if (kind.ffn == LayerKind::Ffn::kDense) {
-    if (!again.norms) kept.add("norm/output of the FFN's norm", normed);
+    if (!again.norms && trains_ffn(plan)) kept.add("norm/output of the FFN's norm", normed);
     if (!again.dense) ffn(kept, "dense FFN", a, s, plan, dense_ffn_of(a, kind));
     return kept.take();
   }
@@ -173,7 +184,8 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
     kept.add("experts/output before the latent projection",
              s.tokens * static_cast<double>(a.latent) * kBf16Bytes);
   if (a.shared_ffn > 0 && !again.shared && !again.moe) {
-    if (plan.gemm != DType::kBf16 && !again.norms) kept.add("shared expert/input", normed);
+    if (plan.gemm != DType::kBf16 && !again.norms && trains_ffn(plan))
+      kept.add("shared expert/input", normed);
     ffn(kept, "shared expert", a, s, plan, a.shared_ffn);
   }
   return kept.take();
@@ -183,11 +195,19 @@ namespace {
 
 constexpr std::string_view kRouterInput = "router input";
 
+// Whether a program keeps a tensor for the gradients of weights alone. Frozen experts and a frozen router
+// need no rows that they multiplied; adapters of a shared expert do.
+bool only_for_weights(std::string_view name, const TrainingPlan& plan) {
+  if (plan.lora.rank == 0) return false;
+  return name == "fc2 input" || name == "expert input" || name == "permuted rows" ||
+         (name == kRouterInput && !trains_ffn(plan));
+}
+
 // Returns the bytes that fp8 saves in a program's kept tensors on a rank: the rows of an expert's two
 // products.
 double narrowed_by(const Program& program, std::size_t rank, const Architecture& a,
                    const TrainingPlan& plan) {
-  if (plan.gemm == DType::kBf16) return 0;
+  if (plan.gemm == DType::kBf16 || plan.lora.rank > 0) return 0;
   const double columns =
       static_cast<double>(a.expert_width()) +
       (plan.recompute.activation ? 0
@@ -208,12 +228,18 @@ double kept_bytes(const Program& program, int rank, const Architecture& a, const
   const auto r = static_cast<std::size_t>(rank);
   const auto saved = static_cast<double>(program.saved_bytes[r]);
   if (keeps_input_only(program)) return saved;
-  double input = 0;
-  for (const Op& op : program.forward())
-    if (op.kind == OpKind::kAllocate && op.name == kRouterInput)
-      input += static_cast<double>(program.value(op.bytes, rank));
-  return (plan.recompute.norms ? 0 : input) + saved - input -
-         std::min(narrowed_by(program, r, a, plan), saved - input);
+  double input = 0, frozen = 0;
+  for (const Op& op : program.forward()) {
+    if (op.kind != OpKind::kAllocate && op.kind != OpKind::kFree) continue;
+    const double sign = op.kind == OpKind::kAllocate ? 1 : -1;
+    const double bytes = sign * static_cast<double>(program.value(op.bytes, rank));
+    if (only_for_weights(op.name, plan))
+      frozen += bytes;
+    else if (op.name == kRouterInput)
+      input += bytes;
+  }
+  const double rows = saved - frozen - input;
+  return (plan.recompute.norms ? 0 : input) + rows - std::min(narrowed_by(program, r, a, plan), rows);
 }
 
 std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const Architecture& a,
@@ -236,6 +262,7 @@ std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const 
     else
       at->second += op.kind == OpKind::kAllocate ? bytes : -bytes;
   }
+  std::erase_if(open, [&](const auto& o) { return only_for_weights(o.first, plan); });
   double rows = 0;
   for (const auto& [name, bytes] : open)
     if (name != kRouterInput) rows += bytes;

@@ -127,6 +127,7 @@ DensePrograms::DensePrograms(const Scenario& s, std::int64_t tokens, std::int64_
   context_.fp8_attention = s.training.fp8_attention;
   context_.attention = s.training.attention;
   context_.sequence_parallel = s.training.sequence_parallel;
+  context_.lora = s.training.lora;
   context_.loss_parallel = s.training.loss_parallel;
   context_.train = s.train;
   const TrainingPlan& plan = s.training;
@@ -210,6 +211,15 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
   Program program = made_->build(layer);
   shapes_ = std::make_shared<const GroupShapes>(placement, program, where.gpus);
   shared_expert_ = !program.runs_shared_expert;
+  if (const Lora& lora = scenario.training.lora; lora.rank > 0) {
+    const auto refuse = [&](const char* what, const char* expected) {
+      throw InputError(fmt::format("training.lora: found {} with dispatcher {}, which {}; expected {}",
+                                   lora.rank, text_, what, expected));
+    };
+    if (balances_) refuse("sums gradients of experts' copies", "one that moves no experts");
+    if (!shared_expert_ && lora.modules == Lora::Modules::kDense)
+      refuse("runs the shared expert without adapters", "training.lora_modules attention");
+  }
   experts_ = made_->expert_slots(layer);
   if (!dense_)
     dense_ = std::make_shared<const DensePrograms>(scenario, sample.max_tokens(), sample.experts());

@@ -111,6 +111,8 @@ class LayerPrograms {
   const GroupShapes& shapes() const { return *shapes_; }
   int ranks() const { return static_cast<int>(scenario_.parallel.dispatch_ranks()); }
   int experts() const { return experts_; }  // with every copy
+  // Whether the routed experts' weights are not trained.
+  bool frozen_experts() const { return scenario_.training.lora.rank > 0; }
   const Placement& placement() const { return placement_; }
   const Placement::DispatchClass& where() const { return where_; }
   const std::string& dispatcher() const { return text_; }

@@ -48,6 +48,14 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
         "shampoo: the roots of its preconditioners were not measured; they are priced at the GPU's fp32 "
         "rate, a "
         "lower bound");
+  if (plan.lora.rank > 0)
+    warnings_.push_back(
+        "lora: FLOPs count 4 for a frozen weight, which has no gradient, and 6 for an adapter's");
+  if (plan.muon)
+    warnings_.push_back(
+        "muon: its Newton-Schulz products were not measured as such; they are priced as bf16 products of "
+        "their "
+        "shapes, one after the other");
   if (scenario_.mesh.given && scenario_.train && plan.foreach && p.ep > 1 &&
       (plan.sharding == ShardingScheme::kFsdp || plan.sharding == ShardingScheme::kHsdp ||
        scenario_.mesh.replicate == 1))
@@ -461,9 +469,11 @@ Forecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<const 
   // Dropped rows are not work.
   f.dropped_share = dropped_share(moe_program());
   const double lost = f.dropped_share * static_cast<double>(scenario_.model.moe_layers()) *
-                      expert_flops_per_token(scenario_.model, scenario_.topk);
-  f.flops = f.tokens * (training_flops_per_token(scenario_.model, p.seq, scenario_.topk) - lost) *
-            (scenario_.train ? 1 : 1.0 / 3);
+                      expert_flops_per_token(scenario_.model, scenario_.topk, scenario_.training.lora);
+  f.flops =
+      f.tokens *
+      (training_flops_per_token(scenario_.model, p.seq, scenario_.topk, scenario_.training.lora) - lost) *
+      (scenario_.train ? 1 : 1.0 / 3);
   f.memory = memory();
   if (!f.memory.fits) f.memory.recompute_that_fits = recompute_that_fits();
   f.warnings = warnings_;

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
+#include "models/programs/projections.h"
 #include "models/step/kept_activations.h"
+#include "models/step/muon.h"
 #include "models/step/parameter_collectives.h"
 #include "models/step/shampoo.h"
 #include "models/workload/residual.h"
@@ -142,12 +145,16 @@ class Stages {
     host_ = 0;
     std::vector<LayerKind> kinds;
     StageParameters n;
+    adapters_ = {};
+    matrices_.clear();
     double unit = 0;
     for (const std::size_t c : chunks_of(s)) {
       const Chunk& chunk = (*q_.chunks)[c];
       const StageParameters part = chunk_parameters(a_, p_, chunk);
       n.dense += part.dense;
       n.experts += part.experts;
+      if (plan_.lora.rank > 0) adapters_.dense += trained_parameters(a_, p_, plan_.lora, chunk).dense;
+      if (plan_.muon) std::ranges::copy(muon_matrices(a_, p_, chunk), std::back_inserter(matrices_));
       unit = std::max(
           unit, (part.dense + part.experts) / std::max<double>(1, static_cast<double>(chunk.layers.size())));
       for (const AlikeLayers& l : layers_[c]) kinds.push_back(l.kind);
@@ -225,16 +232,17 @@ class Stages {
       // output; those of MTP layers wait for backward too. Also a placeholder of the weight's gradient.
       const double tokens = static_cast<double>(p_.tokens_per_rank() * p_.tp) * kBf16Bytes;
       const double logits = tokens * static_cast<double>(largest_share(a_.vocabulary, p_.tp));
-      c.loss = (2 + mtp) * logits + (q_.train ? table : 0);
+      c.loss = (2 + mtp) * logits + (trains_tables() ? table : 0);
       // Without loss parallelism every rank holds all columns besides its own.
       if (p_.tp > 1 && !plan_.loss_parallel)
         c.loss += (1 + mtp) * tokens * static_cast<double>(a_.vocabulary);
       // The gathered input of the head, and its gradient before the reduce-scatter.
       if (p_.tp > 1) c.loss += 2 * static_cast<double>(p_.tokens_per_rank() * p_.tp * a_.hidden) * kBf16Bytes;
     }
-    if (chunk.embedding && q_.train) c.embedding = table;
+    if (chunk.embedding && trains_tables()) c.embedding = table;
     return c;
   }
+  bool trains_tables() const { return q_.train && plan_.lora.rank == 0; }
 
   // Adds parameters, gradients and optimizer; returns bytes held only during the optimizer's step.
   double state(const StageParameters& all, double unit) {
@@ -268,19 +276,42 @@ class Stages {
     // Shampoo distributes the blocks of a weight over all ranks that hold it, and the moments of its grafted
     // Adam with them.
     const Shards& of_moments = plan_.shampoo ? zero1 : of_optimizer;
-    const auto both = [&](MemoryKind kind, const std::string& what, double bytes, const Shards& over) {
+    // What is trained, and what of it has a second moment; Muon's matrices have none, and stay whole on the
+    // ranks that they are dealt out to: the rank that has most is looked at.
+    const bool frozen = plan_.lora.rank > 0;
+    const StageParameters trained = frozen ? adapters_ : n;
+    StageParameters held = trained, second = trained;
+    if (plan_.muon) {
+      const StageParameters matrices = elements_of(matrices_);
+      second.dense -= matrices.dense, second.experts -= matrices.experts;
+      if (sharding == ShardingScheme::kZero1)
+        for (const bool of_experts : {false, true}) {
+          std::vector<MuonMatrix> kind;
+          std::ranges::copy_if(matrices_, std::back_inserter(kind),
+                               [&](const MuonMatrix& m) { return m.experts == of_experts; });
+          const double ranks = of_experts ? zero1.experts : zero1.dense;
+          const double most =
+              ranks * largest_share(std::move(kind), static_cast<std::int64_t>(ranks), [](const MuonMatrix&) {
+                        return 0.0;
+                      }).elements;
+          (of_experts ? held.experts : held.dense) += most - (of_experts ? matrices.experts : matrices.dense);
+        }
+    }
+    const auto both = [&](MemoryKind kind, const std::string& what, double bytes, const Shards& over,
+                          const StageParameters& of) {
       const auto text = [&](const char* part, double shards) {
         return shards > 1 ? fmt::format("{}/{} over {:.0f} ranks", part, what, shards)
                           : fmt::format("{}/{}", part, what);
       };
-      add(kind, text("dense part", over.dense), n.dense / over.dense * bytes);
-      add(kind, text("experts", over.experts), n.experts / over.experts * bytes);
+      add(kind, text("dense part", over.dense), of.dense / over.dense * bytes);
+      add(kind, text("experts", over.experts), of.experts / over.experts * bytes);
     };
     if (fsdp) {
-      // FSDP2 with mixed precision shards the master weights themselves, gathers bf16 copies of the current
-      // unit and the next, and reduces gradients in fp32.
+      // FSDP2 with mixed precision shards the master weights themselves, gathers bf16 copies of the unit at
+      // work and of the next, and reduces gradients in fp32.
+      if (frozen) both(MemoryKind::kParameters, "bf16, frozen", kBf16Bytes, fully, n);
       both(MemoryKind::kParameters, std::string(name_of(plan_.optimizer.master)),
-           bytes_of(plan_.optimizer.master), fully);
+           bytes_of(plan_.optimizer.master), fully, trained);
       // A stage that stays gathered for all microbatches, and reduces gradients after the last.
       const bool whole_stage = !sharded_in_every_pass(p_);
       const bool root = plan_.fsdp_unit == FsdpUnit::kRoot;
@@ -292,34 +323,37 @@ class Stages {
       else
         add(MemoryKind::kParameters, "gathered units/bf16, two", 2 * unit * kBf16Bytes);
       if (!q_.train) return 0;
-      both(MemoryKind::kGradients, "fp32", 4, fully);
+      both(MemoryKind::kGradients, "fp32", 4, fully, trained);
+      const double share = frozen ? (trained.dense + trained.experts) / (n.dense + n.experts) : 1;
       add(MemoryKind::kGradients,
           whole_stage || root ? "stage before its reduction/fp32" : "unit before its reduction/fp32",
-          (whole_stage || root ? n.dense + n.experts : unit) * 4);
+          share * (whole_stage || root ? n.dense + n.experts : unit) * 4);
       both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(plan_.optimizer.first)),
-           bytes_of(plan_.optimizer.first), plan_.shampoo ? of_moments : fully);
+           bytes_of(plan_.optimizer.first), of_moments, held);
       both(MemoryKind::kOptimizer, fmt::format("second moment {}", name_of(plan_.optimizer.second)),
-           bytes_of(plan_.optimizer.second), plan_.shampoo ? of_moments : fully);
-      if (plan_.shampoo) both(MemoryKind::kOptimizer, kFactors, kShampooStateBytes, zero1);
+           bytes_of(plan_.optimizer.second), of_moments, second);
+      if (plan_.shampoo) both(MemoryKind::kOptimizer, kFactors, kShampooStateBytes, zero1, n);
       return 0;
     }
-    both(MemoryKind::kParameters, "bf16", kBf16Bytes, whole);
+    if (frozen) both(MemoryKind::kParameters, "bf16, frozen", kBf16Bytes, whole, n);
+    both(MemoryKind::kParameters, "bf16", kBf16Bytes, whole, trained);
     if (!q_.train) return 0;
-    both(MemoryKind::kGradients, plan_.gradient_bytes == 2 ? "bf16" : "fp32", plan_.gradient_bytes, whole);
+    both(MemoryKind::kGradients, plan_.gradient_bytes == 2 ? "bf16" : "fp32", plan_.gradient_bytes, whole,
+         trained);
     const OptimizerTypes& o = plan_.optimizer;
-    const double shard = n.dense / of_optimizer.dense + n.experts / of_optimizer.experts;
+    const double shard = held.dense / of_optimizer.dense + held.experts / of_optimizer.experts;
     if (offloads_optimizer(plan_.offload)) {
       // The host holds a copy of the gradients besides the state and converts them itself.
       host_ += shard * (o.bytes() + plan_.gradient_bytes);
       return 0;
     }
     both(MemoryKind::kOptimizer, fmt::format("master weights {}", name_of(o.master)), bytes_of(o.master),
-         of_optimizer);
+         of_optimizer, held);
     both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(o.first)), bytes_of(o.first),
-         of_moments);
+         of_moments, held);
     both(MemoryKind::kOptimizer, fmt::format("second moment {}", name_of(o.second)), bytes_of(o.second),
-         of_moments);
-    if (plan_.shampoo) both(MemoryKind::kOptimizer, kFactors, kShampooStateBytes, zero1);
+         of_moments, second);
+    if (plan_.shampoo) both(MemoryKind::kOptimizer, kFactors, kShampooStateBytes, zero1, n);
     // Adam reads fp32 gradients: a copy of the rank's shard where they were reduced in bf16.
     return plan_.gradient_bytes == 2 ? 4 * shard : 0;
   }
@@ -330,7 +364,8 @@ class Stages {
     if (plan_.framework != Framework::kMegatron) return;
     const bool grouped = q_.program && p_.edp() > 0;
     add(MemoryKind::kPersistent, "GEMM workspaces", (grouped ? 1 + kGroupedStreams : 1) * kGemmWorkspace);
-    if (q_.train && (plan_.sharding == ShardingScheme::kDdp || plan_.sharding == ShardingScheme::kZero1)) {
+    if (q_.train && plan_.lora.rank == 0 &&
+        (plan_.sharding == ShardingScheme::kDdp || plan_.sharding == ShardingScheme::kZero1)) {
       Parallel held = p_;  // experts as the dispatcher splits them
       if (q_.program) held.etp = q_.program->etp();
       add(MemoryKind::kPersistent, "placeholders of weight gradients",
@@ -459,7 +494,10 @@ class Stages {
   std::vector<std::vector<AlikeLayers>> layers_;  // of every chunk
   std::vector<Passing> passing_;
   std::vector<MemoryCause>* causes_ = nullptr;
-  double host_ = 0;  // of the current stage
+  // Of the stage that is looked at: in the host's memory; its adapters; matrices whose optimizer is Muon.
+  double host_ = 0;
+  StageParameters adapters_;
+  std::vector<MuonMatrix> matrices_;
 };
 
 }  // namespace
@@ -503,6 +541,18 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
   if (chunk.embedding) n.dense += table;
   if (chunk.head) n.dense += static_cast<double>(residual_head_parameters(a));
   if (chunk.head) n.dense += norm + (a.tied_embeddings && chunk.embedding ? 0 : table);
+  return n;
+}
+
+StageParameters trained_parameters(const Architecture& a, const Parallel& p, const Lora& lora,
+                                   const Chunk& chunk) {
+  if (lora.rank == 0) return chunk_parameters(a, p, chunk);
+  StageParameters n;
+  for (const LayerKind& kind : chunk.layers)
+    for (const Projections::Weight& w : layer_weights(a, kind, p.tp)) {
+      n.dense += static_cast<double>(adapter_elements(lora, w));
+      n.dense_tensors += adapted(lora, w) ? 2 : 0;
+    }
   return n;
 }
 

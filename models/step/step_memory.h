@@ -90,5 +90,8 @@ inline constexpr double kFramework = 4e9;
 
 // Returns the parameters of one rank in a chunk: dense part and experts.
 StageParameters chunk_parameters(const Architecture& model, const Parallel& parallel, const Chunk& chunk);
+// Those of them that have gradients and an optimizer: all, or the adapters beside them.
+StageParameters trained_parameters(const Architecture& model, const Parallel& parallel, const Lora& lora,
+                                   const Chunk& chunk);
 
 }  // namespace moesim::models

@@ -147,6 +147,10 @@ StepPasses::Moe StepPasses::moe(int stage, int ordinal, int microbatch) {
       kSaltOfMoe +
       (static_cast<std::size_t>(ordinal) * 4096 + static_cast<std::size_t>(microbatch)) * kSaltOfKind;
   auto priced = std::make_shared<PricedProgram>(price(moe->program, moe->loads, faults, salt));
+  if (programs_.frozen_experts()) {
+    priced->backward = models::without_weight_gradients(priced->backward, moe->program.backward());
+    if (o_.split) priced->weight_gradients = {};
+  }
   priced->moe = std::move(moe);
   made = std::move(priced);
   return made;

@@ -1,8 +1,10 @@
 #include "models/step/training_flops.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "models/programs/attention_core.h"
+#include "models/programs/projections.h"
 #include "models/workload/residual.h"
 #include "models/workload/state_mixer.h"
 
@@ -10,8 +12,12 @@ namespace moesim::models {
 
 namespace {
 
-// Returns the FLOPs of one layer, without the head of a multi-token-prediction layer.
-double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, std::int64_t topk) {
+// A weight that a token meets: its product, the gradient of the input and, where it is trained, its own.
+double per_weight(const Lora& lora) { return lora.rank > 0 ? 4 : 6; }
+
+// Of one layer, without the head that a multi-token-prediction layer has.
+double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, std::int64_t topk,
+                const Lora& lora) {
   const double h = static_cast<double>(a.hidden);
   const double matrices = a.gated ? 3 : 2;
   double weights = (kind.mtp ? 2 * h * h : 0) + static_cast<double>(mixer_parameters(a, kind.mixer)) +
@@ -34,32 +40,35 @@ double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, 
     weights += h * static_cast<double>(a.experts + a.zero_experts) +
                matrices * h * static_cast<double>(a.shared_ffn) + 2 * h * static_cast<double>(a.latent) +
                static_cast<double>(topk) * static_cast<double>(a.parameters_per_expert());
-  return 6 * weights + 3 * core;
+  double adapters = 0;
+  if (lora.rank > 0)
+    for (const Projections::Weight& w : layer_weights(a, kind, 1))
+      adapters += static_cast<double>(adapter_elements(lora, w));
+  return per_weight(lora) * weights + 6 * adapters + 3 * core;
 }
 
-double flops_of_head(const Architecture& a) {
-  return 6 * static_cast<double>(a.hidden) * static_cast<double>(a.vocabulary);
+double flops_of_head(const Architecture& a, const Lora& lora) {
+  return per_weight(lora) * static_cast<double>(a.hidden) * static_cast<double>(a.vocabulary);
 }
 
 }  // namespace
 
-LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int64_t topk) {
+LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int64_t topk, const Lora& lora) {
   LayerFlops all;
-  all.head = flops_of_head(model);
+  all.head = flops_of_head(model, lora);
   for (const LayerKind& kind : layer_stack(model))
-    all.layers.push_back(flops_of(model, kind, seq, topk) + (kind.mtp ? all.head : 0));
+    all.layers.push_back(flops_of(model, kind, seq, topk, lora) + (kind.mtp ? all.head : 0));
   return all;
 }
 
-double expert_flops_per_token(const Architecture& model, std::int64_t topk) {
-  return 6 * static_cast<double>(topk) * static_cast<double>(model.parameters_per_expert());
+double expert_flops_per_token(const Architecture& model, std::int64_t topk, const Lora& lora) {
+  return per_weight(lora) * static_cast<double>(topk) * static_cast<double>(model.parameters_per_expert());
 }
 
-double training_flops_per_token(const Architecture& model, std::int64_t seq, std::int64_t topk) {
-  double sum = flops_of_head(model);
-  for (const LayerKind& kind : layer_stack(model))
-    sum += flops_of(model, kind, seq, topk) + (kind.mtp ? flops_of_head(model) : 0);
-  return sum;
+double training_flops_per_token(const Architecture& model, std::int64_t seq, std::int64_t topk,
+                                const Lora& lora) {
+  const LayerFlops all = flops_of_layers(model, seq, topk, lora);
+  return std::accumulate(all.layers.begin(), all.layers.end(), all.head);
 }
 
 }  // namespace moesim::models

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/workload/architecture.h"
+#include "models/workload/training_plan.h"
 
 namespace moesim::models {
 
@@ -18,15 +19,18 @@ inline constexpr std::string_view kFlopConvention =
     "6 x weights met by a token (head counted, embedding not) + 3 x causal attention core; recomputation not "
     "counted";
 
-double training_flops_per_token(const Architecture& model, std::int64_t seq, std::int64_t topk);
+// With adapters a frozen weight counts 4, since it has no gradient, and an adapter's 6.
+double training_flops_per_token(const Architecture& model, std::int64_t seq, std::int64_t topk,
+                                const Lora& lora = {});
 
 // Forward FLOPs per token by which pipelines are cut: of every layer of the stack, and of the head.
 struct LayerFlops {
   std::vector<double> layers;
   double head = 0;
 };
-LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int64_t topk);
-// Returns the FLOPs per token of the routed experts of one MoE layer.
-double expert_flops_per_token(const Architecture& model, std::int64_t topk);
+LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int64_t topk,
+                           const Lora& lora = {});
+// Of one MoE layer, per token: its routed experts.
+double expert_flops_per_token(const Architecture& model, std::int64_t topk, const Lora& lora = {});
 
 }  // namespace moesim::models

@@ -1,12 +1,14 @@
 #include "models/step/transfers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 
 #include "models/costs/gemm.h"
 #include "models/hardware/cluster.h"
 #include "models/step/contention.h"
+#include "models/step/muon.h"
 #include "models/step/parameter_collectives.h"
 #include "models/step/shampoo.h"
 #include "models/step/step_memory.h"
@@ -24,6 +26,19 @@ constexpr std::int64_t kKernelsOfAdam = 12;
 double optimizer_traffic(const OptimizerTypes& types) {
   return 4 + 2 * static_cast<double>(types.bytes()) + kBf16Bytes;
 }
+// Muon has one moment; its fp32 update is read for its norm, read and written divided by that, and read again
+// after the Newton-Schulz steps. Kernels of a matrix beside their three products a step: moment, norm,
+// division, scale, decay and update, conversion to bf16.
+constexpr double kMuonPasses = 16;
+constexpr double kKernelsOfMatrix = 7, kProductsOfStep = 3;
+double muon_traffic(const OptimizerTypes& types) {
+  return optimizer_traffic(types) - 2 * static_cast<double>(bytes_of(types.second)) + kMuonPasses;
+}
+
+struct MuonWork {
+  double bytes = 0, matrices = 0;
+  double products = 0, exchange = 0;  // seconds
+};
 
 // Seconds to gather a chunk's weights and to reduce its gradients, once.
 struct Seconds {
@@ -59,20 +74,24 @@ class Transfers {
     return sharded_in_every_pass(s_.parallel) && sharded(scheme);
   }
 
-  // For the modules of a chunk that are sharded in every pass, or the others.
-  Seconds of(const StageParameters& n, const Chunk& chunk, bool in_passes) const {
+  // Of the modules of a chunk that are sharded in every pass, or of the others.
+  // `trained`: those that have gradients.
+  Seconds of(const StageParameters& n, const StageParameters& trained, const Chunk& chunk,
+             bool in_passes) const {
     Seconds all;
+    const bool frozen = plan_.lora.rank > 0;  // but adapters, which lie in the dense part
     const auto one = [&](const Placement::Replicas& replicas, double parameters, double units,
-                         std::optional<ShardingScheme> module) {
+                         std::optional<ShardingScheme> module, double reduced = 0) {
       const ShardingScheme scheme = module.value_or(plan_.sharding);
-      if (sharded_passes(scheme) == in_passes) add(replicas, parameters, units, scheme, all);
+      if (sharded_passes(scheme) == in_passes)
+        add(replicas, {parameters, frozen ? reduced : parameters}, units, scheme, all);
     };
     const double router = plan_.router_sharding ? n.router : 0;
     const double of_layers = layer_units(chunk), of_experts = expert_units(chunk);
     if (experts_within_layers()) {
-      one(dense_, n.dense - router + n.experts, of_layers, std::nullopt);
+      one(dense_, n.dense - router + n.experts, of_layers, std::nullopt, trained.dense);
     } else {
-      one(dense_, n.dense - router, of_layers, std::nullopt);
+      one(dense_, n.dense - router, of_layers, std::nullopt, trained.dense);
       one(experts_, n.experts, of_experts, plan_.expert_sharding);
     }
     one(dense_, router, of_experts, plan_.router_sharding);
@@ -88,7 +107,7 @@ class Transfers {
     const ShardingScheme scheme = plan_.expert_sharding.value_or(plan_.sharding);
     if (plan_.fsdp_unit != FsdpUnit::kExperts || !sharded_passes(scheme)) return 0;
     Seconds experts;
-    add(experts_, n.experts, expert_units(chunk), scheme, experts);
+    add(experts_, {n.experts, n.experts}, expert_units(chunk), scheme, experts);
     return experts.gather * factor_;
   }
 
@@ -113,6 +132,34 @@ class Transfers {
     gather(dense_, n.dense, plan_.sharding);
     gather(experts_, n.experts, plan_.expert_sharding.value_or(plan_.sharding));
     return seconds;
+  }
+
+  // Muon: what the rank moves and computes that has most of the matrices. Under DDP every rank has all of
+  // them; else the ranks that shard a weight deal them out. Those of FSDP and HSDP bring rows together to
+  // whole matrices with an all-to-all and take updates back with another one, in bf16 (microsoft/dion's
+  // Muon).
+  MuonWork muon(const std::vector<MuonMatrix>& matrices) const {
+    const GemmModel gemms(s_.cluster->profile);
+    MuonWork work;
+    for (const Placement::Replicas* replicas : {&dense_, &experts_}) {
+      std::vector<MuonMatrix> own;
+      std::ranges::copy_if(matrices, std::back_inserter(own),
+                           [&](const MuonMatrix& m) { return m.experts == (replicas == &experts_); });
+      const std::int64_t ranks =
+          plan_.sharding == ShardingScheme::kDdp ? 1 : shard_of(*replicas, plan_.sharding);
+      const StageParameters all = elements_of(own);
+      const MuonShare share = largest_share(std::move(own), ranks, [&](const MuonMatrix& m) {
+        return newton_schulz_seconds(m.rows, m.columns, plan_.newton_schulz_steps, gemms);
+      });
+      work.bytes += share.elements * muon_traffic(plan_.optimizer);
+      work.products += share.seconds;
+      work.matrices += share.matrices;
+      if (!sharded(plan_.sharding) || ranks == 1 || share.elements == 0) continue;
+      const double rows = (all.dense + all.experts) / static_cast<double>(ranks) * kBf16Bytes;
+      work.exchange += 2 * factor_ *
+                       among(sim::CollectiveOp::all_to_all, Members{replicas, ranks, false}, rows, 2 * once_);
+    }
+    return work;
   }
 
   // Adam on the host: gradients of the rank's shard go there, bf16 weights come back, and the host's memory
@@ -179,11 +226,16 @@ class Transfers {
     return &replicas == &dense_ ? dense : expert_shard_group(dense_.ranks, dense, replicas.ranks);
   }
 
-  // Adds weights that are gathered and reduced in `units` calls, under FSDP and HSDP.
-  void add(const Placement::Replicas& replicas, double parameters, double units, ShardingScheme scheme,
+  // Weights that are gathered and reduced in as many calls as they are `units`, under FSDP and HSDP.
+  struct Moved {
+    double held = 0, trained = 0;
+  };
+  void add(const Placement::Replicas& replicas, Moved moved, double units, ShardingScheme scheme,
            Seconds& all) const {
-    if (replicas.ranks == 1 || parameters == 0) return;
-    const double bytes = parameters * static_cast<double>(plan_.gradient_bytes);
+    // Replicas that hold whole weights exchange those alone that change.
+    if (!sharded(scheme)) moved.held = moved.trained;
+    if (replicas.ranks == 1 || moved.held == 0) return;
+    const double bytes = moved.trained * static_cast<double>(plan_.gradient_bytes);
     if (scheme == ShardingScheme::kDdp) {
       all.reduce += among(sim::CollectiveOp::all_reduce, whole(replicas), bytes, once_);
       return;
@@ -195,7 +247,8 @@ class Transfers {
     const auto together = [&](sim::CollectiveOp op, const Members& members, double of) {
       return calls * among(op, members, of / share, times * calls);
     };
-    all.gather += together(sim::CollectiveOp::all_gather, shard, parameters * kBf16Bytes);
+    all.gather += together(sim::CollectiveOp::all_gather, shard, moved.held * kBf16Bytes);
+    if (bytes == 0) return;
     all.reduce += together(sim::CollectiveOp::reduce_scatter, shard, bytes);
     if (block < replicas.ranks)
       all.reduce +=
@@ -256,8 +309,10 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
   // Inference has neither gradients nor an optimizer, and its weights stay in place.
   for (std::size_t c = 0; c < chunks.size() && s.train; ++c) {
     const StageParameters n = chunk_parameters(held, p, chunks[c]);
+    const StageParameters trained =
+        plan.lora.rank > 0 ? trained_parameters(held, p, plan.lora, chunks[c]) : n;
     if (sharded) {
-      const Seconds seconds = transfers.of(n, chunks[c], true);
+      const Seconds seconds = transfers.of(n, trained, chunks[c], true);
       // Gathered for every pass while the previous layer computes; gradients are reduced while the next one
       // does. The rest is exposed: transfers over the network do not hide behind the pass's own. A root unit
       // is gathered as a whole before the pass and reduced after it, so that nothing hides; it is not
@@ -279,7 +334,7 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
       if (waits_before_experts) t.sharded.back().exposed = to_ps(transfers.gather_at_experts(n, chunks[c]));
     }
     if (!all_sharded) {
-      const Seconds seconds = transfers.of(n, chunks[c], false);
+      const Seconds seconds = transfers.of(n, trained, chunks[c], false);
       t.parameters.push_back(to_ps(seconds.gather));
       t.gradients.push_back(to_ps(seconds.reduce));
       t.pieces.push_back(
@@ -293,19 +348,33 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
                  : parameters / static_cast<double>(std::max<std::int64_t>(1, ranks));
     };
     const double router = plan.router_sharding ? n.router : 0;
-    const double shard = shard_of(plan.sharding, n.dense - router, p.data_ranks()) +
-                         shard_of(of_router, router, p.data_ranks()) +
-                         shard_of(of_experts, n.experts, p.expert_data_ranks());
-    // Adam, the norm of the gradients before it, and the zeroing of the gradient buffer; never faster than
-    // the launches of its kernels.
+    const auto shard = [&](const StageParameters& of) {
+      return shard_of(plan.sharding, of.dense - router, p.data_ranks()) +
+             shard_of(of_router, router, p.data_ranks()) +
+             shard_of(of_experts, of.experts, p.expert_data_ranks());
+    };
+    StageParameters of_adam = trained;
+    MuonWork muon;
+    if (plan.muon) {
+      const std::vector<MuonMatrix> matrices = muon_matrices(held, p, chunks[c]);
+      const StageParameters of_muon = elements_of(matrices);
+      of_adam.dense -= of_muon.dense, of_adam.experts -= of_muon.experts;
+      muon = transfers.muon(matrices);
+    }
+    // The optimizer, the norm of the gradients before it, and the zeroing of the gradient buffer; never
+    // faster than its kernels are launched.
     const double moved =
-        (shard * ((offloads_optimizer(plan.offload) ? 0 : optimizer_traffic(plan.optimizer)) + 4) +
-         (n.dense + n.experts) * (sharded ? 0 : 4)) *
+        (shard(of_adam) * (offloads_optimizer(plan.offload) ? 0 : optimizer_traffic(plan.optimizer)) +
+         muon.bytes + shard(trained) * 4 + (trained.dense + trained.experts) * (sharded ? 0 : 4)) *
         memory;
-    const double launching =
-        static_cast<double>(optimizer_launches(s, n)) * static_cast<double>(pricer.launch_ps()) * 1e-12;
-    const std::int64_t update = to_ps(std::max(moved, launching) + (plan.shampoo ? transfers.shampoo(n) : 0) +
-                                      (offloads_optimizer(plan.offload) ? transfers.on_the_host(shard) : 0));
+    const double kernels =
+        static_cast<double>(optimizer_launches(s, trained)) +
+        muon.matrices * (kKernelsOfMatrix + kProductsOfStep * static_cast<double>(plan.newton_schulz_steps));
+    const double launching = kernels * static_cast<double>(pricer.launch_ps()) * 1e-12;
+    const std::int64_t update =
+        to_ps(std::max(moved + muon.products, launching) + muon.exchange +
+              (plan.shampoo ? transfers.shampoo(n) : 0) +
+              (offloads_optimizer(plan.offload) ? transfers.on_the_host(shard(trained)) : 0));
     const std::size_t stage = c % static_cast<std::size_t>(p.pp);
     t.optimizer[stage] += update;
     if (plan.pipeline == PipelineKind::kDualPipe)

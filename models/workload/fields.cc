@@ -296,6 +296,7 @@ void read_sharding(const Field&, Scenario& s, const JsonNode& value) {
   if (s.training.shard_group > 0) s.give("training.shard_group");
   if (!s.training.reshard_after_forward) s.give("training.reshard_after_forward");
   if (s.training.shampoo) s.give("training.shampoo");
+  if (s.training.muon) s.give("training.muon");
 }
 
 // Without a given sharding, scope layer lists no collectives of a step.
@@ -657,7 +658,8 @@ std::vector<Field> layout_fields() {
        .type = FieldType::kText,
        .fallback = "zero1",
        .group = kPlan,
-       .help = "ddp, zero1, fsdp or hsdp:shard=N[:reshard=false][:shampoo]: collectives per step, memory",
+       .help =
+           "ddp, zero1, fsdp or hsdp:shard=N[:reshard=false][:shampoo][:muon]: collectives per step, memory",
        .read = read_sharding,
        .write = write_sharding,
        .take = take_member<&Scenario::training, &T::sharding>},
@@ -754,6 +756,52 @@ std::vector<Field> optimizer_fields() {
        .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.shampoo = v.boolean(); },
        .write = [](const Scenario& s) { return s.training.shampoo ? ordered_json(true) : ordered_json(); },
        .take = take_member<&Scenario::training, &T::shampoo>},
+      {.path = "training.muon",
+       .type = FieldType::kBoolean,
+       .fallback = "false",
+       .scopes = Scopes::kStep,
+       .group = kPlan,
+       .help = "Muon for the layers' matrices instead of Adam",
+       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.muon = v.boolean(); },
+       .write = [](const Scenario& s) { return s.training.muon ? ordered_json(true) : ordered_json(); },
+       .take = take_member<&Scenario::training, &T::muon>},
+      {.path = "training.newton_schulz_steps",
+       .type = FieldType::kInteger,
+       .low = 1,
+       .high = kMaxSize,
+       .fallback = "5",
+       .scopes = Scopes::kStep,
+       .group = kStep,
+       .help = "Of muon: steps that orthogonalise a matrix's momentum",
+       .read = integer<&Scenario::training, &T::newton_schulz_steps>({}).read,
+       .write =
+           [](const Scenario& s) {
+             return s.training.muon ? ordered_json(s.training.newton_schulz_steps) : ordered_json();
+           },
+       .take = take_member<&Scenario::training, &T::newton_schulz_steps>},
+      optional_integer<&Scenario::training, &T::lora, &Lora::rank>(
+          {.path = "training.lora",
+           .flag = "--lora",
+           .low = 0,
+           .high = kMaxSize,
+           .fallback = "all weights are trained",
+           .scopes = Scopes::kStep,
+           .group = kPlan,
+           .help = "Rank of low-rank adapters, which alone are trained; all other weights are frozen"}),
+      {.path = "training.lora_modules",
+       .type = FieldType::kChoice,
+       .choices = lora_module_names(),
+       .fallback = "attention",
+       .scopes = Scopes::kStep,
+       .group = kPlan,
+       .help = "Of lora: the weights that have adapters; ffn: of dense layers and shared experts",
+       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_lora_modules(v.string()); },
+       .write =
+           [](const Scenario& s) {
+             return s.training.lora.rank > 0 ? ordered_json(name_of(s.training.lora.modules))
+                                             : ordered_json();
+           },
+       .take = take_member<&Scenario::training, &T::lora, &Lora::modules>},
   };
 }
 

@@ -13,7 +13,14 @@ namespace {
 struct Alias {
   std::string_view letters, model;
 };
-constexpr std::array<Alias, 42> kAliases{{
+// Its config.json; "mtp_layers": a block of attention and one of experts.
+constexpr std::string_view kNemotron3Ultra =
+    R"({"name": "nemotron-3-ultra", "hidden": 8192, "layers": 108, "vocabulary": 131072, "experts": 512, "topk": 22,
+        "expert_ffn": 5120, "shared_ffn": 10240, "latent": 2048, "gated": false, "router_bias": true, "mtp_layers": 1,
+        "pattern": "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+        "mamba": {"heads": 256}, "attention": {"heads": 64, "kv_heads": 2, "head_dim": 128}})";
+
+constexpr std::array<Alias, 45> kAliases{{
     {"moonlight", "moonlight-16b-a3b"},
     {"moonlight16b", "moonlight-16b-a3b"},
     {"mixtral8x7b", "mixtral-8x7b"},
@@ -94,6 +101,10 @@ constexpr std::array<Alias, 42> kAliases{{
          "value_dim": 128, "conv": 4},
          "attention": {"kind": "latent", "heads": 96, "q_rank": 1536, "kv_rank": 512, "nope_dim": 128,
          "rope_dim": 64, "value_dim": 128, "gate_dim": 128}})"},
+    // nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16
+    {"nemotron3ultra", kNemotron3Ultra},
+    {"nemotron3ultra550b", kNemotron3Ultra},
+    {"nemotron3ultra550ba55b", kNemotron3Ultra},
     // nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B has the columns, layers and total of Nemotron 3 Nano.
     {"nemotron35lightning", "nemotron-3-nano"},
     {"nemotron35lightning30ba3b", "nemotron-3-nano"},

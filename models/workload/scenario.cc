@@ -34,6 +34,36 @@ void check_recompute(const Scenario& s) {
   if (m.experts == 0 && (r.moe || r.activation)) refuse(r.moe ? "moe" : "moe_act", "experts");
 }
 
+// Throws InputError for optimizers and adapters that are no such job's.
+void check_trained(const Scenario& s) {
+  const TrainingPlan& plan = s.training;
+  const auto refuse = [](const char* path, const std::string& found, const char* expected) {
+    throw InputError(fmt::format("training.{}: found {}, expected {}", path, found, expected));
+  };
+  if (plan.muon) {
+    if (!s.train) refuse("muon", "true without training", "it with training");
+    if (plan.shampoo) refuse("muon", "true with shampoo", "one of them");
+    if (plan.router_sharding || plan.expert_sharding)
+      refuse("muon", "true with modules that are sharded apart", "training.sharding alone");
+  } else if (plan.newton_schulz_steps != TrainingPlan().newton_schulz_steps) {
+    refuse("newton_schulz_steps", "it without training.muon, which it is of", "both");
+  }
+  const Lora& lora = plan.lora;
+  if (lora.rank == 0) {
+    if (s.gave("training.lora_modules"))
+      refuse("lora_modules", std::string(name_of(lora.modules)) + " without training.lora, which it is of",
+             "both");
+    return;
+  }
+  const std::string rank = std::to_string(lora.rank);
+  if (!s.train) refuse("lora", rank + " without training", "it with training");
+  if (plan.muon || plan.shampoo) refuse("lora", rank + (plan.muon ? " with muon" : " with shampoo"), "Adam");
+  if (plan.router_sharding || plan.expert_sharding)
+    refuse("lora", rank + " with modules that are sharded apart", "training.sharding alone");
+  if (s.placement.given())
+    refuse("lora", rank + " with a placement of experts, whose copies sum gradients", "experts as they are");
+}
+
 // Throws InputError for settings without effect beside the rest of the plan.
 void check_plan(const Scenario& s) {
   const TrainingPlan& plan = s.training;
@@ -62,6 +92,7 @@ void check_plan(const Scenario& s) {
         "microbatches; expected false, or pp 1",
         s.parallel.pp));
   if (plan.shampoo && plan.sharding == kZero1) found_with("shampoo", "true", "ddp, fsdp or hsdp");
+  check_trained(s);
   for (const auto& [path, module] :
        {std::pair{"router_sharding", plan.router_sharding}, {"expert_sharding", plan.expert_sharding}})
     if (module == kHsdp && plan.sharding != kHsdp) found_with(path, "hsdp", "hsdp:shard=N for the rest, too");
@@ -83,7 +114,7 @@ void check_plan(const Scenario& s) {
     }
     // FSDP's own offload also keeps the weights on the host and gathers them from there.
     if (offloads_optimizer(plan.offload)) {
-      if (plan.shampoo) refuse("with shampoo", "Adam");
+      if (plan.shampoo || plan.muon) refuse(plan.muon ? "with muon" : "with shampoo", "Adam");
       for (const ShardingScheme each : {plan.sharding, plan.router_sharding.value_or(plan.sharding),
                                         plan.expert_sharding.value_or(plan.sharding)})
         if (each == kFsdp || each == kHsdp) refuse(fmt::format("with {}", name_of(each)), "ddp or zero1");

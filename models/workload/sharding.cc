@@ -50,9 +50,11 @@ ShardingSpec ShardingSpec::parse(const std::string& text) {
       spec.reshard = flag();
     } else if (key == "shampoo") {
       spec.shampoo = flag();
+    } else if (key == "muon") {
+      spec.muon = flag();
     } else {
-      static const std::vector<std::string> kKeys{"shard", "reshard", "shampoo"};
-      throw InputError(fmt::format("sharding: found option {}, expected shard, reshard or shampoo{}",
+      static const std::vector<std::string> kKeys{"shard", "reshard", "shampoo", "muon"};
+      throw InputError(fmt::format("sharding: found option {}, expected shard, reshard, shampoo or muon{}",
                                    in_quotes(key), did_you_mean(key, kKeys)));
     }
   }

@@ -23,7 +23,7 @@ struct ShardingSpec {
   ShardingScheme scheme = ShardingScheme::kZero1;
   std::int64_t shard = 0;  // HSDP: ranks of a shard group; 0: not given
   bool reshard = true;
-  bool shampoo = false;
+  bool shampoo = false, muon = false;
 
   // Throws InputError for an unknown scheme or option, with the nearest name, and for shard without hsdp.
   static ShardingSpec parse(const std::string& text);

@@ -24,6 +24,7 @@ constexpr std::array<std::string_view, 2> kRankOrders{"tp-cp-ep-dp-pp", "tp-cp-e
 constexpr std::array<std::string_view, 4> kOffloads{"none", "optimizer", "activations",
                                                     "optimizer+activations"};
 constexpr std::array<std::string_view, 3> kAttentions{"flash", "unfused", "unfused-dropout"};
+constexpr std::array<std::string_view, 2> kLoraModules{"attention", "attention+ffn"};
 constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
 constexpr std::array<std::string_view, 3> kReports{"none", "sequential", "fused"};
 constexpr std::array<std::string_view, 3> kRecorders{"deferred-clear", "direct-clear", "journal"};
@@ -118,6 +119,7 @@ void TrainingPlan::set_sharding(std::string_view text) {
   shard_group = spec.shard;
   reshard_after_forward = spec.reshard;
   shampoo = spec.shampoo;
+  muon = spec.muon;
 }
 
 void TrainingPlan::set_fsdp_unit(std::string_view name) {
@@ -130,6 +132,10 @@ void TrainingPlan::set_offload(std::string_view name) {
 
 void TrainingPlan::set_attention(std::string_view name) {
   attention = static_cast<AttentionKernel>(choose("attention", name, kAttentions));
+}
+
+void TrainingPlan::set_lora_modules(std::string_view name) {
+  lora.modules = static_cast<Lora::Modules>(choose("lora modules", name, kLoraModules));
 }
 
 void TrainingPlan::set_rank_order(std::string_view order) {
@@ -147,6 +153,8 @@ std::string_view name_of(Offload offload) { return kOffloads[static_cast<std::si
 std::span<const std::string_view> offload_names() { return kOffloads; }
 std::string_view name_of(AttentionKernel kernel) { return kAttentions[static_cast<std::size_t>(kernel)]; }
 std::span<const std::string_view> attention_names() { return kAttentions; }
+std::string_view name_of(Lora::Modules modules) { return kLoraModules[static_cast<std::size_t>(modules)]; }
+std::span<const std::string_view> lora_module_names() { return kLoraModules; }
 std::span<const std::string_view> rank_orders() { return kRankOrders; }
 std::span<const std::string_view> fsdp_unit_names() { return kFsdpUnits; }
 void TrainingPlan::set_overload_report(std::string_view name) {

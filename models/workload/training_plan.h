@@ -55,6 +55,19 @@ struct Shampoo {
   std::int64_t step = 0;   // the step to forecast; 0: the mean over a period after the start
 };
 
+// Low-rank adapters beside frozen weights (arXiv 2106.09685): a product with W is given one with B A, of
+// `rank` columns between the two; nothing else is trained.
+struct Lora {
+  enum class Modules : std::uint8_t {
+    kAttention,  // the projections of attention and of mixers that keep a state
+    kDense,      // these and dense FFNs and shared experts; routed experts have none
+  };
+  std::int64_t rank = 0;  // 0: all weights are trained
+  Modules modules = Modules::kAttention;
+
+  friend bool operator==(const Lora&, const Lora&) = default;
+};
+
 // Operations that overlap with others.
 struct StepOverlap {
   // Dispatch and combine under the other microbatch (or DualPipe's other half).
@@ -126,6 +139,11 @@ struct TrainingPlan {
   bool reshard_after_forward = true;  // FSDP, HSDP: parameters are gathered again in backward
   bool shampoo = false;               // Distributed Shampoo instead of Adam
   Shampoo preconditioning;
+  // Muon instead of Adam (kellerjordan.github.io/posts/muon, arXiv 2502.16982): the layers' matrices have one
+  // moment, which so many Newton-Schulz steps orthogonalise.
+  bool muon = false;
+  std::int64_t newton_schulz_steps = 5;
+  Lora lora;
   FsdpUnit fsdp_unit = FsdpUnit::kAuto;
   Offload offload = Offload::kNone;
   // Schemes of the router's and the experts' modules where they are wrapped separately; nullopt: as
@@ -165,6 +183,7 @@ struct TrainingPlan {
   void set_fsdp_unit(std::string_view name);
   void set_offload(std::string_view name);
   void set_attention(std::string_view name);
+  void set_lora_modules(std::string_view name);
   // Sets everything about sharding from a text for ShardingSpec::parse().
   void set_sharding(std::string_view text);
 
@@ -178,6 +197,8 @@ std::string_view name_of(Offload offload);  // "none", "optimizer", "activations
 std::span<const std::string_view> offload_names();
 std::string_view name_of(AttentionKernel kernel);  // "flash", "unfused", "unfused-dropout"
 std::span<const std::string_view> attention_names();
+std::string_view name_of(Lora::Modules modules);  // "attention", "attention+ffn"
+std::span<const std::string_view> lora_module_names();
 std::span<const std::string_view> rank_orders();
 std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);

@@ -195,6 +195,20 @@ void add_bytes(std::vector<Law>& all) {
                           return one.with("training.optimizer_dtypes", "fp32,bf16,bf16");
                         }));
   all.push_back(
+      changed("memory of Muon", "one moment holds no more than Adam's two",
+              "but where zero1 deals out whole matrices, of which a rank may have more than its share",
+              memory_of, Is::kNoMore, 1e-6, [](const Case& one, Random&) -> std::optional<Case> {
+                const auto sharding = one.get<std::string>("training.sharding", "zero1");
+                if (!one.of_step() || sharding == "zero1" || !one.get("train", true)) return std::nullopt;
+                return one.with("training.muon", true);
+              }));
+  all.push_back(changed("memory of adapters", "frozen weights hold no more than trained ones",
+                        "adapters of rank 1", memory_of, Is::kNoMore, 1e-6,
+                        [](const Case& one, Random&) -> std::optional<Case> {
+                          if (!one.of_step() || !one.get("train", true)) return std::nullopt;
+                          return one.with("training.lora", 1);
+                        }));
+  all.push_back(
       changed("memory of full recomputation",
               "what is computed again is not held, within 1 %: the layer's input is kept beside the layer "
               "that is computed again",

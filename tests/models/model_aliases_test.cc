@@ -14,6 +14,7 @@ TEST(ModelAliases, PeopleSpellNamesInManyWays) {
     EXPECT_EQ(Architecture::load(name).name, "deepseek-v3") << name;
   EXPECT_EQ(Architecture::load("Qwen3-30B-A3B").name, "qwen3-30b-a3b");
   EXPECT_EQ(model_called("DeepSeek-V3-16B"), "deepseek-v2-lite");  // torchtitan's test size
+  EXPECT_EQ(Architecture::load("Nemotron_3_Ultra").name, "nemotron-3-ultra");
   EXPECT_EQ(model_called("a model of nobody"), std::nullopt);
 }
 

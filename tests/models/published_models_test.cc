@@ -179,6 +179,11 @@ TEST(PublishedModels, TheListsOtherRowsAreTrue) {
         row_of(other.name, Architecture::load(folder + other.file + "_config.json"), other.needs);
     EXPECT_NE(page.find(row), std::string::npos) << row;
   }
+  const Architecture file = Architecture::load(folder + kOthers[0].file + "_config.json"),
+                     named = Architecture::load(kOthers[0].name);
+  EXPECT_EQ(file.parameters(), named.parameters());
+  EXPECT_EQ(file.active_parameters(), named.active_parameters());
+  EXPECT_EQ(layer_stack(file), layer_stack(named));
 }
 
 // NVIDIA's Puzzle: a layer without attention, FFNs of 1, 2 and 2.625 times two thirds of the columns.

@@ -112,6 +112,31 @@ TEST(Resolve, RefusesShardingThatSaysNothing) {
             "training.precondition_frequency: found without training.shampoo, which it is of; expected both");
 }
 
+TEST(Resolve, RefusesOptimizersAndAdaptersOfNoSuchJob) {
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.newton_schulz_steps = 6; }),
+            "training.newton_schulz_steps: found it without training.muon, which it is of, expected both");
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.set_sharding("ddp:shampoo:muon"); }),
+            "training.muon: found true with shampoo, expected one of them");
+  EXPECT_EQ(
+      refusal([](Scenario& s) {
+        s.training.set_sharding("fsdp:muon");
+        s.training.router_sharding = ShardingScheme::kDdp;
+      }),
+      "training.muon: found true with modules that are sharded apart, expected training.sharding alone");
+  EXPECT_EQ(refusal([](Scenario& s) {
+              s.training.lora.rank = 8;
+              s.training.muon = true;
+            }),
+            "training.lora: found 8 with muon, expected Adam");
+  EXPECT_EQ(refusal([](Scenario& s) {
+              s.training.lora.rank = 8;
+              s.train = false;
+            }),
+            "training.lora: found 8 without training, expected it with training");
+  EXPECT_EQ(refusal([](Scenario& s) { s.give("training.lora_modules"); }),
+            "training.lora_modules: found attention without training.lora, which it is of, expected both");
+}
+
 TEST(Resolve, RefusesToComputeAgainWhatTheModelHasNot) {
   const auto again = [](const char* model, const char* parts) {
     return refusal([&](Scenario& s) {

@@ -35,7 +35,8 @@ TEST(ShardingSpec, MistakesAreOneLine) {
   EXPECT_EQ(refusal("fsdp:reshard=maybe"), "sharding: reshard: found 'maybe', expected true or false");
   EXPECT_EQ(refusal("fsdp:shard=8"), "sharding: found shard with fsdp, expected it with hsdp");
   EXPECT_EQ(refusal("fsdp:reshards=false"),
-            "sharding: found option 'reshards', expected shard, reshard or shampoo; did you mean 'reshard'?");
+            "sharding: found option 'reshards', expected shard, reshard, shampoo or muon; did you mean "
+            "'reshard'?");
 }
 
 }  // namespace

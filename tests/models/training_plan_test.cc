@@ -49,6 +49,10 @@ TEST(TrainingPlan, WordsSetWhatTheySay) {
   EXPECT_EQ(plan.shard_group, 0);
   EXPECT_TRUE(plan.reshard_after_forward);
   EXPECT_FALSE(plan.shampoo);
+  plan.set_sharding("zero1:muon");
+  EXPECT_TRUE(plan.muon);
+  plan.set_lora_modules("attention+ffn");
+  EXPECT_EQ(plan.lora.modules, Lora::Modules::kDense);
 }
 
 TEST(TrainingPlan, EveryNameIsTakenAndNamedAgain) {

@@ -127,7 +127,8 @@ TEST(MegatronArguments, WhatMakesAnotherJobIsRefusedByName) {
     return refusal([&] { megatron(std::string(kSmall) + more); });
   };
   EXPECT_THAT(said("--spec a b"), HasSubstr("train.sh:1: found --spec a b, expected a job without it"));
-  EXPECT_THAT(said("--optimizer muon"), HasSubstr("--optimizer muon"));
+  EXPECT_THAT(said("--optimizer lion"), HasSubstr("--optimizer lion, expected adam, muon or dist_muon"));
+  EXPECT_THAT(said("--optimizer muon --muon-tp-mode duplicated"), HasSubstr("--muon-tp-mode duplicated"));
   EXPECT_THAT(said("--num-experts 4 --tensor-model-parallel-size 2"), HasSubstr("--sequence-parallel"));
   EXPECT_THAT(said("--num-experts 4 --moe-layer-freq [1,0,2,1]"), HasSubstr("--moe-layer-freq"));
   EXPECT_THAT(said("--num-layers four"), HasSubstr("--num-layers four, expected a whole number"));
@@ -139,6 +140,19 @@ TEST(MegatronArguments, WhatMakesAnotherJobIsRefusedByName) {
       refusal([] { megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vocab-size 100"); }),
       HasSubstr("--bf16"));
   EXPECT_THAT(refusal([] { megatron("echo nothing"); }), HasSubstr("no command with a job's arguments"));
+}
+
+// Muon replicates its state unless a distributed optimizer is asked for, which then deals out whole matrices.
+TEST(MegatronArguments, MuonIsReadWithItsSharding) {
+  const auto plan = [](const std::string& more) { return scenario_of(megatron(kSmall + more), 1).training; };
+  EXPECT_FALSE(plan("").muon);
+  const auto muon = plan("--optimizer muon --muon-num-ns-steps 6 --muon-momentum 0.9");
+  EXPECT_TRUE(muon.muon);
+  EXPECT_EQ(muon.newton_schulz_steps, 6);
+  EXPECT_EQ(muon.sharding, models::ShardingScheme::kDdp);
+  for (const char* sharded : {"--optimizer dist_muon", "--optimizer muon --use-distributed-optimizer",
+                              "--optimizer muon --use-layer-wise-distributed-optimizer"})
+    EXPECT_EQ(plan(sharded).sharding, models::ShardingScheme::kZero1) << sharded;
 }
 
 // Megatron's own layers and unfused kernels write the scores; its dropout is on unless it is said otherwise.

@@ -210,6 +210,8 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
       {"training.fsdp_unit", {{"training.sharding", "fsdp"}, {"parallel.pp", 1}}},
       {"training.loss_parallel", {{"parallel.tp", 2}}},
       {"training.precondition_frequency", {{"training.sharding", "ddp:shampoo"}}},
+      {"training.newton_schulz_steps", {{"training.sharding", "ddp:muon"}}},
+      {"training.lora_modules", {{"training.lora", 8}}},
       {"training.start_preconditioning_step",
        {{"training.sharding", "ddp:shampoo"}, {"training.shampoo_step", 3}}},
       {"training.shampoo_step",

@@ -622,8 +622,13 @@ void write_recompute(const Scenario& s, Arguments& out) {
   out.emplace_back("recompute_modules", std::move(modules));
 }
 
+// Muon beside a distributed optimizer is its layer-wise one, which shares out whole matrices
+// (megatron/core/optimizer/optimizer_config.py); "dist_muon" is an older word for the two.
 void read_sharding(JobReader& r) {
-  const bool zero1 = r.flag("use_distributed_optimizer");
+  const bool by_layers = r.text("optimizer", "adam") == "dist_muon";
+  if (!by_layers) r.forget_place();
+  const bool zero1 =
+      r.flag("use_distributed_optimizer") || r.flag("use_layer_wise_distributed_optimizer") || by_layers;
   const bool own = r.flag("use_megatron_fsdp") || r.flag("use_custom_fsdp");
   std::string sharding = zero1 ? "zero1" : "ddp";
   if (own) {
@@ -675,7 +680,16 @@ void write_overload_log(const Scenario& s, Arguments& out) {
 }
 
 void read_optimizer(JobReader& r) {
-  r.only_adam("optimizer", {"adam"});
+  if (const std::string name = r.text("optimizer", "adam"); name == "muon" || name == "dist_muon") {
+    r.set("training.muon", true);
+    r.set("training.newton_schulz_steps", r.whole_or("muon_num_ns_steps", 5));
+    if (r.text("muon_tp_mode", "blockwise") != "blockwise")
+      r.fail("muon_tp_mode", "blockwise: others gather over tensor parallelism, which is not modelled here");
+    if (r.text("muon_scalar_optimizer", "adam") != "adam")
+      r.fail("muon_scalar_optimizer", "adam: others are not modelled here");
+  } else if (name != "adam") {
+    r.fail("optimizer", "adam, muon or dist_muon: other optimizers are not modelled here");
+  }
   std::string gradients = "fp32";
   if (r.flag("use_precision_aware_optimizer")) {
     const auto type = [&](const char* name) {
@@ -706,7 +720,8 @@ void read_optimizer(JobReader& r) {
 
 void write_optimizer(const Scenario& s, Arguments& out) {
   const models::TrainingPlan& t = s.training;
-  out.emplace_back("optimizer", "adam");
+  out.emplace_back("optimizer", t.muon ? "muon" : "adam");
+  if (t.muon) out.emplace_back("muon_num_ns_steps", t.newton_schulz_steps);
   if (t.optimizer != models::OptimizerTypes{}) {
     out.emplace_back("use_precision_aware_optimizer", true);
     const std::string text = t.optimizer.text();
@@ -891,9 +906,9 @@ const ArgumentTable& megatron_table() {
           "recompute_activations", "moe_layer_recompute"},
          read_recompute,
          write_recompute},
-        {{"use_distributed_optimizer", "use_megatron_fsdp", "use_custom_fsdp",
-          "data_parallel_sharding_strategy", "use_torch_fsdp2", "torch_fsdp2_reshard_after_forward",
-          "torch_fsdp2_no_reshard_after_forward"},
+        {{"use_distributed_optimizer", "use_layer_wise_distributed_optimizer", "use_megatron_fsdp",
+          "use_custom_fsdp", "data_parallel_sharding_strategy", "use_torch_fsdp2",
+          "torch_fsdp2_reshard_after_forward", "torch_fsdp2_no_reshard_after_forward"},
          read_sharding,
          write_sharding},
         {{"overlap_grad_reduce", "overlap_param_gather", "overlap_moe_expert_parallel_comm",
@@ -901,8 +916,9 @@ const ArgumentTable& megatron_table() {
          read_overlap,
          write_overlap},
         {{"log_overload_factor"}, read_overload_log, write_overload_log},
-        {{"optimizer", "use_precision_aware_optimizer", "main_params_dtype", "exp_avg_dtype",
-          "exp_avg_sq_dtype", "main_grads_dtype", "grad_reduce_in_bf16", "grad_reduce_in_fp32",
+        {{"optimizer", "muon_num_ns_steps", "muon_tp_mode", "muon_scalar_optimizer",
+          "use_precision_aware_optimizer", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype",
+          "main_grads_dtype", "grad_reduce_in_bf16", "grad_reduce_in_fp32",
           "accumulate_allreduce_grads_in_fp32", "optimizer_cpu_offload", "optimizer_offload_fraction"},
          read_optimizer,
          write_optimizer},

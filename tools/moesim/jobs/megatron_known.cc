@@ -639,7 +639,6 @@ constexpr auto kRefused = std::to_array<KnownArgument>({
     {"quant_recipe", "a quantization of its own"},
     {"te_precision_config_file", "a precision that another file describes"},
     {"num_microbatches_with_partial_activation_checkpoints", "recomputation of some microbatches"},
-    {"use_layer_wise_distributed_optimizer", "an optimizer by layers"},
     {"freeze_all_layers", "frozen weights"},
     {"freeze_base_for_mtp", "frozen weights"},
     {"model_provider", "a model of its own code", "gpt"},
