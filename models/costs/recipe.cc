@@ -8,14 +8,14 @@ namespace moesim::models {
 
 namespace {
 
-// Kernels that a framework launches where the model counts one operation: views, copies, autograd
-// bookkeeping.
+// Launches counted for an operation of the model. Fewer kernels run, and each takes longer: only the product
+// with kFrameworkLaunch was measured (Kineto traces of eager runs, docs/models.md).
 constexpr int kKernelsPerOperation = 8;
 // Bytes that the dispatcher's kernels move against the compulsory ones of its program: frameworks run casts,
 // copies and reshapes as kernels of their own. Those of the dense part are counted one by one.
 constexpr double kUnfused = 2.0, kFused = 1.2;
 // Host time of a launch through an eager framework against the bare launch of the profile (4 us): 11 to 18 us
-// of a small kernel in a PyTorch log (docs/dispatchers.md, flux).
+// of a small kernel in a PyTorch log (NVIDIA/dgxc-benchmarking).
 constexpr double kFrameworkLaunch = 3.5;
 // Log standard deviations of both over hosts and versions.
 constexpr double kTunedSigma = 0.15, kStockSigma = 0.2;
