@@ -3,11 +3,13 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/hardware/cluster.h"
 #include "models/step/step_memory.h"
 #include "replay/job/job_model.h"
+#include "replay/run/iteration.h"
 
 namespace moesim::replay {
 
@@ -15,8 +17,13 @@ struct RecordedMemory {
   std::string dispatcher;
   models::StepMemory step;                             // of the fullest rank of each stage
   std::vector<std::vector<models::RankMemory>> ranks;  // [stage][rank of the dispatch group, TP fastest]
+  std::vector<std::vector<double>> kept;               // by a forward pass for its backward, as `ranks`
 
   const models::RankMemory& of(const Topology& topology, int rank) const;
+  // Microseconds and what the rank holds from then on, through the iteration: a forward pass adds what it
+  // keeps, its backward pass frees it. What a pass needs only while it runs is known for the moment at which
+  // the stage holds most, and counts in passes of that kind.
+  std::vector<std::pair<double, double>> over_time(const Iteration& iteration, int rank) const;
 };
 
 // For training as the recorders do it: bf16 weights and activations, gradients and Adam's states in fp32 on

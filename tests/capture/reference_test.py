@@ -54,7 +54,8 @@ class Routing(unittest.TestCase):
             with self.assertRaises(ValueError):
                 plan_routing(JobConfig(**{**SMALL, **options}))
         for options in ({"experts": 6}, {"topk": 9}, {"heads": 5}, {"dispatcher": "x"}, {"layers": 3, "pp": 2},
-                        {"world": 6}, {"seq": 0}, {"dtype": "int8"}):
+                        {"world": 6}, {"seq": 0}, {"dtype": "int8"}, {"ep": 1, "tp": 4, "heads": 2},
+                        {"ep": 1, "tp": 4, "ffn": 50}, {"ep": 1, "tp": 4, "seq": 18}):
             with self.assertRaises(ValueError):
                 JobConfig(**{**SMALL, **options})
 
@@ -98,7 +99,11 @@ dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, w
 job = RankJob(config, rank, plan_routing(config), Groups(config.layout, rank))
 job.iteration()
 loss = job.loss.item() if job.stage.last else None
-print(json.dumps([loss, job.dense.buffer.double().norm().item(), job.expert.buffer.double().norm().item()]), flush=True)
+whole = {id(p) for p in job.stage.whole_parameters()}
+norms = [sum(p.grad.double().pow(2).sum().item() for p in job.stage.parameters() if (id(p) in whole) == side)**0.5
+         for side in (True, False)]
+print(json.dumps([loss, job.dense.buffer.double().norm().item(), job.expert.buffer.double().norm().item(), *norms]),
+      flush=True)
 """
 
 
@@ -123,6 +128,22 @@ class RealRuns(ScratchTest):
         for i in (1, 2):  # norms of the gradients
             self.assertAlmostEqual((first[i]**2 + last[i]**2)**0.5, one[i], delta=1e-4 * one[i])
 
+    def test_tensor_parallelism_computes_what_one_rank_does(self):
+        for dispatcher in ("allgather", "alltoall"):
+            with self.subTest(dispatcher):
+                job = dict(ep=1, micro_batch=2, dispatcher=dispatcher, routing="zipf:1.0")
+                one, = self.run_processes(world=1, **job)
+                shares = self.run_processes(world=2, tp=2, grouped=True, **job)
+                # Weights that every rank has have the whole gradient; those of heads and experts are parts of it.
+                looped = self.run_processes(world=2, tp=2, **job)
+                for share in looped:
+                    self.assertAlmostEqual(share[0], one[0], delta=1e-5 * one[0])
+                    self.assertAlmostEqual(share[3], one[3], delta=1e-4 * one[3])
+                self.assertAlmostEqual(sum(share[4]**2 for share in looped)**0.5, one[4], delta=1e-4 * one[4])
+                whole, = self.run_processes(world=1, grouped=True, **job)
+                self.assertAlmostEqual(shares[0][0], whole[0], delta=1e-5 * whole[0])
+                self.assertAlmostEqual(sum(share[4]**2 for share in shares)**0.5, whole[4], delta=1e-4 * whole[4])
+
 
 def rows_of(folder, operation):
     """Calls by rank: [(source, shape), ...] of the first line of this operation."""
@@ -131,7 +152,9 @@ def rows_of(folder, operation):
         if name.endswith(".txt"):
             content = read_rank_file(os.path.join(folder, name))
             line = next(line for line in content.lines if line.name == operation)
-            out[line.rank] = [(sub.source, sub.shape, sub.dtype) for sub in line.subs]
+            # gloo before torch 2 gathers into a list.
+            out[line.rank] = [(sub.source.replace("all_gather_into_tensor", "all_gather"), sub.shape, sub.dtype)
+                              for sub in line.subs]
     return out
 
 
@@ -172,6 +195,41 @@ class Recordings(ScratchTest):
                 with open(merged) as a, open(os.path.join(os.path.dirname(real), "dispatching.json")) as b:
                     self.assertEqual(json.load(a)["num_global_tokens_per_expert"],
                                      json.load(b)["num_global_tokens_per_expert"])
+
+    def test_one_process_plays_tensor_parallel_ranks(self):
+        # 16 tokens of hidden 32 over 2 ranks: each has 8 of them; the 4 ranks of the dispatch group have 32. Where columns
+        # are shared instead, each has 16 tokens of 16 columns.
+        shapes = {"allgather": {("_gather_along_first_dim_moe", (8, 32)), ("_gather_along_first_dim_moe", (8, 2)),
+                                ("_reduce_scatter_along_first_dim_moe", (32, 32))},
+                  "alltoall": {("all_to_all_single", (16, 16)), ("_profiled_all_to_all_single", (32, 16)),
+                               ("_gather_along_first_dim_expert_parallel", (4,))}}
+        job = ("--world", "4", "--tp", "2", "--routing", "zipf:1.2")
+        for dispatcher in ("allgather", "alltoall"):
+            with self.subTest(dispatcher):
+                real, scaling = (self.record(mode, dispatcher, *job) for mode in ("realistic", "scaling"))
+                for operation in ("forward_step", "backward_step", "loss_func", "optimizer_step"):
+                    calls = rows_of(real, operation)
+                    self.assertEqual(calls, rows_of(scaling, operation))
+                    if operation == "forward_step":
+                        made = {(source, tuple(shape)) for source, shape, _ in calls[0]}
+                        self.assertLessEqual(shapes[dispatcher] | {("_reduce_scatter_along_first_dim", (16, 1, 32))}, made)
+                done = self.moesim("trace", "check", scaling)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assert_round_trip(scaling)
+                done = self.moesim("replay", scaling, "--microbatches", "2", "--cluster", "dgx-h100x1", "--draws", "0",
+                                   "--format", "json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(len(json.loads(done.stdout)["ranks"]), 4)
+                merged = self.path("merged-tp-%s.json" % dispatcher)
+                self.run_main("merge-routing", real, "--world", "4", "--tp", "2", "--ep", "2", "--out", merged)
+                with open(merged) as a, open(os.path.join(os.path.dirname(real), "dispatching.json")) as b:
+                    recorded, planned = json.load(a), json.load(b)
+                self.assertEqual(recorded["num_global_tokens_per_expert"], planned["num_global_tokens_per_expert"])
+                self.assertEqual([sum(row) for row in recorded["num_global_tokens_per_expert"]], [16] * 4)  # 8 of top-2
+                # The file that was written is a routing to run under.
+                config = dict(SMALL, world=4, tp=2, ep=2)
+                again = plan_routing(JobConfig(**config, routing=os.path.join(os.path.dirname(real), "dispatching.json")))
+                self.assertTrue(torch.equal(again.counts, plan_routing(JobConfig(**config, routing="zipf:1.2")).counts))
 
     def test_pipeline(self):
         self.run_main("run", "--mode", "realistic", "--out", self.scratch, "--passes", "1", "--warmup", "1", "--world", "2",

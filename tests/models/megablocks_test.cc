@@ -98,7 +98,7 @@ TEST(MegablocksOptions, RefuseWhatDoesNotGoTogether) {
             "the experts' inner size must be a multiple of the hidden sharding degree ep / experts");
   example.layer.train = false;
   EXPECT_EQ(rule("megablocks-moe:z_loss=true", example.layer),
-            "z_loss and jitter_eps are of training: the router leaves them out without it");
+            "z_loss, jitter_eps and lbl_in_fp32 are of training: the router leaves them out without it");
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -82,7 +84,25 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 TEST(Systems, R0_9_CallsAsTheDocumentDecoratesThemAreCallsOfTheDispatcher) {
   const TempFolder folder;
   const std::string decorated = changed(folder, decorate);
-  EXPECT_NEAR(replayed_ms(decorated), 445.5, 1);
+  // Of each of 4 microbatches and 2 layers a rank makes in forward the gathers of indices, probabilities and
+  // rows and a reduce-scatter; in backward the gather of the reduce-scatter's gradient and the
+  // reduce-scatters of those of rows and probabilities. The first gather sends 256 x 2 int64 to 3 others.
+  const std::string timeline = folder / "timeline.json";
+  ASSERT_EQ(run_moesim(replay(decorated, {"--timeline", timeline})).exit_code, 0);
+  const json events = json::parse(read_text(timeline)).at("traceEvents");
+  int gathers = 0, reductions = 0;
+  double first_us = 0, first_rate = 0;
+  for (const json& event : events) {
+    if (event.at("pid") != 1) continue;  // rank 0
+    const std::string name = event.value("name", "");
+    if (event.at("ph") == "X" && name == "all_gather tp-ep" && gathers++ == 0) first_us = event.at("dur");
+    reductions += event.at("ph") == "X" && name == "reduce_scatter tp-ep";
+    if (event.at("ph") == "C" && name == "sending [GB/s]" && first_rate == 0)
+      first_rate = event.at("args").at("value");
+  }
+  EXPECT_EQ(gathers, 4 * 2 * (3 + 1));
+  EXPECT_EQ(reductions, 4 * 2 * (1 + 2));
+  EXPECT_NEAR(first_rate * first_us * 1e3, 3 * 256 * 2 * 8, 1);
   EXPECT_EQ(replayed_ms(decorated), replayed_ms(host("allgather", "scaling")));
   EXPECT_THAT(run_moesim({"trace", "info", decorated}).out, HasSubstr("dispatcher    allgather, "));
   // Another dispatcher takes their place, which needs to know where every layer's calls are.
@@ -512,6 +532,21 @@ TEST(Systems, R0_13_TheTargetConfiguration) {
     for (std::size_t s = 0; s < 4; ++s)
       EXPECT_EQ(stages.at(s).at("in_flight"), 4 - s) << one.at("dispatcher");
     EXPECT_EQ(one.at("tokens"), 4096 * 4 * 8);
+    // A layer: queries and output 4096 x 4096, keys and values 4096 x 1024, two norms, a router of 8 experts;
+    // two experts of three 4096 x 14336 on each rank. The first stage has the embedding.
+    const std::int64_t dense = 8 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 2 * 4096 + 8 * 4096) + 32000 * 4096;
+    std::map<std::string, double> bytes;
+    for (const json& cause : stages.at(0).at("causes")) bytes[cause.at("what")] = cause.at("bytes");
+    EXPECT_EQ(bytes["dense part/bf16"], 2.0 * static_cast<double>(dense));
+    EXPECT_EQ(bytes["experts/bf16"], 2.0 * 8 * 2 * 3 * 4096 * 14336);
+    // Sent of a layer and microbatch. AllGather: rows both ways in both passes, indices in int64,
+    // probabilities in fp32 and their gradients, to 3 others. AlltoAll: 3 quarters of two rows a token
+    // likewise, their probabilities and gradients, and counts of 8 experts to 3 others.
+    const bool gathers = one.at("dispatcher") == "allgather-legacy";
+    const std::int64_t rows = 4096 * 4096 * 2;
+    EXPECT_EQ(one.at("tx_bytes_per_rank").at("max"),
+              gathers ? 4 * 3 * rows + 3 * 4096 * 2 * (8 + 4 + 4)
+                      : (4 * 2 * rows + 2 * 4096 * 2 * 4) / 4 * 3 + 3 * 8 * 8);
   }
 }
 
@@ -547,6 +582,20 @@ TEST(Systems, R0_16_ShapesInAndOutOfPermutationAreKept) {
   EXPECT_EQ(tokens[0].at("out_bytes"), arrived);
   EXPECT_EQ(tokens[1].at("in_bytes"), arrived);
   EXPECT_EQ(tokens[1].at("out_bytes"), sent);
+  // A gather brings 8 tokens of each of four ranks, and the reduce-scatter leaves each its own 8.
+  const json gather =
+      small.one("allgather-legacy", {"--ep", "4", "--routing", small.routing(), "--detail", "messages"});
+  const json own(std::vector<int>(4, 8 * 32)), all(std::vector<int>(4, 4 * 8 * 32));
+  int shapes = 0;
+  for (const json& m : gather.at("messages")) {
+    if (m.at("pass") != "forward" || (m.at("what") != "hidden states" && m.at("op") != "reduce_scatter"))
+      continue;
+    const bool there = m.at("op") == "all_gather";
+    EXPECT_EQ(m.at("in_bytes"), there ? own : all);
+    EXPECT_EQ(m.at("out_bytes"), there ? all : own);
+    ++shapes;
+  }
+  EXPECT_EQ(shapes, 2);
   for (const json& m : exchange.at("messages")) {
     std::int64_t in = 0, out = 0;
     for (int r = 0; r < 4; ++r) {
@@ -572,6 +621,13 @@ TEST(Systems, R0_17_WhatOneGpuCannotShowIsReconstructed) {
   }
   EXPECT_GT(transferring, 0);
   EXPECT_GT(waiting, 0);
+  // Each rank computes, transfers, waits or is held by its host for all of the iteration.
+  for (const json& rank : result.at("ranks")) {
+    double sum = 0;
+    for (const char* part : {"busy_us", "exposed_comm_us", "straggler_wait_us", "bubble_us", "host_us"})
+      sum += rank.at(part).get<double>();
+    EXPECT_NEAR(sum, result.at("iteration_us").at("value").get<double>(), 0.01);
+  }
   // Every rank waits for the one whose experts get most rows, which waits least.
   const json rows = parsed({"trace", "info", host("alltoall", "scaling")}).at("rows");
   std::vector<double> received, waits;
@@ -579,6 +635,10 @@ TEST(Systems, R0_17_WhatOneGpuCannotShowIsReconstructed) {
     received.push_back(rows.at(r).at("received_rows"));
     waits.push_back(result.at("ranks").at(r).at("straggler_wait_us"));
   }
+  // Columns of the dispatching file beside it, two experts a rank: 189 + 107 + 185 + 102 + 177 + 103 + 167 +
+  // 99 for the first, of 4 x 256 tokens that choose two.
+  EXPECT_THAT(received, ElementsAre(1129, 451, 276, 192));
+  EXPECT_NEAR(result.at("overload").at("max").get<double>(), 1129.0 / (4 * 256 * 2 / 4), 1e-6);
   EXPECT_EQ(std::max_element(received.begin(), received.end()) - received.begin(),
             std::min_element(waits.begin(), waits.end()) - waits.begin());
 }
@@ -609,6 +669,40 @@ TEST(Systems, R0_18_MemoryOfAReplay) {
   EXPECT_EQ(most, result.at("memory").at("total_bytes").get<double>());
   EXPECT_GT(result.at("ranks").at(0).at("memory").at("activations_bytes"),
             result.at("ranks").at(3).at("memory").at("activations_bytes"));
+}
+
+// Of one stage each microbatch's backward follows its forward: what is kept comes and goes once for each of
+// four, and at its highest a rank holds its peak.
+TEST(Systems, R0_18_MemoryOfAReplayOverTime) {
+  const TempFolder folder;
+  const std::vector<std::string> more{"--model",           kHost + "model.json", "--format",   "json",
+                                      "--quiet",           "--timeline",         folder / "t", "--report",
+                                      folder / "page.html"};
+  const Outcome outcome = run_moesim(replay(host("alltoall", "scaling"), more));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  const json events = json::parse(read_text(folder / "t")).at("traceEvents");
+  for (int r = 0; r < 4; ++r) {
+    std::vector<double> levels;
+    for (const json& event : events)
+      if (event.at("ph") == "C" && event.at("pid") == r + 1 && event.at("name") == "memory [GB]")
+        levels.push_back(event.at("args").at("value"));
+    ASSERT_FALSE(levels.empty()) << r;
+    const json& memory = result.at("ranks").at(r).at("memory");
+    double state = 0;
+    for (const char* part : {"parameters_bytes", "gradients_bytes", "optimizer_bytes", "persistent_bytes"})
+      state += memory.at(part).get<double>();
+    EXPECT_NEAR(levels.front(), state * 1e-9, 1e-6) << r;
+    EXPECT_NEAR(levels.back(), state * 1e-9, 1e-6) << r;
+    EXPECT_NEAR(*std::max_element(levels.begin(), levels.end()),
+                result.at("ranks").at(r).at("peak_memory_bytes").get<double>() * 1e-9, 1e-6)
+        << r;
+    const double kept = state * 1e-9 + memory.at("activations_bytes").get<double>() * 1e-9;
+    EXPECT_EQ(
+        std::count_if(levels.begin(), levels.end(), [&](double gb) { return std::abs(gb - kept) < 1e-6; }), 4)
+        << r;
+  }
+  EXPECT_THAT(read_text(folder / "page.html"), HasSubstr("memory [GB]"));
 }
 
 // The dispatching file beside a recording is what all dispatchers route by; as-recorded leaves it out.

@@ -180,6 +180,17 @@ TEST(Systems, R2_4_TheMeanIsNotReducedOverStagesAndThoseWithoutExpertsLogZero) {
               ElementsAre(DoubleNear(2.5, kNear), DoubleNear(2.5, kNear)));
 }
 
+// The worked example: the largest factor is 2.5 of 16 rows, the largest cumulated one 1.875 of 2 layers
+// of 16. A row is 64 columns of bf16; what is kept of it is the row, an fp32 probability, gate, up and their
+// product of 128 columns.
+TEST(Systems, R2_5_BuffersOfTheWorkedExample) {
+  const json buffers = WorkedExample(2).overload({}).at("buffers");
+  EXPECT_NEAR(buffers.at("forward_rows").get<double>(), 40, 1e-6);
+  EXPECT_NEAR(buffers.at("forward_bytes").get<double>(), 40 * 64 * 2, 1e-3);
+  EXPECT_NEAR(buffers.at("retained_rows").get<double>(), 60, 1e-6);
+  EXPECT_NEAR(buffers.at("retained_bytes").get<double>(), 60 * (64 * 2 + 4 + 3 * 128 * 2), 1e-2);
+}
+
 TEST(Systems, R2_5_BuffersAndKeptActivationsFollowFromTheFactors) {
   const std::vector<std::string> layer{"compare", "--model", "mixtral-8x7b", "--ep",     "8",
                                        "--draws", "0",       "--routing",    "zipf:1.2", "--dispatcher",

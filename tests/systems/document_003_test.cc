@@ -314,5 +314,15 @@ TEST(Systems, R3_14_AWholeBlockAsOneUnitCanHang) {
   EXPECT_THAT(module.out, Not(HasSubstr("can hang")));
 }
 
+// Without TP a rank holds all of the model until EP slices it: Mixtral 8x7B has 46,702,792,704 parameters.
+TEST(Systems, R3_15_SetUpHoldsTheWholeModel) {
+  const json whole = tools::testing::parsed({"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x1",
+                                             "--scope", "step", "--ep", "1", "--dp", "1", "--sharding", "ddp",
+                                             "--dispatcher", "kempnerforge", "--draws", "0", "--quiet"})
+                         .at("scenarios")
+                         .at(0);
+  EXPECT_EQ(whole.at("memory").at("parameters_bytes").get<double>(), 2.0 * 46702792704);
+}
+
 }  // namespace
 }  // namespace moesim::systems

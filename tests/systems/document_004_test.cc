@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,20 @@ TEST(Systems, R4_2_EverySchemeOnADenseModel) {
   EXPECT_THAT(collectives({"--mesh", "replicate=2"}),
               ::testing::ElementsAre("dense gradients all_reduce 2 613105664 613105664"));
   EXPECT_TRUE(collectives({"--mesh", "tp=2"}).empty());
+  // Two tensor-parallel ranks: 25,129 and 25,128 of the vocabulary's rows twice, half of each matrix, norms
+  // whole. 2 x 25129 x 1024 + 4 x ((4 x 1024 + 2 x 4096) x 1024 / 2 + 2 x 2048) + 2048 = 76,648,448.
+  constexpr std::int64_t kShare = 76648448;
+  const json divided = answer_of(transformer({"--mesh", "tp=2"}));
+  EXPECT_DOUBLE_EQ(held(divided, "parameters", "dense part/bf16"), 2 * kShare);
+  // With it HSDP gathers the share in bf16, reduces its gradients in fp32 over the shards, and what is left
+  // of them over the replicas.
+  const auto line = [](const std::string& what, std::int64_t bytes, std::int64_t sent) {
+    return "dense " + what + " 2 " + std::to_string(bytes) + " " + std::to_string(sent);
+  };
+  EXPECT_THAT(collectives({"--mesh", "replicate=2,shard=2,tp=2", "--fsdp-unit", "root"}),
+              ::testing::ElementsAre(line("parameters all_gather", 2 * kShare, kShare),
+                                     line("gradients reduce_scatter", 4 * kShare, 2 * kShare),
+                                     line("gradients all_reduce", 2 * kShare, 2 * kShare)));
   // A dense Hugging Face config is a model, too; what a dense model has no part for is refused.
   here().write("config.json", R"({"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4,
     "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 32000})");
@@ -208,6 +223,18 @@ TEST(Systems, R4_6_MemoryOverTime) {
       jumps.push_back(curve.at(i).at("bytes").get<double>() - curve.at(i - 1).at("bytes").get<double>());
   // Ranks get 14 and 10 rows of 256 bf16 elements: (3 + 1 + 2 + 1) and (1 + 2 + 1 + 1) from each of two.
   EXPECT_THAT(jumps, ::testing::ElementsAre(14 * 512, -14 * 512));
+  // Kept: 6 tokens, 8 fp32 scores of each, two int64 indices and fp32 weights of each; 14 rows for the
+  // experts, two products of them, the product of both and its activation; 12 rows that came back. Beside it,
+  // at the end of forward, the 12 rows sent, 14 received, 14 computed, 12 returned and 6 tokens out; in
+  // backward the gradients of 12 and 14 + 14 + 14 rows, of two products and of what went in.
+  const int kept = 6 * (512 + 8 * 4 + 2 * 12) + (14 * (1 + 2 + 1 + 1) + 12) * 512;
+  std::map<std::string, double> most;
+  for (const json& point : curve)
+    most[point.at("pass")] = std::max(most[point.at("pass")], point.at("bytes").get<double>());
+  const double before = curve.front().at("bytes");
+  EXPECT_EQ(most["forward"] - before, kept + (12 + 14 + 14 + 12 + 6) * 512);
+  EXPECT_EQ(most["backward"] - before, kept + (12 + 14 + 14 + 14 + 2 * 14 + 14) * 512);
+  EXPECT_EQ(curve.back().at("bytes"), before);
 }
 
 TEST(Systems, R4_7_CapacityOfZeroIsEachRanksOwnMaximum) {
@@ -318,6 +345,25 @@ TEST(Systems, R4_12_OptionsOfTheLayer) {
   // The noise of 6 x 256 inputs; 6 x 8 logits.
   EXPECT_EQ(saved(answer_of(smoke("megablocks-dmoe-sparse:jitter_eps=0.01"))) - saved(plain), 6 * 256 * 2);
   EXPECT_EQ(saved(answer_of(smoke("megablocks-dmoe-sparse:z_loss=true"))) - saved(plain), 6 * 8 * 2);
+  // The document's printed arguments. Two fp32 weights of 6 tokens and their norm; 6 x 8 fp32 logits.
+  EXPECT_EQ(saved(answer_of(smoke("megablocks-dmoe-sparse:normalize_expert_weights=1"))) - saved(plain),
+            6 * (2 + 1) * 4);
+  EXPECT_EQ(saved(answer_of(smoke("megablocks-dmoe-sparse:z_loss=true:zloss_in_fp32=true"))) - saved(plain),
+            6 * 8 * (2 + 4));
+  for (const auto& [option, name] :
+       {std::pair{"lbl_in_fp32=true", "scores in fp32"}, {"bias=true", "add bias"}}) {
+    const std::string with_it = std::string("megablocks-dmoe-sparse:") + option;
+    const json run = answer_of(smoke(with_it, {"--detail", "operations"}));
+    EXPECT_EQ(saved(run), saved(plain)) << option;
+    EXPECT_EQ(
+        run.at("operations").size(),
+        answer_of(smoke("megablocks-dmoe-sparse", {"--detail", "operations"})).at("operations").size() + 2)
+        << option;  // there and back
+    EXPECT_THAT(run.at("operations").dump(), HasSubstr(name));
+  }
+  for (const char* alone : {"megablocks-dmoe-sparse:zloss_in_fp32=true",
+                            "megablocks-dmoe-sparse:shared_expert_weighted_sum=true"})
+    EXPECT_EQ(run_moesim(smoke(alone), here().path()).exit_code, 2) << alone;
   const json uniform = answer_of(smoke("megablocks-dmoe-grouped:uniform_expert_assignment=true"));
   EXPECT_EQ(uniform.at("rows_per_rank").get<Bytes>(), (Bytes{16, 8}));  // slots 0 to 11 go to experts f mod 8
   EXPECT_EQ(uniform.at("ranked"), false);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 namespace moesim::models {
 
@@ -10,7 +11,14 @@ MegablocksOptions::MegablocksOptions(DispatcherOptions& options)
       remat_act_fn(options.flag("remat_act_fn", true)),
       z_loss(options.flag("z_loss", false)),
       jitter_eps(options.number("jitter_eps", 0, 0, 1)),
-      uniform(options.flag("uniform_expert_assignment", false)) {
+      uniform(options.flag("uniform_expert_assignment", false)),
+      normalize(options.number("normalize_expert_weights", 0, 0, 1e3)),
+      z_loss_fp32(options.flag("zloss_in_fp32", false)),
+      balance_loss_fp32(options.flag("lbl_in_fp32", false)),
+      bias(options.flag("bias", false)),
+      shared_expert_sum(options.flag("shared_expert_weighted_sum", false)) {
+  if (z_loss_fp32 && !z_loss)
+    options.fail("found zloss_in_fp32 without z_loss, expected both: it is of that loss");
   if (options.given("remat_act_fn") && !memory_optimized)
     options.fail("found remat_act_fn without memory_optimized, expected both: it is of that MLP");
 }
@@ -21,8 +29,10 @@ std::optional<std::string> MegablocksOptions::illegal(const MoeLayer& layer) con
   if (layer.ep > layer.experts() && layer.expert_ffn % (layer.ep / layer.experts()) != 0)
     return "the experts' inner size must be a multiple of the hidden sharding degree ep / experts";
   if (memory_optimized && layer.gated) return "memory_optimized needs experts without a gate";
-  if ((z_loss || jitter_eps > 0) && !layer.train)
-    return "z_loss and jitter_eps are of training: the router leaves them out without it";
+  if ((z_loss || jitter_eps > 0 || balance_loss_fp32) && !layer.train)
+    return "z_loss, jitter_eps and lbl_in_fp32 are of training: the router leaves them out without it";
+  if (shared_expert_sum && layer.shared_ffn == 0)
+    return "shared_expert_weighted_sum needs a model with a shared expert";
   if (uniform && !layer.routing->equal_tokens())
     return "uniform_expert_assignment is computed here for the same number of tokens on every rank";
   return std::nullopt;
@@ -115,7 +125,29 @@ ExpertBlock block_of(const MoeLayer& layer, const MegablocksOptions& o, const Me
   return block;
 }
 
-// The router's work besides scores and top-k: noise on its input, logits saved for the z-loss.
+void cast(const Blocks& m, std::string_view name, std::int64_t from, std::int64_t to) {
+  m.b.kernel(name, Category::router, KernelClass::kElementwise, m.b.scaled(m.f.tokens, m.f.E * from),
+             m.b.scaled(m.f.tokens, m.f.E * to));
+}
+
+// What the layer does with its output: a bias is added, the shared expert's is divided by topk + 1.
+void output_extras(const Blocks& m, bool backward) {
+  ProgramBuilder& b = m.b;
+  if (m.o.bias)
+    b.kernel(backward ? "bias backward" : "add bias", Category::unpermute,
+             backward ? KernelClass::kReduce : KernelClass::kElementwise, m.output(),
+             backward ? b.uniform(m.f.w) : m.output());
+  if (!m.o.shared_expert_sum) return;
+  if (backward)  // of both summands
+    b.kernel("shares of the sum backward", Category::unpermute, KernelClass::kElementwise,
+             b.scaled(m.f.tokens, 2 * m.f.w), b.scaled(m.f.tokens, 2 * m.f.w), 2);
+  else
+    b.kernel("share of the shared expert", Category::unpermute, KernelClass::kElementwise, m.output(),
+             m.output());
+}
+
+// What the router does beside scores and top-k: noise on its input, logits kept for the z-loss, weights
+// divided by their norm; and the casts of the losses, which run once a step over all layers, for this layer.
 void router_extras(const Blocks& m) {
   ProgramBuilder& b = m.b;
   const std::int64_t logits = m.f.E * m.f.b;
@@ -130,10 +162,26 @@ void router_extras(const Blocks& m) {
     b.kernel("z-loss", Category::router, KernelClass::kReduce, b.scaled(m.f.tokens, logits + 2 * 4),
              b.scaled(m.f.tokens, 2 * 4), 3);
   }
+  if (m.o.z_loss_fp32) {
+    b.save("logits for the z-loss in fp32", b.scaled(m.f.tokens, m.f.E * 4));
+    cast(m, "logits in fp32", m.f.b, 4);
+  }
+  if (m.o.balance_loss_fp32) cast(m, "scores in fp32", m.f.b, 4);
+  if (m.o.normalize > 0) {
+    const std::int64_t weights = m.f.K * m.f.b_p;
+    b.save("weights and their norm", b.scaled(m.f.tokens, weights + m.f.b_p));
+    b.kernel("weights by their norm", Category::router, KernelClass::kReduce,
+             b.scaled(m.f.tokens, 2 * weights + m.f.b_p), b.scaled(m.f.tokens, weights + m.f.b_p), 2);
+  }
 }
 void router_extras_backward(const Blocks& m) {
   ProgramBuilder& b = m.b;
   const std::int64_t logits = m.f.E * m.f.b;
+  if (m.o.normalize > 0)  // of the quotient by both, then of the norm
+    b.kernel("weights by their norm backward", Category::router, KernelClass::kReduce,
+             b.scaled(m.f.tokens, 5 * m.f.K * m.f.b_p), b.scaled(m.f.tokens, 3 * m.f.K * m.f.b_p), 4);
+  if (m.o.balance_loss_fp32) cast(m, "scores in fp32 backward", 4, m.f.b);
+  if (m.o.z_loss_fp32) cast(m, "logits in fp32 backward", 4, m.f.b);
   if (m.o.z_loss)
     b.kernel("z-loss backward", Category::router, KernelClass::kReduce, b.scaled(m.f.tokens, 2 * logits + 4),
              b.scaled(m.f.tokens, 2 * logits), 3);
@@ -286,8 +334,10 @@ Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& o, co
   sort_and_count(m);
   m.parallel() ? forward_parallel(m) : forward_local(m);
   free_expert_output(b, m.block);
+  output_extras(m, false);
   if (layer.train) {
     b.begin(ProgramBuilder::Pass::kBackward);
+    output_extras(m, true);
     m.parallel() ? backward_parallel(m) : backward_local(m);
     router_extras_backward(m);
   }

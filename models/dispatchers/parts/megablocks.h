@@ -20,6 +20,10 @@ struct MegablocksOptions {
   bool z_loss = false;            // router logits are saved for their own loss
   double jitter_eps = 0;          // the router's input is multiplied by noise around 1
   bool uniform = false;           // slot f of a rank goes to expert f mod E whatever the router returns
+  double normalize = 0;           // the chosen weights are divided by their norm of this order; 0: not
+  bool z_loss_fp32 = false, balance_loss_fp32 = false;  // what the losses are computed from is cast first
+  bool bias = false;                                    // a vector is added to the layer's output
+  bool shared_expert_sum = false;                       // the shared expert counts as one of topk + 1
 
   std::optional<std::string> illegal(const MoeLayer& layer) const;
 };

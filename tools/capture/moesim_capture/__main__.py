@@ -71,8 +71,8 @@ def merge_routing(options) -> int:
 
 
 JOB_OPTIONS = (
-    ("world", int, "ranks"), ("ep", int, "expert-parallel size"), ("pp", int, "pipeline stages"),
-    ("dispatcher", str, "allgather or alltoall"), ("experts", int, "experts of a layer"),
+    ("world", int, "ranks"), ("tp", int, "tensor-parallel size"), ("ep", int, "expert-parallel size"),
+    ("pp", int, "pipeline stages"), ("dispatcher", str, "allgather or alltoall"), ("experts", int, "experts of a layer"),
     ("topk", int, "experts of a token"), ("hidden", int, "hidden size"), ("ffn", int, "hidden size of an expert"),
     ("heads", int, "attention heads"), ("layers", int, "layers, all stages"), ("vocab", int, "vocabulary"),
     ("seq", int, "tokens of a sequence"), ("micro_batch", int, "sequences of a microbatch"),

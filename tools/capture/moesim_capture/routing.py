@@ -140,7 +140,8 @@ def read_lines(path):
 def merge(folder, layout: Layout, group: int = 0) -> dict:
     """The dispatching file (as an object) of one expert-parallel group: files routing_rank<N>.jsonl of all its ranks.
 
-    With pipeline stages the layers of later ones follow those of earlier ones.
+    With pipeline stages the layers of later ones follow those of earlier ones. Under tensor parallelism, where
+    each router sees its share of the sequence, a table has a row for every rank of both groups.
     """
     found = {}
     for name in sorted(os.listdir(folder)):
@@ -153,7 +154,7 @@ def merge(folder, layout: Layout, group: int = 0) -> dict:
     tables, first_layer = [], 0
     for stage in range(layout.pp):
         start = layout.rank(layout.of(0)._replace(pp=stage, edp=group))
-        members = layout.group("exp", start)
+        members = layout.group("tp_exp", start)
         missing = [rank for rank in members if rank not in found]
         if missing:
             raise RoutingError("%s: found no file of rank %d, expected all of %s" % (folder, missing[0], members))
@@ -174,7 +175,7 @@ def merge(folder, layout: Layout, group: int = 0) -> dict:
         first_layer += 1 + max((layer for layer, _ in keys), default=-1)
     if not tables:
         raise RoutingError("%s: found no layer and microbatch that all ranks recorded" % folder)
-    return dispatching(layout.ep, experts, tables)
+    return dispatching(layout.tp * layout.ep, experts, tables)
 
 
 def dispatching(ep: int, experts: int, tables: List[dict], about: Optional[str] = None) -> dict:

@@ -88,6 +88,17 @@ ordered_json memory_json(const Answer& a) {
   return j;
 }
 
+// Of a layer; of a step added up over its layers and microbatches, as a job prints them at its end for the
+// ranks that were selected. Extremes and the count of rows do not add up.
+ordered_json counters_json(const Answer& a, const Scenario& s) {
+  ordered_json counters = ordered_json::object();
+  for (const auto& [name, count] : a.program().counters) {
+    const bool adds = !name.ends_with("_min") && !name.ends_with("_max") && name != "uniform_local_count";
+    counters[name] = of_step(s) && adds ? count * a.overload.entries : count;
+  }
+  return counters;
+}
+
 ordered_json step_overload_json(const Answer& a, const Scenario& s) {
   const models::StepOverload& o = a.overload;
   ordered_json j = overload_json(o.printed());
@@ -566,11 +577,7 @@ ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
                     {"break_even_tokens",
                      a.balance->saved_us > 0 ? ordered_json(a.balance->break_even_tokens) : ordered_json()}};
   if (!a.hang.empty()) j["hang"] = a.hang;
-  if (!a.program().counters.empty()) {
-    ordered_json counters = ordered_json::object();
-    for (const auto& [name, count] : a.program().counters) counters[name] = count;
-    j["counters"] = counters;
-  }
+  if (!a.program().counters.empty()) j["counters"] = counters_json(a, s);
   if (of_step(s)) add_step(j, a);
   add_detail(j, a, detail);
   return j;

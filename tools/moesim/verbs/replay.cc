@@ -440,16 +440,30 @@ std::string headline(const RecordingForecast& answer, const replay::Topology& re
   return text + "\n";
 }
 
+// The iteration with the memory of every rank that is shown.
+TimelineView forecast_view(const RecordingForecast& answer, const TimelineBounds& bounds) {
+  TimelineView view = timeline_view("forecast", answer.iteration, bounds);
+  if (!answer.held) return view;
+  std::set<int> shown;
+  for (const TimelineView::Track& track : view.tracks) shown.insert(track.rank);
+  for (const int rank : shown) {
+    TimelineView::Counter memory{rank, "memory [GB]", {}};
+    for (const auto& [us, bytes] : answer.held->over_time(answer.iteration, rank))
+      memory.points.emplace_back(std::llround(us * 1e6), bytes * 1e-9);
+    view.counters.push_back(std::move(memory));
+  }
+  return view;
+}
+
 void write_files(const ReplayOptions& options, const RecordingForecast& answer, const TimelineBounds& bounds,
                  const nlohmann::ordered_json& inputs, const models::PriceTable& prices) {
   if (!options.timeline.empty())
-    write_file(options.timeline,
-               timeline_json(std::vector{timeline_view("forecast", answer.iteration, bounds)}, inputs));
+    write_file(options.timeline, timeline_json(std::vector{forecast_view(answer, bounds)}, inputs));
   if (options.report.empty()) return;
   ReportExtras extras;
   TimelineBounds fewer = bounds;
   fewer.most_slices = kReportSlices;
-  extras.timelines.push_back(timeline_view("forecast", answer.iteration, fewer));
+  extras.timelines.push_back(forecast_view(answer, fewer));
   extras.matrices.push_back(traffic_matrix("iteration", answer.iteration.graph));
   extras.gpus_per_node = answer.cluster.gpus_per_node;
   auto result = result_json(answer, inputs, prices);

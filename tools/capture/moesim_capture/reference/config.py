@@ -12,6 +12,7 @@ class JobConfig:
     world: int = 4
     ep: int = 4
     pp: int = 1
+    tp: int = 1  # ranks that share a sequence, attention and every expert
     dispatcher: str = "alltoall"
     experts: int = 8
     topk: int = 2
@@ -38,21 +39,24 @@ class JobConfig:
         for name in ("experts", "topk", "hidden", "ffn", "heads", "layers", "vocab", "seq", "micro_batch",
                      "microbatches", "threads"):
             need(getattr(self, name) >= 1, "%s %d" % (name, getattr(self, name)), "at least 1")
-        layout = self.layout  # checks world, ep and pp
+        layout = self.layout  # checks world, tp, ep and pp
         need(self.dispatcher in DISPATCHERS, "dispatcher %s" % self.dispatcher, " or ".join(DISPATCHERS))
         need(self.dtype in DTYPES, "dtype %s" % self.dtype, ", ".join(DTYPES))
         need(self.device == "cpu" or self.device.split(":")[0] == "cuda", "device %s" % self.device, "cpu or cuda")
         need(self.experts % layout.ep == 0, "%d experts" % self.experts, "a multiple of ep %d" % layout.ep)
         need(self.topk <= self.experts, "topk %d" % self.topk, "at most the %d experts" % self.experts)
         need(self.hidden % self.heads == 0, "hidden %d" % self.hidden, "a multiple of the %d heads" % self.heads)
+        for name in ("heads", "ffn", "seq"):
+            need(getattr(self, name) % layout.tp == 0, "%s %d" % (name, getattr(self, name)), "a multiple of tp %d" % layout.tp)
         need(self.layers % layout.pp == 0, "%d layers" % self.layers, "a multiple of pp %d" % layout.pp)
 
     @property
     def layout(self) -> Layout:
-        return Layout(world=self.world, ep=self.ep, pp=self.pp)
+        return Layout(world=self.world, tp=self.tp, ep=self.ep, pp=self.pp)
 
     @property
     def tokens(self) -> int:
+        """Of a tensor-parallel group; each of its ranks holds its share of every sequence."""
         return self.seq * self.micro_batch
 
     def about(self) -> str:

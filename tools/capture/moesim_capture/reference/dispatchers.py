@@ -1,20 +1,23 @@
 """The two dispatchers: tokens to the ranks of their experts and back. Both give the same result.
 
-x: [N, H] tokens of this rank; scores, indices: [N, K]; experts(rows, counts): computes rows sorted by local expert.
+x: [N, H] tokens of this rank; scores, indices: [N, K]; experts(rows, counts): computes rows sorted by local expert. Under
+tensor parallelism a rank has its share of the tokens, and its share of every expert gives partial sums.
 """
 import torch
 import torch.distributed as dist
 
-from .exchanges import ExchangeRows, GatherRows, ReduceScatterRows, gather_rows
+from .exchanges import (ExchangeRows, GatherRows, ReduceScatterRows, columns_to_rows, gather_columns, gather_rows,
+                        rows_to_columns, scatter_columns)
 
 
 class AllGatherDispatcher:
-    """Everyone gets everyone's tokens, computes those of its experts, and the sums go back by a reduce-scatter."""
+    """All ranks of tensor and expert parallelism get all their tokens, each computes those of its experts, and the sums go
+    back by a reduce-scatter."""
 
-    def __init__(self, group, experts: int):
-        self.group = group
-        per_rank = experts // dist.get_world_size(group)
-        self.low = dist.get_rank(group) * per_rank
+    def __init__(self, groups, experts: int):
+        self.group = groups.tp_exp
+        per_rank = experts // dist.get_world_size(groups.exp)
+        self.low = dist.get_rank(groups.exp) * per_rank
         self.high = self.low + per_rank
 
     def __call__(self, x, scores, indices, experts):
@@ -32,16 +35,29 @@ class AllGatherDispatcher:
 
 
 class AllToAllDispatcher:
-    """Counts are gathered first; then every rank sends its tokens, one copy per expert, where they are computed."""
+    """Counts are gathered first; then every rank sends its tokens, one copy per expert, where they are computed.
 
-    def __init__(self, group, experts: int):
-        self.group, self.experts = group, experts
-        self.members = dist.get_world_size(group)
+    Under tensor parallelism as Megatron's older dispatcher does it: each rank takes all tokens of its group and a share of
+    their columns through the exchange; the columns are gathered for the experts, and their partial sums scattered again."""
+
+    def __init__(self, groups, experts: int):
+        self.group, self.experts, self.tp = groups.exp, experts, groups.tp
+        self.members = dist.get_world_size(self.group)
         per_rank = experts // self.members
-        self.low = dist.get_rank(group) * per_rank
+        self.low = dist.get_rank(self.group) * per_rank
         self.high = self.low + per_rank
 
     def __call__(self, x, scores, indices, experts):
+        if self.tp is None:
+            return self._exchange(x, scores, indices, experts)
+        scores, indices = GatherRows.apply(scores, self.tp, "tp"), gather_rows(indices, self.tp)
+
+        def whole_experts(rows, counts):
+            return scatter_columns(experts(gather_columns(rows, self.tp), counts), self.tp)
+
+        return columns_to_rows(self._exchange(rows_to_columns(x, self.tp), scores, indices, whole_experts), self.tp)
+
+    def _exchange(self, x, scores, indices, experts):
         topk, flat = indices.shape[1], indices.flatten()
         counts = torch.bincount(flat, minlength=self.experts)
         from_all = gather_rows(counts, self.group).view(self.members, self.experts)[:, self.low:self.high]
@@ -59,5 +75,5 @@ class AllToAllDispatcher:
         return torch.zeros_like(x).index_add(0, tokens, rows)
 
 
-def make_dispatcher(name: str, group, experts: int):
-    return {"allgather": AllGatherDispatcher, "alltoall": AllToAllDispatcher}[name](group, experts)
+def make_dispatcher(name: str, groups, experts: int):
+    return {"allgather": AllGatherDispatcher, "alltoall": AllToAllDispatcher}[name](groups, experts)

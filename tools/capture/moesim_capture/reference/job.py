@@ -21,12 +21,17 @@ class Groups:
             return groups[tuple(layout.group(label, rank))]
 
         self.exp, self.dp, self.exp_dp = mine("exp"), mine("dp"), mine("exp_dp")
+        # Without tensor parallelism the gathers of tokens are the expert group's.
+        self.tp, self.tp_exp = (mine("tp"), mine("tp_exp")) if layout.tp > 1 else (None, self.exp)
 
     def name_in(self, names):
         """Tells a recorder's GroupNames which is which, where several have the same members."""
         names.name(self.exp, "exp")
         names.name(self.dp, "dp")
         names.name(self.exp_dp, "exp_dp")
+        if self.tp is not None:
+            names.name(self.tp, "tp")
+            names.name(self.tp_exp, "tp_exp")
 
 
 class FlatGradients:
@@ -55,12 +60,14 @@ class RankJob:
         self.layout = config.layout
         self.stage_id = self.layout.of(rank).pp
         self.device, self.dtype = torch.device(config.device), getattr(torch, config.dtype)
-        self.stage = Stage(config, rank, groups.exp, routing).to(self.device, self.dtype)
+        self.stage = Stage(config, rank, groups, routing).to(self.device, self.dtype)
         self.dense = FlatGradients(self.stage.dense_parameters())
         self.expert = FlatGradients(self.stage.expert_parameters())
         self.optimizer = torch.optim.AdamW(self.stage.parameters(), lr=1e-4)
         self.data = torch.Generator().manual_seed(config.seed * 7919 + self.layout.of(rank).exp)
-        self.activation = (config.micro_batch, config.seq, config.hidden)
+        share = config.seq // config.tp
+        self.share = slice(self.layout.of(rank).tp * share, (self.layout.of(rank).tp + 1) * share)  # of a sequence
+        self.activation = (config.micro_batch, share, config.hidden)
         stages = config.pp
         self.next = rank + self.layout.world // stages if self.stage_id + 1 < stages else None
         self.previous = rank - self.layout.world // stages if self.stage_id > 0 else None
@@ -75,7 +82,7 @@ class RankJob:
             with operation("get_batch", state=state):
                 shape = (self.config.micro_batch, self.config.seq + 1)
                 both = torch.randint(self.config.vocab, shape, generator=self.data).to(self.device)
-                tokens, labels = both[:, :-1].contiguous(), both[:, 1:].contiguous()
+                tokens, labels = (one[:, self.share].contiguous() for one in (both[:, :-1], both[:, 1:]))
         with operation("forward_step", state=state):
             source = tokens if self.stage.first else received.requires_grad_()
             out = self.stage(source, labels)
@@ -85,7 +92,10 @@ class RankJob:
                 mean = out.detach().float().view(1).clone()
                 dist.all_reduce(mean, group=self.groups.dp)
                 self.loss = mean / dist.get_world_size(self.groups.dp)
-                out = out / self.config.microbatches
+                if self.groups.tp is not None:
+                    dist.all_reduce(self.loss, group=self.groups.tp)
+                    self.loss = self.loss / self.config.tp
+                out = out / (self.config.microbatches * self.config.tp)
         self._open[microbatch] = (source, out)
         return out
 
@@ -163,4 +173,14 @@ class RankJob:
         with operation("exp_dp_allreduce", group="exp_dp", tensor=self.expert.buffer, state=state):
             self.expert.average(self.groups.exp_dp)
         with operation("optimizer_step", state=state):
+            if self.groups.tp is not None:
+                self._sum_over_sequence()
             self.optimizer.step()
+
+    def _sum_over_sequence(self):
+        """The gradients of whole weights, of which each tensor-parallel rank has its share of the sequence's."""
+        gradients = [p.grad for p in self.stage.whole_parameters()]
+        joined = torch.cat([one.flatten() for one in gradients])
+        dist.all_reduce(joined, group=self.groups.tp)
+        for one, total in zip(gradients, joined.split([one.numel() for one in gradients])):
+            one.copy_(total.view_as(one))

@@ -9,11 +9,17 @@ from .config import JobConfig
 
 
 class PlannedRouting:
-    """indices[r]: [T, K] experts of the tokens of expert-parallel rank r."""
+    """indices[r]: [T, K] experts of the tokens of expert-parallel rank r, sequence after sequence; `tp` ranks share each
+    sequence."""
 
-    def __init__(self, indices: List[torch.Tensor], experts: int):
-        self.indices, self.experts = indices, experts
+    def __init__(self, indices: List[torch.Tensor], experts: int, sequences: int = 1, tp: int = 1):
+        self.indices, self.experts, self.sequences, self.tp = indices, experts, sequences, tp
         self.counts = torch.stack([torch.bincount(one.flatten(), minlength=experts) for one in indices])  # [EP, E]
+
+    def share(self, exp: int, tp: int) -> torch.Tensor:
+        """[T / tp, K] of one rank."""
+        whole = self.indices[exp]
+        return whole.view(self.sequences, self.tp, -1, whole.shape[1])[:, tp].reshape(-1, whole.shape[1])
 
     @property
     def received(self) -> List[int]:
@@ -22,17 +28,23 @@ class PlannedRouting:
         return self.counts.sum(0).view(ep, -1).sum(1).tolist()
 
     def table(self) -> dict:
-        return {"per_rank_results": {str(r): {"num_local_tokens_per_expert": row.tolist()}
-                                     for r, row in enumerate(self.counts)},
-                "num_global_tokens_per_expert": self.counts.tolist(),
-                "topk_indices": {str(r): one.tolist() for r, one in enumerate(self.indices)}}
+        """A row for every rank that sends: tensor parallelism runs faster than experts."""
+        sent = [self.share(e, t) for e in range(len(self.indices)) for t in range(self.tp)]
+        counts = [torch.bincount(one.flatten(), minlength=self.experts).tolist() for one in sent]
+        return {"per_rank_results": {str(r): {"num_local_tokens_per_expert": row} for r, row in enumerate(counts)},
+                "num_global_tokens_per_expert": counts,
+                "topk_indices": {str(r): one.tolist() for r, one in enumerate(sent)}}
 
 
 def plan_routing(config: JobConfig) -> PlannedRouting:
     """The routing that config.routing names. Raises ValueError with one line for what it does not understand."""
+    return PlannedRouting(_indices(config), config.experts, config.micro_batch, config.tp)
+
+
+def _indices(config: JobConfig) -> List[torch.Tensor]:
     name, _, value = config.routing.partition(":")
     if name == "balanced" and not value:
-        return PlannedRouting([_balanced(config, r) for r in range(config.ep)], config.experts)
+        return [_balanced(config, r) for r in range(config.ep)]
     if name == "zipf":
         try:
             exponent = float(value)
@@ -40,8 +52,8 @@ def plan_routing(config: JobConfig) -> PlannedRouting:
             exponent = -1.0
         if not 0.0 <= exponent <= 10.0:
             raise ValueError("found routing %s, expected zipf:S with S from 0 to 10" % config.routing)
-        return PlannedRouting([_zipf(config, r, exponent) for r in range(config.ep)], config.experts)
-    return PlannedRouting(_from_file(config), config.experts)
+        return [_zipf(config, r, exponent) for r in range(config.ep)]
+    return _from_file(config)
 
 
 def _balanced(config: JobConfig, rank: int) -> torch.Tensor:
@@ -68,18 +80,20 @@ def _from_file(config: JobConfig) -> List[torch.Tensor]:
             path, error.strerror)) from None
     except ValueError as error:
         raise ValueError("%s: found %s, expected JSON" % (path, error)) from None
-    expected = "%d x %d topk_indices below %d of each of %d ranks" % (config.tokens, config.topk, config.experts,
-                                                                     config.ep)
+    senders, tokens = config.ep * config.tp, config.tokens // config.tp
+    expected = "%d x %d topk_indices below %d of each of %d ranks" % (tokens, config.topk, config.experts, senders)
     found = content.get("topk_indices") if isinstance(content, dict) else None
     ranks = []
-    for r in range(config.ep):
+    for r in range(senders):
         rows = found.get(str(r)) if isinstance(found, dict) else None
         try:
             ranks.append(torch.tensor(rows, dtype=torch.int64))
         except (TypeError, ValueError, RuntimeError):
             raise ValueError("%s: found no topk_indices of rank %d, expected %s" % (path, r, expected)) from None
-        if tuple(ranks[r].shape) != (config.tokens, config.topk) or (
+        if tuple(ranks[r].shape) != (tokens, config.topk) or (
                 ranks[r].numel() and not 0 <= int(ranks[r].min()) <= int(ranks[r].max()) < config.experts):
             raise ValueError("%s: found topk_indices of shape %s on rank %d, expected %s" % (
                 path, list(ranks[r].shape), r, expected))
-    return ranks
+    # Each rank's share of every sequence, put together again.
+    shares = torch.stack(ranks).view(config.ep, config.tp, config.micro_batch, -1, config.topk)
+    return list(shares.transpose(1, 2).reshape(config.ep, config.tokens, config.topk))

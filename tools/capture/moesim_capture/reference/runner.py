@@ -76,12 +76,13 @@ def refuse_to_overwrite(out: str, config: JobConfig, mode: str, passes: int):
 
 
 def write_routing(out: str, config: JobConfig):
-    """dispatching.json: the planned routing of one expert-parallel group, for every layer and microbatch."""
+    """dispatching.json: the planned routing of one group of tensor and expert parallelism, for every layer and
+    microbatch."""
     table = plan_routing(config).table()
     folder = os.path.dirname(pass_folder(out, config, "", 0))
     os.makedirs(folder, exist_ok=True)
     _write_json(os.path.join(folder, "dispatching.json"),
-                dispatching(config.ep, config.experts, [table], "planned routing %s" % config.routing), indent=None)
+                dispatching(config.tp * config.ep, config.experts, [table], "planned routing %s" % config.routing), indent=None)
 
 
 # Scaling mode.
@@ -89,17 +90,22 @@ def write_routing(out: str, config: JobConfig):
 
 def contribute_routing(world: FakeWorld, routing):
     """Tells a FakeWorld what the other ranks' counts and choices are, which sizes depend on."""
-    indices, counts = routing.indices, routing.counts
-    per_rank, ep = tuple(indices[0].shape), len(indices)
+    counts, ep, tp = routing.counts, len(routing.indices), routing.tp  # counts: of whole sequences
+    per_rank = tuple(routing.share(0, 0).shape)
+    everyone = torch.cat([routing.share(e, t) for e in range(ep) for t in range(tp)])  # tensor parallelism runs fastest
+    of_tp = [torch.cat([routing.share(e, t) for t in range(tp)]) for e in range(ep)]
 
     def all_indices(tensor, group):
-        return torch.cat(indices).to(tensor.device)
+        if group.size() == ep * tp:
+            return everyone.to(tensor.device)
+        return of_tp[world.layout.of(group.ranks[0]).exp].to(tensor.device)
 
     def all_counts(tensor, group):
         return counts.reshape(-1).to(tensor.device)
 
     world.contributes(
-        lambda t, group: t.dtype == torch.int64 and tuple(t.shape) == per_rank and group.size() == ep, all_indices)
+        lambda t, group: t.dtype == torch.int64 and tuple(t.shape) == per_rank and group.size() in (ep * tp, tp),
+        all_indices)
     world.contributes(
         lambda t, group: t.dtype == torch.int64 and tuple(t.shape) == (routing.experts,) and group.size() == ep,
         all_counts)
