@@ -32,8 +32,7 @@ struct PlanSearchOptions {
   // Forecasts, about: where they are spent before any plan that fits was found, the search goes on to the
   // first.
   std::int64_t most = 40'000;
-  bool exhaustive = false;  // tries every combination instead, against which tests hold the search        //
-                            // forecasts at most
+  bool exhaustive = false;           // tries every combination instead, against which tests hold the search
   std::vector<std::string> without;  // dispatchers that are left out
   // Plans of another search that the search also starts from: as many of their choices as this space has.
   std::vector<std::shared_ptr<const Scenario>> seeds;
@@ -58,15 +57,18 @@ struct PlanSearchResult {
   std::int64_t does_not_fit = 0;
   std::int64_t slower = 0;   // ruled out: no faster than the best
   std::int64_t skipped = 0;  // neither tried nor ruled out
-  // The share of the best plan's time by which one of the combinations may be faster at most; nothing where
-  // some of them were not bounded.
-  std::optional<double> gap;
+  // The share of the best plan's time by which one of the combinations may be faster at most.
+  double gap = 0;
   std::map<std::string, std::int64_t> rules;  // what made plans illegal, by rule
   std::string method;                         // one sentence on what was tried and what was not
   std::string space;                          // which values of which axes the combinations are of
 };
 
-// Throws InputError for a scenario that has no legal plan.
+// GPUs that the weights with their optimizer state surely need, however they are shared out.
+std::int64_t fewest_gpus(const Scenario& scenario);
+
+// Throws InputError for a scenario that has no legal plan, which says what of it cannot be met and what comes
+// nearest.
 PlanSearchResult search_plans(const Scenario& scenario, const PlanSearchOptions& options);
 
 // What a search changed of a plan, as on a command line: "--tp 1 --pp 8 --ep 64 --recompute full".

@@ -11,6 +11,7 @@
 
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/ownership.h"
 #include "models/hardware/rental.h"
 #include "models/workload/scenario.h"
 
@@ -28,8 +29,8 @@ struct RunQuestion {
   Scenario scenario;  // of a step: model, sequence, batch, what is fixed of the plan; no cluster
   double tokens = 0;
   std::vector<RunMachine> machines;
-  PriceTable prices;
-  double kwh_price = 0;      // beside the rent, where power is not in it
+  PriceTable prices;         // of the rent; its currency is that of the answer
+  Ownership ownership;       // of machines that are bought instead
   double deadline_days = 0;  // 0: none
   double budget = 0;         // 0: none
   By by = By::kCost;         // what ranks plans that meet both
@@ -52,7 +53,8 @@ struct RunPlan {
   std::int64_t idle_gpus = 0;  // of them without work
   Estimate days, cost;         // with lost work, checkpoints and restarts
   std::vector<double> days_draws;
-  double mwh = 0;  // that all boards take at most; 0: nobody says
+  HourCost hour;   // of its GPUs
+  double mwh = 0;  // that all nodes take at most, without cooling; 0: nobody says
   double deadline_probability = 1, budget_probability = 1;
   bool meets = true;   // deadline and budget, each with a probability of Decision::kSure
   bool other = false;  // of a lower precision that nobody asked for
@@ -84,9 +86,8 @@ struct RunAnswer {
   std::int64_t candidates = 0, tried = 0;  // plans
   std::int64_t searches = 0;               // of them
   bool exhaustive = true;
-  // The largest share of a plan's time by which another plan of its search may be faster; nothing where it is
-  // not known.
-  std::optional<double> gap = 0;
+  // The largest share of a plan's time by which another plan of its search may be faster.
+  double gap = 0;
   std::string method, space;  // of one search, for people
 };
 

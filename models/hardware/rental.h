@@ -15,10 +15,16 @@ class JsonNode;
 namespace moesim::models {
 
 // {"gpu_hour": 2.5} or {"node_hour": 20}; either is a number, or an object of numbers by profile
-// ({"h100-sxm": 2.5, "gb200": 6}), so that a change of the GPU changes the price. "currency" is text.
+// ({"h100-sxm": 2.5, "gb200": 6}), so that a change of the GPU changes the price. "currency" is text. Under
+// other keys, the price of something else than an hour.
 struct PriceTable {
+  struct Keys {
+    const char *gpu, *node, *whole;  // the last for messages
+  };
+  static constexpr Keys kHours{"gpu_hour", "node_hour", "prices"};
+
   bool per_node = false;  // whole nodes are paid, also where a plan leaves GPUs of the last one free
-  double price = 0;       // an hour, for every profile that by_profile does not name; 0: not given
+  double price = 0;       // for every profile that by_profile does not name; 0: not given
   std::map<std::string, double, std::less<>> by_profile;
   std::string currency = "USD";
 
@@ -33,12 +39,12 @@ struct PriceTable {
     return per_hour(profile, gpus, gpus_per_node) * seconds / 3600;
   }
   // Throws InputError for unknown keys, both or none of the two prices, and prices that are not positive.
-  static PriceTable parse(const JsonNode& node);
+  static PriceTable parse(const JsonNode& node, const Keys& keys = kHours);
   // Returns the object that parse() reads back; null where nothing is given.
-  nlohmann::ordered_json to_json() const;
+  nlohmann::ordered_json to_json(const Keys& keys = kHours) const;
 
-  // An hour of `gpus` GPUs of a profile on nodes of `gpus_per_node`. Throws InputError for a profile without
-  // a price.
+  // `gpus` GPUs of a profile on nodes of `gpus_per_node`, an hour where the table is of hours. Throws
+  // InputError for a profile without a price.
   double per_hour(std::string_view profile, std::int64_t gpus, int gpus_per_node) const;
 };
 
