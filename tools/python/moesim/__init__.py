@@ -18,11 +18,11 @@ import typing as _t
 
 from . import _moesim
 from ._moesim import InputError
-from .answers import Anchor, Comparison, Estimate, Listed, Recommendation, Result, Scenario, Winner, WhatIf
+from .answers import Anchor, Comparison, Estimate, Listed, Plan, Plans, Recommendation, Result, Scenario, Winner, WhatIf
 
 __version__ = _moesim.version
-__all__ = ["Anchor", "Comparison", "Estimate", "InputError", "Listed", "Recommendation", "Result", "Scenario", "WhatIf",
-           "Winner", "compare", "keywords", "list", "run", "scenario", "whatif"]
+__all__ = ["Anchor", "Comparison", "Estimate", "InputError", "Listed", "Plan", "Plans", "Recommendation", "Result", "Scenario",
+           "WhatIf", "Winner", "compare", "keywords", "list", "plan", "run", "scenario", "whatif"]
 
 InputError.__module__ = "moesim"
 InputError.__doc__ = "Input that moesim refuses; the text is that of the command line."
@@ -125,6 +125,15 @@ def whatif(scenario: _t.Any = None, changes: _t.Optional[_t.Mapping[str, _t.Any]
         raise InputError("whatif: found no change, expected at least one")
     sets = ["--set=" + path + "=" + _told(path, value) for path, value in changes.items()]
     return WhatIf._of(run("whatif", scenario, *sets, **_anchoring(measured, tolerance), **options))
+
+
+def plan(scenario: _t.Any = None, *, measured: _t.Any = None, **options: _t.Any) -> Plans:
+    """From a model and its tokens to a machine, a plan, the days and the money.
+
+        plan(model="qwen3-30b-a3b", tokens="2T", clusters=["h100", "b200"], gpus=128, deadline="30d", buy="b200=50000")
+
+    Options are those of `moesim plan --help`."""
+    return Plans._of(run("plan", scenario, **_anchoring(measured, None), **options))
 
 
 def scenario(scenario: _t.Any = None, **options: _t.Any) -> _t.Dict[str, _t.Any]:

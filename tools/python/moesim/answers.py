@@ -226,6 +226,93 @@ class WhatIf(Result):
 
 
 @dataclass(frozen=True)
+class Plan:
+    """A machine and a plan on it, judged as a whole training."""
+
+    cluster: str
+    gpus: int
+    parallel: Dict[str, int]
+    dispatcher: str
+    precision: str
+    days: Estimate
+    cost: Estimate  # in the result's currency
+    deadline_probability: float
+    budget_probability: float
+    meets: bool
+    group: str  # plans of one letter may be as good as each other
+    command: str
+    purchase: Optional[Dict[str, Any]]  # of a machine that is bought: price, gpu_hour by parts, rent_cost, pays_from_share
+    _data: Dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def _of(cls, data: Dict[str, Any]) -> "Plan":
+        return cls(
+            cluster=data["cluster"],
+            gpus=data["gpus"],
+            parallel=dict(data["parallel"]),
+            dispatcher=data["dispatcher"],
+            precision=data["precision"],
+            days=Estimate._of(data["days"]),
+            cost=Estimate._of(data["cost"]),
+            deadline_probability=data["deadline_probability"],
+            budget_probability=data["budget_probability"],
+            meets=data["meets"],
+            group=data["group"],
+            command=data["command"],
+            purchase=copy.deepcopy(data.get("purchase")),
+            _data=data,
+        )
+
+    def to_dict(self) -> Dict[str, Any]:
+        """All that the command line's JSON says of the plan; "scenario" is what `compare` asks again."""
+        return copy.deepcopy(self._data)
+
+
+@dataclass(frozen=True)
+class Plans(Result):
+    """The best plan of each machine and size, best first. `cheapest`, `fewest_gpus` and `shortest` are those of the ones that
+    meet deadline and budget; None where none does."""
+
+    answer: str = ""
+    currency: str = ""
+    plans: Tuple[Plan, ...] = ()  # those of a lower precision, which nobody asked for, last
+    cheapest: Optional[Plan] = None
+    fewest_gpus: Optional[Plan] = None
+    shortest: Optional[Plan] = None
+    gap: float = 0.0  # share of a plan's time by which another plan of its search may be faster at most
+    upgrades: Tuple[Dict[str, Any], ...] = ()
+    left_out: Tuple[Dict[str, Any], ...] = ()
+
+    @classmethod
+    def _of(cls, data: Dict[str, Any]) -> "Plans":
+        plans = tuple(Plan._of(one) for one in data["plans"])
+        chosen = {name: None if at is None else plans[at] for name, at in data["choices"].items()}
+        return cls(
+            _data=data,
+            answer=data["answer"],
+            currency=data["currency"],
+            plans=plans,
+            gap=data["searched"]["gap"],
+            upgrades=tuple(copy.deepcopy(data["upgrades"])),
+            left_out=tuple(copy.deepcopy(data["left_out"])),
+            **chosen,
+        )
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def rows(self) -> List[Dict[str, Any]]:
+        """A row a plan, columns by JSON path: "days.value", "parallel.tp"; without its scenario."""
+        return [dict(_flat({key: value for key, value in one._data.items() if key != "scenario"})) for one in self.plans]
+
+    def __str__(self) -> str:
+        return self.answer
+
+
+@dataclass(frozen=True)
 class Listed:
     """Something that is built in."""
 
