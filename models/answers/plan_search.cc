@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
@@ -17,6 +18,7 @@
 
 #include "base/helper_threads.h"
 #include "base/input_error.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "models/answers/plan_space.h"
@@ -254,13 +256,19 @@ class BranchAndBound {
     for (const std::shared_ptr<const Scenario>& seed : o_.seeds) seeds.push_back(space_.nearest(*seed));
     try_all(seeds);
     group_nodes();
-    // Where the forecasts are too few for all groups, every so many of them; more of them until a plan fits.
+    // Where the forecasts are too few for all groups, some of them at random, so that no value of an axis is
+    // left out; more of them until a plan fits.
     const std::size_t room = static_cast<std::size_t>(std::max<std::int64_t>(1, o_.most / 2));
     const std::size_t step = std::max<std::size_t>(1, (groups_.size() + room - 1) / room);
+    std::vector<std::size_t> order(groups_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    Random random(groups_.size());
+    for (std::size_t i = order.size(); step > 1 && i > 1; --i)
+      std::swap(order[i - 1], order[random.below(i)]);
     std::size_t bounded = 0;
     for (std::size_t from = 0; from < step && (from == 0 || best_.empty()); ++from) {
       std::vector<std::size_t> chosen;
-      for (std::size_t g = from; g < groups_.size(); g += step) chosen.push_back(g);
+      for (std::size_t g = from; g < groups_.size(); g += step) chosen.push_back(order[g]);
       bound(chosen);
       bounded += chosen.size();
       while (!open_.empty() && open_.begin()->bound < kEnough * best() && (used_ < o_.most || best_.empty()))
