@@ -107,8 +107,8 @@ class Answering {
     for (Answer& a : c_.answers) {
       if (!a.ok()) continue;
       add_rates(a);
-      if (s_.prices.given())
-        a.cost = s_.prices.cost(s_.cluster->profile.name(), a.gpus, s_.cluster->gpus_per_node, a.seconds());
+      if (s_.prices.given() || s_.ownership.buy.given())
+        a.cost = hour_cost(s_.prices, s_.ownership, *s_.cluster, a.gpus).of(a.seconds());
       check_answer(s_, a);
     }
     tell_defaults();

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
@@ -17,6 +18,7 @@
 
 #include "base/helper_threads.h"
 #include "base/input_error.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "models/answers/plan_space.h"
@@ -25,6 +27,7 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/step/step_forecast.h"
+#include "models/step/training_flops.h"
 #include "models/workload/fields.h"
 
 namespace moesim::models {
@@ -173,6 +176,24 @@ class Search {
     return kSure * stage * passes / tokens_of(p);
   }
 
+  // Seconds per token that no choice of the space is faster than: its products at the peak of the GPUs'
+  // matrix units. Experts whose rows a capacity may drop are left out.
+  double roofline() const {
+    const Scenario s = space_.scenario({0, std::vector<std::size_t>(space_.axes().size(), 0)});
+    const DeviceLimits& device = s.cluster->profile.device();
+    const bool drops = std::ranges::any_of(
+        s.dispatchers, [](const DispatcherSpec& d) { return d.options.contains("capacity_factor"); });
+    const std::int64_t topk = drops ? 0 : s.topk > 0 ? s.topk : s.model.topk;
+    constexpr double kForwardShare = 1.0 / 3;
+    // Of a sequence of one token, so that no attention core is counted.
+    const double flops = training_flops_per_token(s.model, 1, topk) * (s.train ? 1 : kForwardShare);
+    const double own = device.peak_flops[static_cast<std::size_t>(s.training.gemm)],
+                 plain = device.peak_flops[static_cast<std::size_t>(DType::kBf16)];
+    const double peak =
+        o_.precision || own == 0 ? *std::ranges::max_element(device.peak_flops) : std::max(own, plain);
+    return flops / (peak * static_cast<double>(s.job_gpus()));
+  }
+
   bool too_large(const PlanChoice& node) const {
     try {
       return o_.under_memory && surely_too_large(scenario_of(node));
@@ -238,10 +259,15 @@ class BranchAndBound {
     // With too few forecasts for all groups, takes every n-th of them; more until a plan fits.
     const std::size_t room = static_cast<std::size_t>(std::max<std::int64_t>(1, o_.most / 2));
     const std::size_t step = std::max<std::size_t>(1, (groups_.size() + room - 1) / room);
+    std::vector<std::size_t> order(groups_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    Random random(groups_.size());
+    for (std::size_t i = order.size(); step > 1 && i > 1; --i)
+      std::swap(order[i - 1], order[random.below(i)]);
     std::size_t bounded = 0;
     for (std::size_t from = 0; from < step && (from == 0 || best_.empty()); ++from) {
       std::vector<std::size_t> chosen;
-      for (std::size_t g = from; g < groups_.size(); g += step) chosen.push_back(g);
+      for (std::size_t g = from; g < groups_.size(); g += step) chosen.push_back(order[g]);
       bound(chosen);
       bounded += chosen.size();
       while (!open_.empty() && open_.begin()->bound < kEnough * best() && (used_ < o_.most || best_.empty()))
@@ -251,8 +277,11 @@ class BranchAndBound {
     for (std::size_t g = 0; g < groups_.size(); ++g)
       if (!groups_[g].bounded) left += static_cast<std::int64_t>(groups_[g].members.size());
     const bool ended = left == 0 && (open_.empty() || open_.begin()->bound >= kEnough * best());
-    if (std::isfinite(best()) && left == 0)
-      result_.gap = open_.empty() ? 0 : std::max(0.0, 1 - open_.begin()->bound / best());
+    if (std::isfinite(best())) {
+      double fastest = open_.empty() ? best() : open_.begin()->bound;
+      if (left > 0) fastest = std::min(fastest, search_.roofline());
+      result_.gap = std::max(0.0, 1 - fastest / best());
+    }
     (ended ? result_.slower : result_.skipped) += static_cast<std::int64_t>(space_.below() * open_.size());
     result_.skipped += static_cast<std::int64_t>(space_.below()) * left;
     result_.method = fmt::format("branch and bound over {} kinds of layers, the most promising plans first{}",
@@ -501,7 +530,66 @@ Scenario resolved_but_for_batch(Scenario s, bool parallel) {
   return s;
 }
 
+// Which size that somebody said leaves none for the others, and the nearest that would do: " --tp 3, expected
+// one such as --tp 2"; empty: not one of them alone.
+std::string size_in_the_way(const Scenario& s, const PlanSearchOptions& o) {
+  const auto plans_without = [&](const char* path) {
+    Scenario freed = s;
+    freed.given.reset(index_of(*find_field(path)));
+    return PlanSpace(freed, o).plans();
+  };
+  using Size = std::int64_t Parallel::*;
+  for (const auto& [path, size] : {std::pair<const char*, Size>{"parallel.tp", &Parallel::tp},
+                                   {"parallel.cp", &Parallel::cp},
+                                   {"parallel.pp", &Parallel::pp},
+                                   {"parallel.vpp", &Parallel::vpp},
+                                   {"parallel.ep", &Parallel::ep},
+                                   {"parallel.etp", &Parallel::etp},
+                                   {"parallel.dp", &Parallel::dp},
+                                   {"parallel.micro_batch", &Parallel::micro_batch}}) {
+    if (!o.keep_given || !s.gave(path)) continue;
+    const std::vector<Parallel> plans = plans_without(path);
+    if (plans.empty()) continue;
+    const auto from_said = [&s, size = size](const Parallel& p) {
+      return std::abs(std::log(static_cast<double>(p.*size) / static_cast<double>(s.parallel.*size)));
+    };
+    const Parallel nearest = *std::ranges::min_element(plans, {}, from_said);
+    const std::string_view flag = find_field(path)->flag;
+    return fmt::format(" {} {}, expected one such as {} {}", flag, s.parallel.*size, flag, nearest.*size);
+  }
+  return "";
+}
+
+// Why nothing was found: no sizes, nothing legal, or nothing that fits.
+std::string why_none(const Scenario& s, const PlanSearchOptions& o, const PlanSearchResult& r) {
+  if (r.candidates == 0) {
+    const std::string size = size_in_the_way(s, o);
+    return fmt::format("found no parallel sizes for {} GPUs and {} with{}", s.job_gpus(),
+                       s.batch.given() ? "a global batch of " + s.batch.text() : "this batch",
+                       size.empty() ? " the sizes that were said, expected others" : size);
+  }
+  if (r.does_not_fit > 0 || r.forecast > 0) {
+    const double memory = s.cluster->profile.device().memory_bytes;
+    const std::int64_t fewest = fewest_gpus(s), node = s.cluster->gpus_per_node;
+    return fmt::format(
+        "none of {} plans surely fits the {} of a GPU, expected {}", r.candidates, format_bytes(memory),
+        fewest > s.job_gpus() ? fmt::format("at least {} GPUs, which weights and optimizer need",
+                                            (fewest + node - 1) / node * node)
+                              : "more than these " + std::to_string(s.job_gpus()) + " GPUs");
+  }
+  const auto most = std::ranges::max_element(r.rules, {}, [](const auto& rule) { return rule.second; });
+  return fmt::format("found no legal plan among {}, expected at least one{}", r.candidates,
+                     most == r.rules.end() ? "" : "; " + most->first);
+}
+
 }  // namespace
+
+std::int64_t fewest_gpus(const Scenario& s) {
+  constexpr int kWeightBytes = 2;
+  const double bytes =
+      static_cast<double>(s.model.parameters()) * (kWeightBytes + s.training.optimizer.bytes());
+  return static_cast<std::int64_t>(std::ceil(bytes / s.cluster->profile.device().memory_bytes));
+}
 
 PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o) {
   Scenario scenario = resolved_but_for_batch(given, o.parallel);
@@ -519,10 +607,7 @@ PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o)
     tried.run();
   result.best = answer_best(search, tried.fastest(), o);
   judge(result.best);
-  if (result.best.empty())
-    throw InputError(fmt::format("plan search: found no legal plan{} among {}, expected at least one{}",
-                                 o.under_memory ? " that surely fits the memory" : "", result.candidates,
-                                 result.rules.empty() ? "" : "; " + result.rules.begin()->first));
+  if (result.best.empty()) throw InputError("plan search: " + why_none(scenario, o, result));
   return result;
 }
 

@@ -58,15 +58,18 @@ struct PlanSearchResult {
   std::int64_t does_not_fit = 0;
   std::int64_t slower = 0;   // ruled out as no faster than the best
   std::int64_t skipped = 0;  // neither tried nor ruled out
-  // Upper bound on how much faster any combination may be, as a share of the best plan's time; nullopt where
-  // some were not bounded.
-  std::optional<double> gap;
+  // The share of the best plan's time by which one of the combinations may be faster at most.
+  double gap = 0;
   std::map<std::string, std::int64_t> rules;  // number of illegal plans by rule
   std::string method;                         // one sentence on what was tried and what was left out
   std::string space;                          // axes of the combinations and their values
 };
 
-// Throws InputError for a scenario without a legal plan.
+// GPUs that the weights with their optimizer state surely need, however they are shared out.
+std::int64_t fewest_gpus(const Scenario& scenario);
+
+// Throws InputError for a scenario that has no legal plan, which says what of it cannot be met and what comes
+// nearest.
 PlanSearchResult search_plans(const Scenario& scenario, const PlanSearchOptions& options);
 
 // Returns what a search changed in a plan as options: "--tp 1 --pp 8 --ep 64 --recompute full".

@@ -84,16 +84,20 @@ Scenario like(const RunQuestion& q, const Scenario& plan, const std::shared_ptr<
 // The search over machines.
 class Run {
  public:
-  explicit Run(const RunQuestion& question) : q_(question) {}
+  explicit Run(const RunQuestion& question) : q_(question), machines_(question.machines) {
+    // A search starts from what the one before found, so that their order is not the user's.
+    std::ranges::stable_sort(machines_, {}, [](const RunMachine& m) { return m.cluster->name; });
+    for (RunMachine& m : machines_) std::ranges::sort(m.gpus);
+  }
 
   RunAnswer answer() {
     std::int64_t searches = 0;
-    for (const RunMachine& machine : q_.machines)
+    for (const RunMachine& machine : machines_)
       searches += std::max<std::int64_t>(1, static_cast<std::int64_t>(machine.gpus.size()));
     const bool lower = q_.lower_precision && !q_.scenario.gave("training.precision");
     todo_ = q_.most * (searches * (lower ? 2 : 1) + (q_.upgrades ? kUpgrades : 0));
     std::shared_ptr<const Scenario> before;
-    for (const RunMachine& machine : q_.machines) {
+    for (const RunMachine& machine : machines_) {
       const std::vector<std::int64_t> none{0};
       for (const std::int64_t gpus : machine.gpus.empty() ? none : machine.gpus) {
         before = search(machine.cluster, gpus, before);
@@ -101,9 +105,11 @@ class Run {
       refine(machine);
     }
     if (a_.plans.empty())
-      throw InputError(fmt::format("plan: found no machine that {} fits, expected one; {}: {}",
-                                   q_.scenario.model.name, a_.left_out.front().what,
-                                   a_.left_out.front().why));
+      throw InputError(fmt::format(
+          "plan: found no plan of {} on {}{}, expected one: {}", q_.scenario.model.name,
+          a_.left_out.front().what,
+          a_.left_out.size() > 1 ? fmt::format(" (nor on {} others)", a_.left_out.size() - 1) : "",
+          a_.left_out.front().why));
     rank();
     find_frontier();
     if (q_.upgrades) find_upgrades();
@@ -156,7 +162,7 @@ class Run {
   std::shared_ptr<const Scenario> search(const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus,
                                          const std::shared_ptr<const Scenario>& seed) {
     try {
-      if (!q_.prices.has(cluster->profile.name()))
+      if (!has_price(q_.prices, q_.ownership, *cluster))
         throw InputError(
             fmt::format("no price of it is known; --prices {}=2.50 says one", cluster->profile.name()));
       PlanSearchOptions o = options_of(q_);
@@ -183,10 +189,7 @@ class Run {
       a_.tried += r.candidates - r.skipped;
       ++a_.searches;
       a_.exhaustive = a_.exhaustive && r.skipped == 0;
-      if (!r.gap || !a_.gap)
-        a_.gap.reset();
-      else
-        a_.gap = std::max(*a_.gap, *r.gap);
+      a_.gap = std::max(a_.gap, r.gap);
       if (a_.method.empty() || r.skipped > 0) a_.method = r.method;
       if (a_.space.empty()) a_.space = r.space;
       RankedPlan& best = r.best.front();
@@ -234,8 +237,14 @@ class Run {
     }
   }
 
+  // Of plans that do not meet what was asked for, by how much they miss it: the nearest is the best.
   double metric(const RunPlan& p) const {
-    if (!p.meets && q_.deadline_days > 0 && p.deadline_probability < Decision::kSure) return p.days.value;
+    if (!p.meets) {
+      double missed = 0;
+      if (p.deadline_probability < Decision::kSure) missed = p.days.value / q_.deadline_days;
+      if (p.budget_probability < Decision::kSure) missed = std::max(missed, p.cost.value / q_.budget);
+      return missed;
+    }
     return q_.by == RunQuestion::By::kTime ? p.days.value : p.cost.value;
   }
 
@@ -314,6 +323,7 @@ class Run {
       // The time does not depend on the price, which may be unknown.
       RunQuestion free = q_;
       free.prices = PriceTable::gpu_hours();
+      free.ownership = {};
       const RunPlan run = judge_run(free, found.scenario, std::move(found.answer));
       Upgrade u;
       u.change = std::move(change);
@@ -327,9 +337,9 @@ class Run {
         u.worth = best.cost.value * value / best.days.value;
         u.most_gpu_hour = best.cost.value / (run.days.value * 24 * static_cast<double>(run.gpus));
       }
-      const std::string profile = found.scenario->cluster->profile.name();
-      if (gpus > 0 && q_.prices.has(profile) && !q_.prices.counts_gpu_hours())
-        u.listed_gpu_hour = q_.prices.per_hour(profile, run.gpus, found.scenario->cluster->gpus_per_node) /
+      if (gpus > 0 && has_price(q_.prices, q_.ownership, *run.scenario->cluster) &&
+          !q_.prices.counts_gpu_hours())
+        u.listed_gpu_hour = hour_cost(q_.prices, q_.ownership, *run.scenario->cluster, run.gpus).total() /
                             static_cast<double>(run.gpus);
       a_.upgrades.push_back(std::move(u));
     } catch (const InputError&) {  // the plan does not run there
@@ -337,6 +347,7 @@ class Run {
   }
 
   const RunQuestion& q_;
+  std::vector<RunMachine> machines_;
   RunAnswer a_;
   std::int64_t done_ = 0, todo_ = 0;                            // forecasts
   std::map<std::string, std::vector<std::string>> unmeasured_;  // dispatchers, by kind of machine
@@ -396,16 +407,11 @@ RunPlan judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> scenario
   const double days = steps / answer.goodput.share * 1e-6 / kDay;
   run.days = scaled(answer.time_us, days);
   for (const double us : answer.draws_us) run.days_draws.push_back(us * days);
-  const double watts = RentalList::shipped().watts_of(cluster.profile.name());
-  const double mw = watts * static_cast<double>(run.gpus) * 1e-6;
-  run.mwh = mw * run.days.value * 24;
-  if (q.kwh_price > 0 && watts == 0)
-    throw InputError(
-        fmt::format("prices: found none of the power of {}, whose boards' watts nobody says; expected "
-                    "no --kwh with it",
-                    cluster.profile.name()));
-  const double per_day = 24 * (q.prices.per_hour(cluster.profile.name(), run.gpus, cluster.gpus_per_node) +
-                               mw * 1e3 * q.kwh_price);
+  constexpr double kHours = 24;
+  run.mwh = RentalList::shipped().node_watts_of(cluster.profile.name()) * static_cast<double>(run.gpus) *
+            1e-6 * run.days.value * kHours;
+  run.hour = hour_cost(q.prices, q.ownership, cluster, run.gpus);
+  const double per_day = kHours * run.hour.total();
   run.cost = scaled(run.days, per_day);
   const double sigma = step_sigma(*scenario);
   if (q.deadline_days > 0)

@@ -11,6 +11,7 @@
 
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/ownership.h"
 #include "models/hardware/rental.h"
 #include "models/workload/scenario.h"
 
@@ -28,8 +29,8 @@ struct RunQuestion {
   Scenario scenario;  // a step: model, sequence, batch and fixed settings of the plan, without a cluster
   double tokens = 0;
   std::vector<RunMachine> machines;
-  PriceTable prices;
-  double kwh_price = 0;      // price of energy per kWh on top of the rent, where the rent does not include it
+  PriceTable prices;         // of the rent; its currency is that of the answer
+  Ownership ownership;       // of machines that are bought instead
   double deadline_days = 0;  // 0: none
   double budget = 0;         // 0: none
   By by = By::kCost;         // criterion that ranks plans meeting both limits
@@ -51,7 +52,8 @@ struct RunPlan {
   std::int64_t idle_gpus = 0;  // of these, GPUs without work
   Estimate days, cost;         // with lost work, checkpoints and restarts
   std::vector<double> days_draws;
-  double mwh = 0;  // upper bound on the energy of all boards; 0: unknown
+  HourCost hour;   // of its GPUs
+  double mwh = 0;  // that all nodes take at most, without cooling; 0: nobody says
   double deadline_probability = 1, budget_probability = 1;
   bool meets = true;   // meets deadline and budget, each with a probability of at least Decision::kSure
   bool other = false;  // has a lower precision than the user asked for
@@ -83,9 +85,8 @@ struct RunAnswer {
   std::int64_t candidates = 0, tried = 0;  // plans
   std::int64_t searches = 0;               // plan searches
   bool exhaustive = true;
-  // Upper bound on how much faster another plan of a search may be, as a share of the plan's time; nullopt
-  // where unknown.
-  std::optional<double> gap = 0;
+  // The largest share of a plan's time by which another plan of its search may be faster.
+  double gap = 0;
   std::string method, space;  // of one search, as text
 };
 

@@ -18,19 +18,20 @@ constexpr double kLeast = 1e-6, kMost = 1e9;
 
 }  // namespace
 
-PriceTable parse_prices(const std::string& text) {
-  if (text.starts_with('{')) return PriceTable::parse(JsonNode::parse(text, "prices"));
+PriceTable parse_prices(const std::string& text, const PriceTable::Keys& keys) {
+  if (text.starts_with('{')) return PriceTable::parse(JsonNode::parse(text, keys.whole), keys);
   PriceTable table;
   const auto price_of = [&](std::string_view amount) {
     if (amount.starts_with('$')) amount.remove_prefix(1);
     const auto value = parse_number(trim(amount));
     if (!value || !(*value >= kLeast && *value <= kMost))
-      throw InputError(fmt::format(
-          "prices: found {}, expected a GPU-hour such as 2.10, h100=2.10,b200=4, or JSON", in_quotes(text)));
+      throw InputError(
+          fmt::format("{}: found {}, expected the price of a GPU such as 2.10, h100=2.10,b200=4, or JSON",
+                      keys.whole, in_quotes(text)));
     return *value;
   };
   if (text.find('=') == std::string::npos) {
-    if (is_file(text)) return PriceTable::parse(JsonNode::read(text));
+    if (is_file(text)) return PriceTable::parse(JsonNode::read(text), keys);
     table.price = price_of(text);
     return table;
   }

@@ -17,12 +17,12 @@ constexpr double kLeast = 1e-6, kMost = 1e9;
 
 }  // namespace
 
-PriceTable PriceTable::parse(const JsonNode& node) {
+PriceTable PriceTable::parse(const JsonNode& node, const Keys& keys) {
   JsonObject object(node);
   PriceTable table;
-  const auto gpu = object.find("gpu_hour"), whole = object.find("node_hour");
-  if (gpu && whole) whole->fail("both gpu_hour and node_hour", "one of them");
-  if (!gpu && !whole) node.fail("no price", "gpu_hour or node_hour");
+  const auto gpu = object.find(keys.gpu), whole = object.find(keys.node);
+  if (gpu && whole) whole->fail(fmt::format("both {} and {}", keys.gpu, keys.node), "one of them");
+  if (!gpu && !whole) node.fail("no price", fmt::format("{} or {}", keys.gpu, keys.node));
   const JsonNode& price = gpu ? *gpu : *whole;
   table.per_node = !gpu;
   if (price.is_object()) {
@@ -44,10 +44,10 @@ PriceTable PriceTable::parse(const JsonNode& node) {
   return table;
 }
 
-nlohmann::ordered_json PriceTable::to_json() const {
+nlohmann::ordered_json PriceTable::to_json(const Keys& keys) const {
   nlohmann::ordered_json table;
   if (!given()) return table;
-  table[per_node ? "node_hour" : "gpu_hour"] =
+  table[per_node ? keys.node : keys.gpu] =
       by_profile.empty() ? nlohmann::ordered_json(price) : nlohmann::ordered_json(by_profile);
   table["currency"] = currency;
   return table;

@@ -18,12 +18,14 @@ struct RentalList {
   };
   std::map<std::string, Entry, std::less<>> gpu_hour;  // by profile
   std::map<std::string, Entry, std::less<>> watts;     // maximum power of a GPU's board, by profile
+  // Of a node at most, a GPU; where no data sheet of a node is known, in the proportion of DGX H100's.
+  std::map<std::string, Entry, std::less<>> node_watts;
 
   // Returns the built-in list.
   static const RentalList& shipped();
   PriceTable prices() const;
-  // Returns 0 where unknown.
-  double watts_of(std::string_view profile) const;
+  // Of a node, a GPU. 0: nobody says.
+  double node_watts_of(std::string_view profile) const;
 };
 
 }  // namespace moesim::models

@@ -43,10 +43,9 @@ PlanSearchOptions options_of(int threads) {
 
 // Returns the nodes that weights, gradients and optimizer state need at least, however they are sharded.
 std::int64_t fewest_nodes(const Scenario& s) {
-  const double bytes = static_cast<double>(s.model.parameters()) * (2 + s.training.optimizer.bytes());
-  const double node = s.cluster->profile.device().memory_bytes * s.cluster->gpus_per_node;
+  const std::int64_t gpus = fewest_gpus(s);
   std::int64_t nodes = 1;
-  while (static_cast<double>(nodes) * node < bytes && nodes < kMostNodes) nodes *= 2;
+  while (nodes * s.cluster->gpus_per_node < gpus && nodes < kMostNodes) nodes *= 2;
   return nodes;
 }
 

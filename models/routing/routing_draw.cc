@@ -290,7 +290,7 @@ void apportion(std::span<double> wish, std::int64_t tokens, std::int64_t total, 
   std::int64_t given = 0, over = 0;
   for (std::size_t e = 0; e < wish.size(); ++e) {
     running += wish[e] * scale;
-    const std::int64_t upto = e + 1 == wish.size() ? total : std::llround(running);
+    const std::int64_t upto = e + 1 == wish.size() ? total : static_cast<std::int64_t>(running + 0.5);
     n[e] = upto - given;
     given = upto;
     if (n[e] > tokens) over += n[e] - tokens, n[e] = tokens;

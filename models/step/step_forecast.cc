@@ -151,7 +151,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
       scenario_, plan_->chunks, programs_->experts(), placement_, pricer, links, contention,
       [&](std::size_t chunk, bool forward) {
         auto [at, added] = network.try_emplace(chunk);
-        if (added) at->second = passes.network_of(chunk);
+        if (added) at->second = passes.network_of(chunk, plan_->shape.stage_of(static_cast<int>(chunk), 0));
         return forward ? at->second.forward : at->second.backward;
       },
       waits_before_experts(), [this] { return kept_by_pass(scenario_, *plan_, *programs_); }, report);

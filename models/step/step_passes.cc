@@ -346,8 +346,9 @@ void StepPasses::forget(int ordinal, int microbatch) {
   if (!routing_.shared()) in_flight_.erase({0, ordinal, microbatch});
 }
 
-StepPasses::Times StepPasses::network_of(std::size_t chunk) {
+StepPasses::Times StepPasses::network_of(std::size_t chunk, std::optional<int> stage) {
   const Chunk& c = (*o_.chunks)[chunk];
+  const bool kept = stage && o_.faults.empty();  // those of a stage with faults are its own
   Dense& d = dense(0);
   Times times;
   const auto add_program = [&](const PricedProgram& p) {
@@ -358,9 +359,9 @@ StepPasses::Times StepPasses::network_of(std::size_t chunk) {
     add_program(before(d, programs_.kind_of_layer()[c.first + i]));
     if (c.layers[i].ffn != LayerKind::Ffn::kMoe) continue;
     const int ordinal = programs_.ordinal(c.first + i);
-    add_program(*moe(0, ordinal, 0));
+    add_program(*moe(kept ? *stage : 0, ordinal, 0));
     add_program(after(d));
-    forget(ordinal, 0);
+    if (!kept) forget(ordinal, 0);
   }
   return times;
 }

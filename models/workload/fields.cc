@@ -37,7 +37,8 @@ constexpr std::array<std::string_view, 4> kRouterTypes{"bf16", "fp16", "fp32", "
 constexpr std::array<std::string_view, 3> kActivationTypes{"bf16", "fp16", "fp32"};
 
 constexpr std::string_view kModel = "Model", kPlan = "Plan", kRouting = "Routing", kMachine = "Machine",
-                           kDispatcher = "Dispatcher", kStep = "Step", kQuestion = "Question";
+                           kDispatcher = "Dispatcher", kStep = "Step", kQuestion = "Question",
+                           kMoney = "Money";
 
 // The member at the end of a chain of pointers: member<&Scenario::parallel, &Parallel::tp>(scenario).
 template <auto First, auto... Rest, class Object>
@@ -999,12 +1000,77 @@ std::vector<Field> question_fields() {
   };
 }
 
+// Of a machine that is bought.
+std::vector<Field> ownership_fields() {
+  using O = Ownership;
+  constexpr double kMostPrice = 1e9;
+  return {
+      {.path = "ownership.buy",
+       .flag = "--buy",
+       .type = FieldType::kObject,
+       .fallback = "rented",
+       .group = kMoney,
+       .help = "Price of a GPU that is bought, with its share of server, network and storage: 35000, "
+               "h100=35000,b200=50000, or JSON (or a file of it): gpu or node, a number or one per profile",
+       .read =
+           [](const Field&, Scenario& s, const JsonNode& v) {
+             s.ownership.buy = v.is_string() ? parse_prices(beside(v, v.string()), O::kKeys)
+                               : v.is_object()
+                                   ? PriceTable::parse(v, O::kKeys)
+                                   : parse_prices(fmt::format("{}", v.number(1e-6, kMostPrice)), O::kKeys);
+           },
+       .write = [](const Scenario& s) { return s.ownership.buy.to_json(O::kKeys); },
+       .take = take_member<&Scenario::ownership, &O::buy>},
+      optional_number<&Scenario::ownership, &O::years>({.path = "ownership.years",
+                                                        .flag = "--years",
+                                                        .low = 0.1,
+                                                        .high = 30,
+                                                        .unit = "years",
+                                                        .fallback = "5",
+                                                        .group = kMoney,
+                                                        .help = "That a bought machine serves"}),
+      optional_number<&Scenario::ownership, &O::kwh>(
+          {.path = "ownership.kwh",
+           .flag = "--kwh",
+           .low = 0,
+           .high = 1000,
+           .fallback = "0",
+           .group = kMoney,
+           .help = "Price of a kWh, of all that the nodes take at most: of a bought machine, else beside the "
+                   "rent"}),
+      optional_number<&Scenario::ownership, &O::pue>(
+          {.path = "ownership.pue",
+           .flag = "--pue",
+           .low = 1,
+           .high = 5,
+           .fallback = "1.56",
+           .group = kMoney,
+           .help = "Power usage effectiveness: energy of the data center over that of its machines"}),
+      optional_number<&Scenario::ownership, &O::hosting>(
+          {.path = "ownership.hosting",
+           .flag = "--hosting",
+           .low = 0,
+           .high = 1e6,
+           .fallback = "0",
+           .group = kMoney,
+           .help = "Price of a kW of a bought machine's nodes in a data center, a month"}),
+      optional_number<&Scenario::ownership, &O::idle_share>(
+          {.path = "ownership.idle_share",
+           .flag = "--idle-share",
+           .low = 0,
+           .high = 0.99,
+           .fallback = "0",
+           .group = kMoney,
+           .help = "Share of a bought machine's years without work, which its work pays for"}),
+  };
+}
+
 const std::vector<Field>& table() {
   static const std::vector<Field> fields = [] {
     std::vector<Field> all;
     for (const std::vector<Field>& some :
          {subject_fields(), step_fields(), overlap_fields(), layout_fields(), optimizer_fields(),
-          fault_fields(), parallel_fields(), question_fields()})
+          fault_fields(), parallel_fields(), question_fields(), ownership_fields()})
       all.insert(all.end(), some.begin(), some.end());
     check(all.size() <= kMostFields, "a bit for every field");
     return all;

@@ -393,6 +393,7 @@ void Scenario::resolve() {
   take_batch(p);
   parallel = p;
   faults.check_against(*cluster);
+  ownership.check_beside(prices);
   const std::int64_t shard = training.shard_group;
   if (shard > 0 && p.data_ranks() % shard != 0)
     throw InputError(

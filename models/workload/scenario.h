@@ -12,6 +12,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "models/hardware/ownership.h"
 #include "models/hardware/rental.h"
 #include "models/routing/expert_placement.h"
 #include "models/routing/routing.h"
@@ -68,7 +69,8 @@ struct Scenario {
   DType activation = DType::kBf16;
   DType router_dtype = DType::kFp32;
   std::uint64_t seed = 1;
-  PriceTable prices;  // where given: price of time
+  PriceTable prices;    // where given: what time costs
+  Ownership ownership;  // of a machine that is bought
   // A training framework's recipe, "megatron-bridge@26.04" (models/recipes), for settings that were not
   // given.
   std::string recipe;

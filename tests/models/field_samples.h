@@ -65,6 +65,7 @@ inline std::vector<FieldSample> samples_of(const Field& field) {
       {"prices",
        {object(R"({"gpu_hour": 2.5})"),
         object(R"({"node_hour": {"h100-sxm": 20.5, "gb200": 6}, "currency": "EUR"})")}},
+      {"ownership.buy", {{"35000", 35000}, object(R"({"node": {"h100-sxm": 300000}, "currency": "EUR"})")}},
   };
   if (const auto found = kSamples.find(field.path); found != kSamples.end()) return found->second;
   std::vector<FieldSample> samples;

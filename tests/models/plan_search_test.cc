@@ -99,13 +99,12 @@ TEST(PlanSearch, BranchAndBoundFindsWhatTryingEverythingFinds) {
       PlanSearchOptions o = all_axes();
       o.without = {"allgather", "flex-deepep"};
       const PlanSearchResult found = search_plans(s, o);
-      ASSERT_TRUE(found.gap);
-      EXPECT_LE(*found.gap, 0.0051);
+      EXPECT_LE(found.gap, 0.0051);
       EXPECT_EQ(counted(found), found.candidates);
       o.exhaustive = true;
       const PlanSearchResult all = search_plans(s, o);
       EXPECT_EQ(all.forecast + all.illegal + all.does_not_fit, all.candidates);
-      EXPECT_LE(per_token(found.best.front()) * (1 - *found.gap), per_token(all.best.front()) * (1 + 1e-9))
+      EXPECT_LE(per_token(found.best.front()) * (1 - found.gap), per_token(all.best.front()) * (1 + 1e-9))
           << routing << (large ? " large" : "");
       EXPECT_GE(per_token(found.best.front()), per_token(all.best.front()) * (1 - 1e-9));
     }
@@ -121,10 +120,9 @@ TEST(PlanSearch, BranchAndBoundHoldsWhereRowsAreDropped) {
   PlanSearchOptions o = all_axes();
   o.keep_given = true;
   const PlanSearchResult found = search_plans(s, o);
-  ASSERT_TRUE(found.gap);
   o.exhaustive = true;
   const PlanSearchResult all = search_plans(s, o);
-  EXPECT_LE(per_token(found.best.front()) * (1 - *found.gap), per_token(all.best.front()) * (1 + 1e-9));
+  EXPECT_LE(per_token(found.best.front()) * (1 - found.gap), per_token(all.best.front()) * (1 + 1e-9));
 }
 
 // A small budget of forecasts leaves out some plans and says so; the result is no better than the complete
@@ -178,9 +176,8 @@ TEST(PlanSearch, NamesARuleWhereNothingIsLegal) {
   Scenario s = testing::small_job();
   s.set_dispatchers("torchtitan-local");
   EXPECT_EQ(moesim::testing::message_of([&] { search_plans(s, options(false, false, false)); }),
-            "plan search: found no legal plan that surely fits the memory among 1, expected at least one; "
-            "--dispatcher: "
-            "dispatcher torchtitan-local: it is for ep 1: every rank holds all experts");
+            "plan search: found no legal plan among 1, expected at least one; --dispatcher: dispatcher "
+            "torchtitan-local: it is for ep 1: every rank holds all experts");
 }
 
 TEST(PlanSearch, RefusesASpaceWithoutADispatcher) {

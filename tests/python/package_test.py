@@ -103,6 +103,26 @@ class SameAnswers(unittest.TestCase):
         self.assertEqual(change.anchor.measured[0]["time_us"], a.anchor.measured[0]["time_us"])
         self.assertIsNone(moesim.whatif(free.scenario, {"topk": 1}, measured={"alltoall": "1s"}).ratio)
 
+    def test_a_plan_with_its_choices_and_its_gap(self):
+        words = ["plan", "--model", "olmoe", "--tokens", "100B", "--clusters", "h100,h200", "--gpus", "8", "--draws", "2",
+                 "--no-upgrades", "--most", "60", "--buy", "h200=40000", "--deadline", "900d"]
+        theirs = said(*words)
+        a = moesim.plan(model="olmoe", tokens="100B", clusters=["h100", "h200"], gpus=8, draws=2, no_upgrades=True, most=60,
+                        buy="h200=40000", deadline="900d")
+        self.assertEqual(without_command(a.to_dict()), without_command(theirs))
+        self.assertEqual(str(a), theirs["answer"])
+        self.assertEqual(a.gap, theirs["searched"]["gap"])
+        self.assertEqual(len(a), len(theirs["plans"]))
+        meet = [one for one in a if one.meets and not one.to_dict()["lower_precision"]]
+        self.assertEqual(a.cheapest.cost.value, min(one.cost.value for one in meet))
+        self.assertEqual(a.shortest.days.value, min(one.days.value for one in meet))
+        self.assertEqual(a.fewest_gpus.gpus, min(one.gpus for one in meet))
+        for one in a:
+            self.assertEqual(one.purchase is not None, one.cluster.startswith("dgx-h200"))
+        self.assertEqual([row["days.value"] for row in a.rows()], [one.days.value for one in a])
+        self.assertIsNone(moesim.plan(model="olmoe", tokens="100B", cluster="h100", gpus=8, draws=2, no_upgrades=True, most=60,
+                                      budget="1$").cheapest)
+
     def test_without_draws_no_probability_is_said(self):
         a = moesim.compare({"model": "qwen3-30b-a3b", "cluster": "dgx-h100x4", "parallel": {"ep": 8}}, draws=0)
         self.assertIsNone(a.winner.probability)

@@ -142,8 +142,12 @@ TEST(Plan, RefusesWhatItCannotAnswer) {
   refused({"--cluster", "dgx-h100x2", "--gpus", "64"}, "gpus: found 64 with cluster dgx-h100x2");
   refused({"--scope", "layer"}, "plan: found scope layer");
   refused({"--inference"}, "plan: found --inference");
+  refused({"--draws", "3", "--deadline", "9d"}, "--draws: found 3 with a deadline");
+  refused({"--buy", "h100=35000", "--cluster", "h200"}, "--buy: found a price of h100-sxm");
+  refused({"--years", "3", "--cluster", "h200"}, "ownership.years: found 3 (--years)");
+  refused({"--pue", "1.2", "--cluster", "h200"}, "ownership.pue: found 1.2 (--pue)");
   expect_refusal(run_moesim({"plan", "--model", "deepseek-v3", "--tokens", "1T", "--cluster", "dgx-h100x1"}),
-                 HasSubstr("plan: found no machine that deepseek-v3 fits"));
+                 HasSubstr("plan: found no plan of deepseek-v3 on dgx-h100x1, expected one"));
 }
 
 // The same question, said as flags or as a file with what was chosen.

@@ -221,7 +221,12 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
       {"faults.seed", {{"faults.jitter", 0.1}}},
       {"faults.checkpoint_s", {{"faults.gpu_mtbf_hours", 1000}}},
       {"faults.restart_s", {{"faults.gpu_mtbf_hours", 1000}}},
-      {"faults.checkpoint_interval_s", {{"faults.gpu_mtbf_hours", 1000}}}};
+      {"faults.checkpoint_interval_s", {{"faults.gpu_mtbf_hours", 1000}}},
+      {"ownership.years", {{"ownership.buy", 35000}}},
+      {"ownership.kwh", {{"prices", {{"gpu_hour", 2}}}}},
+      {"ownership.pue", {{"prices", {{"gpu_hour", 2}}}, {"ownership.kwh", 0.1}}},
+      {"ownership.hosting", {{"ownership.buy", 35000}}},
+      {"ownership.idle_share", {{"ownership.buy", 35000}}}};
   for (const Field& field : models::scenario_fields())
     for (const char* scope : {"layer", "step"}) {
       if (!field.used_in(std::string(scope) == "step" ? models::Scopes::kStep : models::Scopes::kLayer))

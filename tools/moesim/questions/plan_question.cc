@@ -44,16 +44,6 @@ double parse_money(std::string_view text) {
   return models::parse_count("--budget", amount);
 }
 
-constexpr double kMostKwh = 1e3;
-
-double parse_kwh(const std::string& text) {
-  const auto price = parse_number(text);
-  if (!price || !(*price >= 0) || *price > kMostKwh)
-    throw InputError(
-        fmt::format("--kwh: found {}, expected a price from 0 to {}", in_quotes(text), kMostKwh));
-  return *price;
-}
-
 // Returns the machines to try: the named ones, or one for each GPU with a price.
 std::vector<models::RunMachine> machines_of(const std::string& named, const models::Scenario& s,
                                             const models::PriceTable& prices, double tokens,
@@ -67,8 +57,8 @@ std::vector<models::RunMachine> machines_of(const std::string& named, const mode
   } else if (s.cluster) {
     clusters.push_back(s.cluster);
   } else {
-    const models::PriceTable priced =
-        prices.by_profile.empty() ? models::RentalList::shipped().prices() : prices;
+    models::PriceTable priced = prices.by_profile.empty() ? models::RentalList::shipped().prices() : prices;
+    priced.by_profile.insert(s.ownership.buy.by_profile.begin(), s.ownership.buy.by_profile.end());
     for (const auto& [profile, price] : priced.by_profile)
       clusters.push_back(std::make_shared<const models::Cluster>(models::Cluster::load(profile)));
   }
@@ -82,6 +72,17 @@ std::vector<models::RunMachine> machines_of(const std::string& named, const mode
     machines.push_back(std::move(machine));
   }
   return machines;
+}
+
+// Throws InputError for a price to buy a machine that is not looked at.
+void check_bought(const models::RunQuestion& q) {
+  for (const auto& [profile, price] : q.ownership.buy.by_profile)
+    if (std::ranges::none_of(
+            q.machines, [&](const models::RunMachine& m) { return m.cluster->profile.name() == profile; }))
+      throw InputError(
+          fmt::format("--buy: found a price of {}, which is none of the machines, expected one "
+                      "of theirs (--clusters)",
+                      profile));
 }
 
 }  // namespace
@@ -99,9 +100,6 @@ void PlanQuestion::declare(CLI::App& app) {
   app.add_option("--by", by_, "What is saved beside that: cost or time")
       ->check(CLI::IsMember({"cost", "time"}))
       ->group(kQuestionGroup);
-  app.add_option("--kwh", kwh_, "Price of a kWh, where the rent has no power in it [0]")
-      ->check(CLI::Range(0.0, kMostKwh))
-      ->group(kQuestionGroup);
   app.add_option("--most", most_, fmt::format("Forecasts of a search at most [{}]", most_))
       ->check(CLI::Range(1, 10000000))
       ->group(kQuestionGroup);
@@ -114,8 +112,7 @@ std::vector<ScenarioPath> PlanQuestion::axes() {
   using models::FieldType;
   return {{"tokens", FieldType::kText, "that the model is trained on"},
           {"deadline", FieldType::kText, "60d, 8w"},
-          {"budget", FieldType::kText, "40M$"},
-          {"kwh", FieldType::kNumber, "price of a kWh"}};
+          {"budget", FieldType::kText, "40M$"}};
 }
 
 bool PlanQuestion::say(const std::string& path, const std::string& text) {
@@ -125,8 +122,6 @@ bool PlanQuestion::say(const std::string& path, const std::string& text) {
     deadline_ = text;
   else if (path == "budget")
     budget_ = text;
-  else if (path == "kwh")
-    kwh_ = parse_kwh(text);
   else
     return false;
   return true;
@@ -135,11 +130,17 @@ bool PlanQuestion::say(const std::string& path, const std::string& text) {
 models::PriceTable PlanQuestion::prices(const models::Scenario& s) {
   models::PriceTable table = s.prices;
   const models::PriceTable shipped = models::RentalList::shipped().prices();
+  // Public lists say nothing beside a purchase in another currency.
+  if (s.ownership.buy.given() && s.ownership.buy.currency != shipped.currency) return table;
   if (!table.given()) return shipped;
   // A price given for one GPU leaves the others unchanged.
   if (table.price == 0 && !table.per_node && table.currency == shipped.currency)
     table.by_profile.insert(shipped.by_profile.begin(), shipped.by_profile.end());
   return table;
+}
+
+void PlanQuestion::take_listed_rent(models::Scenario& s) {
+  if (s.ownership.kwh > 0 && !s.ownership.buy.given() && !s.prices.given()) s.prices = prices(s);
 }
 
 models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch) const {
@@ -173,25 +174,37 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
               : "";
   models::take_usual_failures(s);
   q.prices = prices(s);
+  q.ownership = s.ownership;
   if (!deadline_.empty()) q.deadline_days = parse_days(deadline_);
   if (!budget_.empty()) q.budget = parse_money(budget_);
   q.machines = machines_of(clusters_, s, q.prices, q.tokens, q.deadline_days, q.budget > 0);
-  const bool priced = std::ranges::any_of(
-      q.machines, [&](const models::RunMachine& m) { return q.prices.has(m.cluster->profile.name()); });
+  const bool priced = std::ranges::any_of(q.machines, [&](const models::RunMachine& m) {
+    return models::has_price(q.prices, q.ownership, *m.cluster);
+  });
   if (!priced && q.budget > 0)
     throw InputError(fmt::format("--budget: found no price of {}, expected one: --prices {}=2.50",
                                  q.machines.front().cluster->name,
                                  q.machines.front().cluster->profile.name()));
   if (!priced) q.prices = models::PriceTable::gpu_hours();
+  q.ownership.check_beside(q.prices);
+  check_bought(q);
+  q.prices.currency = models::currency_of(q.prices, q.ownership);
   s.cluster = nullptr;
   s.gpus = 0;
   s.prices = {};
+  s.ownership = {};
   // A limited quantity is not the one to minimise; with a given number of GPUs only time remains.
   q.by = by_ == "time" || (by_.empty() && q.deadline_days == 0 && (q.budget > 0 || q.machines.size() == 1))
              ? models::RunQuestion::By::kTime
              : models::RunQuestion::By::kCost;
-  q.kwh_price = kwh_;
   q.draws = draws_;
+  // With fewer draws, of which one more is counted that knows nothing, no plan is as sure as it has to be.
+  constexpr int kFewestDraws = 4;
+  if (draws_ > 0 && draws_ < kFewestDraws && (q.deadline_days > 0 || q.budget > 0))
+    throw InputError(
+        fmt::format("--draws: found {} with a {}, of which no plan is sure then, expected 0, or {} "
+                    "or more",
+                    draws_, q.deadline_days > 0 ? "deadline" : "budget", kFewestDraws));
   q.most = most_;
   replay::open_routing(s.routing);
   return q;
@@ -208,7 +221,6 @@ std::vector<std::pair<std::string, std::string>> PlanQuestion::said() const {
                                                        {"deadline", deadline_},
                                                        {"budget", budget_},
                                                        {"by", by_}};
-  if (kwh_ > 0) all.emplace_back("kwh", fmt::format("{}", kwh_));
   std::erase_if(all, [](const auto& one) { return one.second.empty(); });
   all.emplace_back("most", std::to_string(most_));
   all.emplace_back("draws", std::to_string(draws_));

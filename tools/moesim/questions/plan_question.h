@@ -40,10 +40,11 @@ class PlanQuestion {
   const std::string& tokens() const { return tokens_; }
   // Returns the scenario's prices, completed from public lists.
   static models::PriceTable prices(const models::Scenario& scenario);
+  // Takes the rents of public lists where power is counted beside a rent and nobody said one.
+  static void take_listed_rent(models::Scenario& scenario);
 
  private:
   std::string tokens_, clusters_, budget_, deadline_, by_;
-  double kwh_ = 0;
   int draws_ = 16;
   std::int64_t most_ = models::RunQuestion{}.most;
 };

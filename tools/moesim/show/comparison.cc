@@ -520,7 +520,8 @@ ordered_json mesh_json(const models::DeviceMesh& mesh) {
 }  // namespace
 
 std::string cost_text(const Answer& a, const Scenario& s) {
-  return fmt::format("{:.4g} {} per {}, {:.4g} per million tokens on {} GPUs", a.cost, s.prices.currency,
+  return fmt::format("{:.4g} {} per {}, {:.4g} per million tokens on {} GPUs", a.cost,
+                     models::currency_of(s.prices, s.ownership),
                      of_step(s) ? "step" : "layer of a microbatch", a.cost_per_million_tokens(), a.gpus);
 }
 

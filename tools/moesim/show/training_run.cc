@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
+#include <memory>
 
 #include <nlohmann/json.hpp>
 
@@ -80,6 +81,12 @@ std::string plan_command(const RunPlan& p) {
 
 namespace {
 
+// Of a training on machines that are rented; 0: the rent is not known.
+double rent_cost(const RunPlan& p) {
+  constexpr double kHours = 24;
+  return p.hour.rent * p.days.value * kHours;
+}
+
 std::string paragraph(const std::string& text) { return wrapped(text, sentence_columns()) + "\n"; }
 
 // Describes a training: "2048 GPUs (dgx-h200x256), 61.3 days (52.1 to 75.0), $19.0 M (16.1 to 23.2)".
@@ -114,7 +121,7 @@ std::string probability_text(double p) {
 std::string promise(const RunQuestion& q, const RunPlan& p) {
   std::vector<std::string> parts;
   if (q.deadline_days > 0)
-    parts.push_back(fmt::format("done in {:g} days with probability {}", q.deadline_days,
+    parts.push_back(fmt::format("done in {:.3g} days with probability {}", q.deadline_days,
                                 probability_text(p.deadline_probability)));
   if (q.budget > 0)
     parts.push_back(fmt::format("within {} with probability {}", money(q.budget, q.prices.currency),
@@ -122,12 +129,30 @@ std::string promise(const RunQuestion& q, const RunPlan& p) {
   return parts.empty() ? "" : "; " + join(parts, ", ");
 }
 
+// Which part of what was asked for no plan meets: "no plan is done in 8 days with probability 0.9".
+std::string missed(const RunQuestion& q, const RunAnswer& a) {
+  constexpr double kSure = models::Decision::kSure;
+  const auto some = [&](double RunPlan::*probability) {
+    return std::ranges::any_of(a.plans,
+                               [&](const RunPlan& p) { return !p.other && p.*probability >= kSure; });
+  };
+  const bool in_time = some(&RunPlan::deadline_probability), in_budget = some(&RunPlan::budget_probability);
+  const std::string done = fmt::format("is done in {:.3g} days", q.deadline_days),
+                    within = "stays within " + money(q.budget, q.prices.currency);
+  return fmt::format("no plan {} with probability {}",
+                     in_time && in_budget ? fmt::format("both {} and {}", done, within)
+                     : in_time            ? within
+                     : in_budget          ? done
+                                          : fmt::format("{}, and none {}", done, within),
+                     kSure);
+}
+
 std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
   const RunPlan& best = a.plans.front();
   const std::string what =
       fmt::format("{} on {} tokens: ", q.scenario.model.name, models::format_count(q.tokens));
   std::string text = what;
-  if (!best.meets) text += "no plan meets what was asked for with probability 0.9; the nearest takes ";
+  if (!best.meets) text += missed(q, a) + "; the nearest takes ";
   text += in_words(best, q.prices.currency) + promise(q, best) + ".";
   const auto tied = std::count_if(a.plans.begin(), a.plans.end(),
                                   [&](const RunPlan& p) { return p.tie_group == best.tie_group; });
@@ -207,24 +232,56 @@ std::string upgrade_text(const RunQuestion& q, const RunAnswer& a) {
 // The price of a GPU-hour used here with its source; empty: the user's own.
 struct UsedPrice {
   std::string profile;
-  double each = 0;
+  models::HourCost hour;  // of one GPU of whole nodes
   std::string source, read;
 };
 
 std::vector<UsedPrice> used_prices(const RunQuestion& q, const RunAnswer& a) {
   const models::RentalList& list = models::RentalList::shipped();
-  std::set<std::string> profiles;
-  for (const RunPlan& p : a.plans) profiles.insert(p.scenario->cluster->profile.name());
+  std::map<std::string, std::shared_ptr<const models::Scenario>> machines;
+  for (const RunPlan& p : a.plans) machines.try_emplace(p.scenario->cluster->profile.name(), p.scenario);
   std::vector<UsedPrice> prices;
-  for (const std::string& profile : profiles) {
-    const int gpus = models::Cluster::load(profile).gpus_per_node;
-    UsedPrice used{profile, q.prices.per_hour(profile, gpus, gpus) / gpus, "", ""};
+  for (const auto& [profile, scenario] : machines) {
+    const models::Cluster& cluster = *scenario->cluster;
+    UsedPrice used{profile,
+                   models::hour_cost(q.prices, q.ownership, cluster, cluster.gpus_per_node)
+                       .each(static_cast<double>(cluster.gpus_per_node)),
+                   "", ""};
     const auto listed = list.gpu_hour.find(profile);
-    if (listed != list.gpu_hour.end() && listed->second.value == used.each && !q.prices.per_node)
+    if (listed != list.gpu_hour.end() && listed->second.value == used.hour.rent && !q.prices.per_node)
       used.source = listed->second.source, used.read = listed->second.read;
     prices.push_back(std::move(used));
   }
   return prices;
+}
+
+// "$0.80 of its price over 5 years, $0.40 hosting, $0.30 power".
+std::string parts_text(const RunQuestion& q, const models::HourCost& hour) {
+  const std::string& currency = q.prices.currency;
+  const models::Ownership& own = q.ownership;
+  std::string text =
+      fmt::format("{} of its price over {:g} years", money(hour.capital, currency), own.years_used());
+  text += hour.hosting > 0 ? fmt::format(", {} hosting", money(hour.hosting, currency)) : ", no hosting";
+  text += hour.power > 0
+              ? fmt::format(", {} power at a PUE of {:g}", money(hour.power, currency), own.pue_used())
+              : ", no power";
+  if (own.idle_share > 0) text += fmt::format("; {:.0f} % of them idle", 100 * own.idle_share);
+  return text;
+}
+
+// What a plan's machine takes to buy, beside renting it.
+std::string purchase_text(const RunQuestion& q, const RunPlan& p) {
+  if (!p.hour.bought) return "";
+  const std::string& currency = q.prices.currency;
+  std::string text = fmt::format(" Buying the {} GPUs takes {}", p.gpus, money(p.hour.purchase, currency));
+  if (p.hour.rent > 0)
+    text +=
+        fmt::format("; renting them for this training {}{}", money(rent_cost(p), currency),
+                    p.hour.pays_from <= 1
+                        ? fmt::format(", which costs more where they work more than {:.0f} % of their years",
+                                      100 * p.hour.pays_from)
+                        : ", which always costs less");
+  return text + ".";
 }
 
 std::string price_text(const RunQuestion& q, const RunAnswer& a) {
@@ -232,11 +289,19 @@ std::string price_text(const RunQuestion& q, const RunAnswer& a) {
     return fmt::format("No price is known: GPU-hours are counted, idle ones too; --prices {}=2.50 says one.",
                        a.plans.front().scenario->cluster->profile.name());
   std::vector<std::string> parts;
-  for (const UsedPrice& p : used_prices(q, a))
-    parts.push_back(fmt::format(
-        "{} {}{}", p.profile, money(p.each, q.prices.currency),
-        p.source.empty() ? "" : fmt::format(" ({}, {})", p.source.substr(0, p.source.find(',')), p.read)));
-  return "A GPU-hour: " + join(parts, ", ") + "; idle GPUs are paid; --prices FILE says other prices.";
+  for (const UsedPrice& p : used_prices(q, a)) {
+    std::vector<std::string> beside;
+    if (p.hour.bought) beside.push_back("bought: " + parts_text(q, p.hour));
+    if (!p.hour.bought && !p.source.empty())
+      beside.push_back(fmt::format("{}, {}", p.source.substr(0, p.source.find(',')), p.read));
+    if (!p.hour.bought && p.hour.power > 0)
+      beside.push_back(fmt::format("with {} of power at a PUE of {:g}",
+                                   money(p.hour.power, q.prices.currency), q.ownership.pue_used()));
+    parts.push_back(fmt::format("{} {}", p.profile, money(p.hour.total(), q.prices.currency)) +
+                    (beside.empty() ? "" : " (" + join(beside, ", ") + ")"));
+  }
+  return "A GPU-hour: " + join(parts, ", ") + "; idle GPUs are paid; --prices FILE says other prices." +
+         purchase_text(q, a.plans.front());
 }
 
 std::string failure_text(const RunPlan& best) {
@@ -252,9 +317,9 @@ std::string failure_text(const RunPlan& best) {
 
 std::string searched_text(const RunAnswer& a) {
   return fmt::format("{} plans in {} searches; {}. {}", a.candidates, a.searches, a.method,
-                     !a.gap || !a.exhaustive ? "A better plan may have been left out."
-                     : *a.gap > 0
-                         ? fmt::format("No plan of them is faster by more than {:.1f} %.", 100 * *a.gap)
+                     a.gap > 0
+                         ? fmt::format("No plan of them is faster by more than {:.1f} %{}.", 100 * a.gap,
+                                       a.exhaustive ? "" : "; --most allows more forecasts")
                          : std::string("No plan of them is faster."));
 }
 
@@ -271,16 +336,32 @@ ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const st
   const auto add = [&](std::string what, std::string value, std::string source) {
     all.push_back({{"what", std::move(what)}, {"value", std::move(value)}, {"source", std::move(source)}});
   };
-  for (const UsedPrice& p : used_prices(q, a)) {
-    add("a GPU-hour of " + p.profile, money(p.each, q.prices.currency),
-        p.source.empty() ? "said by you" : p.source + ", read " + p.read);
-    const auto watts = models::RentalList::shipped().watts.find(p.profile);
-    if (watts != models::RentalList::shipped().watts.end())
-      add("power of a board of " + p.profile, fmt::format("{:g} W at most", watts->second.value),
+  for (const UsedPrice& p : q.prices.counts_gpu_hours() ? std::vector<UsedPrice>() : used_prices(q, a)) {
+    if (p.hour.bought)
+      add("a GPU-hour of " + p.profile + ", bought", money(p.hour.total(), q.prices.currency),
+          parts_text(q, p.hour) + "; the price is said by you (--buy)");
+    if (p.hour.rent > 0)
+      add((p.hour.bought ? "rent of a GPU-hour of " : "a GPU-hour of ") + p.profile,
+          money(p.hour.rent, q.prices.currency),
+          p.source.empty() ? "said by you" : p.source + ", read " + p.read);
+    const auto watts = models::RentalList::shipped().node_watts.find(p.profile);
+    if (watts != models::RentalList::shipped().node_watts.end())
+      add("power of a node of " + p.profile + ", a GPU", fmt::format("{:.0f} W at most", watts->second.value),
           watts->second.source);
   }
-  add("a kWh", q.kwh_price > 0 ? money(q.kwh_price, q.prices.currency) : "in the rent",
-      q.kwh_price > 0 ? "said by you (--kwh)" : "as rented machines are paid; --kwh says another price");
+  const models::Ownership& own = q.ownership;
+  add("a kWh",
+      own.kwh > 0       ? money(own.kwh, q.prices.currency)
+      : own.buy.given() ? "not counted"
+                        : "in the rent",
+      own.kwh > 0 ? "said by you (--kwh)" : "--kwh says its price");
+  if (own.kwh > 0)
+    add("power usage effectiveness", fmt::format("{:g}", own.pue_used()),
+        own.pue > 0 ? "said by you (--pue)"
+                    : "mean of data centers, Uptime Institute, Global Data Center Survey 2024");
+  if (own.buy.given())
+    add("years that a bought machine serves", fmt::format("{:g}", own.years_used()),
+        own.years > 0 ? "said by you (--years)" : "as Amazon writes servers off (10-K of 2024)");
   add("tokens of a step", models::format_count(best.answer.tokens), batch_text(best, batch));
   const models::Faults& f = best.scenario->faults;
   if (f.gpu_mtbf_hours > 0) {
@@ -334,8 +415,10 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
             plan_table(q, a, true, std::max(1, top / 2)).text();
   text += upgrade_text(q, a) + "\n";
   text += paragraph(price_text(q, a) +
-                    (best.mwh > 0 ? fmt::format(" The boards take at most {:.0f} MWh{}.", best.mwh,
-                                                q.kwh_price > 0 ? ", counted" : ", in the rent")
+                    (best.mwh > 0 ? fmt::format(" The nodes take at most {:.0f} MWh{}.", best.mwh,
+                                                best.hour.power > 0 ? ", counted"
+                                                : best.hour.bought  ? ", not counted (--kwh)"
+                                                                    : ", in the rent")
                                   : "") +
                     failure_text(best));
   text += paragraph(fmt::format("A step: {} tokens ({}), {:.2f} s.", models::format_count(best.answer.tokens),
@@ -356,6 +439,29 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
 std::string training_text(const RunQuestion& q, const RunPlan& run) {
   return fmt::format("{} tokens: {}", models::format_count(q.tokens), in_words(run, q.prices.currency));
 }
+
+namespace {
+
+// No value where it is 0.
+Cell amount(double value) { return value > 0 ? Cell(value) : Cell(); }
+
+// What a bought machine costs, by its parts, beside its rent.
+ordered_json purchase_json(const RunPlan& p) {
+  const models::HourCost hour = p.hour.each(static_cast<double>(p.gpus));
+  ordered_json j{{"price", p.hour.purchase},
+                 {"gpu_hour",
+                  {{"total", hour.total()},
+                   {"capital", hour.capital},
+                   {"hosting", hour.hosting},
+                   {"power", hour.power}}},
+                 {"rent_cost", nullptr},
+                 {"pays_from_share", nullptr}};
+  if (p.hour.rent > 0) j["rent_cost"] = rent_cost(p);
+  if (p.hour.pays_from > 0 && p.hour.pays_from <= 1) j["pays_from_share"] = p.hour.pays_from;
+  return j;
+}
+
+}  // namespace
 
 std::span<const PlanColumn> plan_columns() {
   static constexpr PlanColumn kColumns[] = {
@@ -384,6 +490,9 @@ std::span<const PlanColumn> plan_columns() {
       {"step_time_us", [](const RunPlan& r) -> Cell { return r.answer.time_us.value; }},
       {"days", [](const RunPlan& r) -> Cell { return r.days.value; }},
       {"cost", [](const RunPlan& r) -> Cell { return r.cost.value; }},
+      {"bought", [](const RunPlan& r) -> Cell { return r.hour.bought; }},
+      {"purchase", [](const RunPlan& r) -> Cell { return amount(r.hour.purchase); }},
+      {"rent_cost", [](const RunPlan& r) -> Cell { return r.hour.bought ? amount(rent_cost(r)) : Cell(); }},
       {"deadline_probability", [](const RunPlan& r) -> Cell { return r.deadline_probability; }},
       {"fits_probability", [](const RunPlan& r) -> Cell { return r.answer.memory.fits_probability; }},
   };
@@ -447,6 +556,7 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
                       {"command", plan_command(r)},
                       {"scenario", whole}};
     if (r.mwh > 0) plan["mwh_at_most"] = r.mwh;
+    if (r.hour.bought) plan["purchase"] = purchase_json(r);
     if (r.on_frontier)
       result["frontier"].push_back(
           {{"plan", result["plans"].size()}, {"days", r.days.value}, {"cost", r.cost.value}});
@@ -475,7 +585,7 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
                         {"tried", a.tried},
                         {"searches", a.searches},
                         {"exhaustive", a.exhaustive},
-                        {"gap", or_null(a.gap)},
+                        {"gap", a.gap},
                         {"method", a.method},
                         {"space", a.space}};
   result["searched"]["sentence"] = searched_text(a);

@@ -54,7 +54,10 @@ std::optional<models::RunPlan> training_of(const Comparison& c, models::RunQuest
   if (tokens.empty() || !c.winner()) return std::nullopt;
   q.tokens = models::parse_count("--tokens", tokens);
   q.prices = PlanQuestion::prices(*c.scenario);
-  if (!q.prices.has(c.scenario->cluster->profile.name())) q.prices = models::PriceTable::gpu_hours();
+  q.ownership = c.scenario->ownership;
+  if (!models::has_price(q.prices, q.ownership, *c.scenario->cluster))
+    q.prices = models::PriceTable::gpu_hours();
+  q.prices.currency = models::currency_of(q.prices, q.ownership);
   return models::judge_run(
       q, std::make_shared<const models::Scenario>(with_dispatcher(*c.scenario, c.winner()->dispatcher)),
       *c.winner());
@@ -107,6 +110,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
     if (resolved.scenario.scope != models::Scenario::Scope::kStep)
       throw InputError("--tokens: found with scope layer, expected step: a training is made of steps");
     models::take_usual_failures(resolved.scenario);
+    PlanQuestion::take_listed_rent(resolved.scenario);
   }
   options.measured = o.anchoring.of(resolved.scenario);
   models::Comparison c = ask(std::move(resolved.scenario), options);

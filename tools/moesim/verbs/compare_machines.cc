@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "models/hardware/cluster.h"
-#include "models/hardware/rental.h"
+#include "models/hardware/ownership.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/replay_question.h"
@@ -35,9 +35,11 @@ struct Machine {
   const models::Answer& best() const { return *compared->winner(); }
   double seconds_per_token() const { return best().seconds() / best().tokens; }
   std::optional<double> per_million_tokens() const {
-    const models::PriceTable prices = PlanQuestion::prices(*compared->scenario);
-    const models::Cluster& c = *compared->scenario->cluster;
-    return prices.has(c.profile.name()) ? cost_per_million_tokens(best(), c, prices) : std::nullopt;
+    const models::Scenario& s = *compared->scenario;
+    const models::PriceTable prices = PlanQuestion::prices(s);
+    if (!models::has_price(prices, s.ownership, *s.cluster)) return std::nullopt;
+    return models::hour_cost(prices, s.ownership, *s.cluster, best().gpus).of(best().seconds()) /
+           best().tokens * 1e6;
   }
 };
 
@@ -46,7 +48,9 @@ Machine asked(QuestionOptions question, const std::string& cluster, const models
   Machine m{cluster, std::nullopt, ""};
   question.say("cluster", cluster);
   try {
-    m.compared = ask(settle(question.question(common), common).scenario, options);
+    models::Scenario s = settle(question.question(common), common).scenario;
+    PlanQuestion::take_listed_rent(s);
+    m.compared = ask(std::move(s), options);
     if (!m.compared->winner()) m.error = "no dispatcher has a forecast";
   } catch (const InputError& error) {
     m.error = error.what();

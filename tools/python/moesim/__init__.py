@@ -128,13 +128,13 @@ def whatif(scenario: _t.Any = None, changes: _t.Optional[_t.Mapping[str, _t.Any]
     return WhatIf._of(run("whatif", scenario, *sets, **_anchoring(measured, tolerance), **options))
 
 
-def plan(scenario: _t.Any = None, *, tokens: _t.Any = None, **options: _t.Any) -> Training:
+def plan(scenario: _t.Any = None, *, tokens: _t.Any = None, measured: _t.Any = None, **options: _t.Any) -> Training:
     """On which machine and with which plan a model is trained on so many tokens, how long that takes and what it costs.
 
-        plan(model="qwen3-30b-a3b", tokens="2T", clusters=["h100", "b200"], gpus=256, deadline="60d")
+        plan(model="qwen3-30b-a3b", tokens="2T", clusters=["h100", "b200"], gpus=256, deadline="60d", buy="b200=50000")
 
     Options are those of `moesim plan --help all`."""
-    return Training._of(run("plan", scenario, tokens=tokens, **options))
+    return Training._of(run("plan", scenario, tokens=tokens, **_anchoring(measured, None), **options))
 
 
 def scenario(scenario: _t.Any = None, **options: _t.Any) -> _t.Dict[str, _t.Any]:

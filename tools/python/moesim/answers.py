@@ -254,17 +254,22 @@ class Plan:
     cost: Estimate
     mfu: float
     fits_probability: float
+    deadline_probability: float
+    budget_probability: float
     meets: bool  # the deadline and the budget, with a probability of 0.9
     lower_precision: bool  # than the model's: it changes the numerics, and is no choice
+    group: str  # plans of one letter may be as good as each other
     command: str  # asks about its step again
+    purchase: Optional[Dict[str, Any]]  # of a bought machine: price, gpu_hour by parts, rent_cost, pays_from_share
     _data: Dict[str, Any] = field(repr=False)
 
     @classmethod
     def _of(cls, data: Dict[str, Any]) -> "Plan":
         same = ("cluster", "gpus", "parallel", "dispatcher", "precision", "schedule", "recompute", "mfu", "fits_probability",
-                "meets", "lower_precision", "command")
+                "deadline_probability", "budget_probability", "group", "meets", "lower_precision", "command")
         return cls(**{name: copy.deepcopy(data[name]) for name in same},
-                   **{name: Estimate._of(data[name]) for name in ("step_time_us", "days", "cost")}, _data=data)
+                   **{name: Estimate._of(data[name]) for name in ("step_time_us", "days", "cost")},
+                   purchase=copy.deepcopy(data.get("purchase")), _data=data)
 
     @property
     def scenario(self) -> Dict[str, Any]:
@@ -287,13 +292,16 @@ class Training(Result):
     fewest_gpus: Optional[Plan] = None
     shortest: Optional[Plan] = None
     gap: Optional[float] = None  # at most so much faster is a plan that was left out; None: not known
+    upgrades: Tuple[Dict[str, Any], ...] = ()
+    left_out: Tuple[Dict[str, Any], ...] = ()
 
     @classmethod
     def _of(cls, data: Dict[str, Any]) -> "Training":
         plans = tuple(Plan._of(one) for one in data["plans"])
         chosen = {name: None if at is None else plans[at] for name, at in data["choices"].items()}
         return cls(_data=data, answer=data["answer"], currency=data["currency"], plans=plans,
-                   gap=data["searched"]["gap"], **chosen)
+                   gap=data["searched"]["gap"], upgrades=tuple(copy.deepcopy(data["upgrades"])),
+                   left_out=tuple(copy.deepcopy(data["left_out"])), **chosen)
 
     def __iter__(self) -> Iterator[Plan]:
         return iter(self.plans)

@@ -130,7 +130,7 @@ function besideColumns(currency: string): Column<Plan>[] {
     { title: "they cost", numeric: true, text: (p) => money((p.cost.value * p.idle_gpus) / p.gpus, currency), value: (p) => (p.cost.value * p.idle_gpus) / p.gpus },
     { title: "goodput", numeric: true, text: (p) => percent(p.goodput), value: (p) => p.goodput },
     { title: "failures a day", numeric: true, text: (p) => number(p.failures_per_day, 2), value: (p) => p.failures_per_day },
-    { title: "boards take at most", numeric: true, text: (p) => (p.mwh_at_most ? `${number(p.mwh_at_most, 3)} MWh` : "nobody says"), value: (p) => p.mwh_at_most ?? 0 },
+    { title: "nodes take at most", numeric: true, text: (p) => (p.mwh_at_most ? `${number(p.mwh_at_most, 3)} MWh` : "nobody says"), value: (p) => p.mwh_at_most ?? 0 },
   ];
 }
 
@@ -199,7 +199,7 @@ export function planPage(data: ReportData): HTMLElement[] {
       table(plans, rankColumns(plans, currency, promised), {
         caption: "Plans, the best first; a line parts those that can be told apart", best: (p) => p === first, groupBy: (p) => p.group, mark: 1 })),
     section("The plans", "What runs on each machine?", table(plans, planColumns(plans), { caption: "Plans, the best first", best: (p) => p === first })),
-    section("Paid, and no work", "What of the money goes into idle GPUs, failures and checkpoints, and how much energy do the boards take?",
+    section("Paid, and no work", "What of the money goes into idle GPUs, failures and checkpoints, and how much energy do the nodes take?",
       table(plans, besideColumns(currency), { caption: "Goodput: share of the time that is work. All GPUs of the nodes are paid.", best: (p) => p === first })),
     ...(lower.length > 0
       ? [section("In a lower precision", "What would products in fewer bits bring? They change the numerics, so none of these is the answer.",
