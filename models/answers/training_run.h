@@ -29,11 +29,11 @@ struct RunQuestion {
   Scenario scenario;  // a step: model, sequence, batch and fixed settings of the plan, without a cluster
   double tokens = 0;
   std::vector<RunMachine> machines;
-  PriceTable prices;         // of the rent; its currency is that of the answer
-  Ownership ownership;       // of machines that are bought instead
-  double deadline_days = 0;  // 0: none
-  double budget = 0;         // 0: none
-  By by = By::kCost;         // criterion that ranks plans meeting both limits
+  PriceTable prices;            // of the rent; its currency is that of the answer
+  Ownership ownership;          // of machines that are bought instead
+  double deadline_days = 0;     // 0: none
+  double budget = 0;            // 0: none
+  By by = By::kCost;            // criterion that ranks plans meeting both limits
   bool lower_precision = true;  // also tries types below bf16, ranked apart, where the user gave no precision
   bool upgrades = true;
   int draws = 16;
