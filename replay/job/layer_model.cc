@@ -326,11 +326,17 @@ models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cl
     if (fits && static_cast<int>(forward.calls.size() / made.calls.size()) == job.layers_per_stage())
       return spec;
   }
+  const auto over_tp =
+      std::ranges::count_if(forward.calls, [](const Call& call) { return call.group == GroupKind::tp; });
   throw InputError(
       fmt::format("found {} calls in a forward step of {} layers, expected those of the AlltoAll or "
                   "AllGather dispatcher in "
-                  "every layer",
-                  forward.calls.size(), job.layers_per_stage()));
+                  "every layer{}",
+                  forward.calls.size(), job.layers_per_stage(),
+                  over_tp > 0 ? fmt::format("; {} of them are over TP, where attention's are not told from a "
+                                            "dispatcher's",
+                                            over_tp)
+                              : ""));
 }
 
 double recorded_launch_us(const LayerModel& model, const models::Cluster& cluster,

@@ -220,6 +220,13 @@ class Recordings(ScratchTest):
                                    "--format", "json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(len(json.loads(done.stdout)["ranks"]), 4)
+                model = self.write("model.json", json.dumps({
+                    "hidden_size": 32, "moe_intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+                    "num_key_value_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "vocab_size": 64}).encode())
+                done = self.moesim("replay", scaling, "--microbatches", "2", "--dispatcher", "alltoall-legacy", "--model",
+                                   model)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("are over TP, where attention's are not told", done.stderr)
                 merged = self.path("merged-tp-%s.json" % dispatcher)
                 self.run_main("merge-routing", real, "--world", "4", "--tp", "2", "--ep", "2", "--out", merged)
                 with open(merged) as a, open(os.path.join(os.path.dirname(real), "dispatching.json")) as b:
