@@ -60,6 +60,11 @@ void check_trained(const Scenario& s) {
   if (plan.muon || plan.shampoo) refuse("lora", rank + (plan.muon ? " with muon" : " with shampoo"), "Adam");
   if (plan.router_sharding || plan.expert_sharding)
     refuse("lora", rank + " with modules that are sharded apart", "training.sharding alone");
+  if (lora.modules == Lora::Modules::kDense && s.model.shared_ffn == 0 && !s.model.has_dense_ffn())
+    refuse("lora_modules",
+           fmt::format("{} with model {}, which has neither dense FFN nor shared expert",
+                       name_of(lora.modules), s.model.name),
+           "attention");
   if (s.placement.given())
     refuse("lora", rank + " with a placement of experts, whose copies sum gradients", "experts as they are");
 }

@@ -133,6 +133,14 @@ TEST(Resolve, RefusesOptimizersAndAdaptersOfNoSuchJob) {
               s.train = false;
             }),
             "training.lora: found 8 without training, expected it with training");
+  EXPECT_EQ(refusal([](Scenario& s) {
+              s.cluster = nullptr;
+              s.scope = Scenario::Scope::kStep;
+              s.set_model("mixtral-8x7b");
+              s.training.lora = {8, Lora::Modules::kDense};
+            }),
+            "training.lora_modules: found attention+ffn with model mixtral-8x7b, which has neither dense FFN "
+            "nor shared expert, expected attention");
   EXPECT_EQ(refusal([](Scenario& s) { s.give("training.lora_modules"); }),
             "training.lora_modules: found attention without training.lora, which it is of, expected both");
 }
