@@ -8,9 +8,9 @@
 // node; S is the nccl-tests "size". The latency counts the steps of a
 // ring; the ramp is what the step to the large-message protocol costs. W are the bytes through the
 // bottleneck, B its bandwidth:
-//   ring and tree operations: W = (n-1)/n S, all_reduce twice that. The ring crosses every node once per
-//   channel, so
-//     B = min(g connection, domain). The share `hierarchy` of an all_reduce is done inside the nodes first:
+//   ring and tree operations: W = (n-1)/n S, all_reduce twice that. The ring crosses every domain once per
+//   channel, and has as many channels as the domain with the fewest members, l, so
+//     B = min(l connection, domain). The share `hierarchy` of an all_reduce is done inside the nodes first:
 //     there the network carries 2 (N-1)/N S.
 //   all_to_all: every rank sends the share of its buffer that leaves its domain through its own ports,
 //     W = (1 - g/n) S and B = min(connection x peers, port, domain / g); of domains with unequal numbers of
