@@ -18,7 +18,8 @@ struct FlowPlan {
                             // it)
 
   // Where a forecast of the collective alone is known, `flow` keeps to it while nothing contends: `alone` is
-  // the time from the last arrival to the last end, `launch` included, and replaces `step` and `bandwidth`.
+  // the time from the last arrival to the last end, `launch` included, and replaces `step` and `bandwidth`;
+  // of an all_to_all `step` is what messages that leave their domain wait after `launch`.
   // `ports_busy`, of all but an all_to_all, replaces `efficiency`: how long the tightest port of its members
   // (a link of a GPU or of a NIC) is taken, no longer than the bytes move. What they leave of it is the
   // protocol's, and keeps others out all the same.
