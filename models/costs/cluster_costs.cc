@@ -26,6 +26,11 @@ double uniform_bytes(const sim::CollectiveShape& shape) {
   return static_cast<double>(*std::max_element(shape.traffic.pieces.begin(), shape.traffic.pieces.end()));
 }
 
+// Of an all_to_all, before its first byte.
+double launch_of(const CollectiveModel& collectives, const GroupShape& group) {
+  return collectives.seconds(sim::CollectiveOp::all_to_all, group, 0);
+}
+
 }  // namespace
 
 ClusterCosts::ClusterCosts(const Cluster& cluster, double extra_per_call)
@@ -98,15 +103,22 @@ void ClusterCosts::plan_exchange(const sim::CollectiveShape& shape, const GroupS
   const auto rate = [&](const GroupShape& where, double bytes, int peers) {
     // An equal exchange in which every member sends `bytes` to `peers` others.
     const double buffer = bytes * where.ranks / peers;
-    const double moving = collectives_.seconds(sim::CollectiveOp::all_to_all, where, buffer) -
-                          collectives_.seconds(sim::CollectiveOp::all_to_all, where, 0);
+    const double moving =
+        collectives_.seconds(sim::CollectiveOp::all_to_all, where, buffer) - launch_of(collectives_, where);
     return moving > 0 ? bytes / moving : 0.0;
   };
+  const sim::Time launch = plan.launch;
   if (within > 0) {
     const GroupShape domain = GroupShape::uniform(1, group.max_per_domain);
     plan.port_within = rate(domain, within, domain.ranks - 1);
+    // What stays in the domain does not wait for the network.
+    plan.launch = sim::Time::from_seconds(launch_of(collectives_, domain) + extra_per_call_);
   }
-  if (across > 0) plan.port_across = rate(group, across, group.ranks - group.min_per_domain);
+  if (across > 0) {
+    plan.port_across = rate(group, across, group.ranks - group.min_per_domain);
+    plan.launch = std::min(plan.launch, launch);
+    plan.step = launch - plan.launch;
+  }
 }
 
 sim::FlowPlan ClusterCosts::plan_collective(const sim::CollectiveShape& shape) const {
@@ -118,9 +130,9 @@ sim::FlowPlan ClusterCosts::plan_collective(const sim::CollectiveShape& shape) c
   if (group.ranks <= 1) return plan;
   if (shape.op == sim::CollectiveOp::all_to_all) {
     plan.algorithm = sim::Algorithm::direct;
-    plan.launch = sim::Time::from_seconds(collectives_.seconds(shape.op, group, 0) + extra_per_call_);
-    plan.launch = std::min(plan.launch, plan.alone);
+    plan.launch = sim::Time::from_seconds(launch_of(collectives_, group) + extra_per_call_);
     plan_exchange(shape, group, plan);
+    plan.launch = std::min(plan.launch, plan.alone);
     return plan;
   }
   const CollectiveParts parts = collectives_.parts(shape.op, group, equal_bytes(shape));

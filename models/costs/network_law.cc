@@ -62,7 +62,7 @@ double NetworkCurve::seconds(const GroupShape& shape, double size) const {
   } else {
     const double ring = (n - 1) / n, inter = (nodes - 1) / nodes;
     bytes = wire_factor * size * (wire_factor > 1 ? ring + hierarchy * (inter - ring) : ring);
-    bandwidth = std::min(connection * g, domain);
+    bandwidth = std::min(connection * shape.min_per_domain, domain);
   }
   const double falling = spread + (message ? collision * std::log2(g) : 0);
   if (falling > 0 && nodes > 2) bandwidth *= std::pow(nodes / 2, -falling);

@@ -123,6 +123,14 @@ struct Shards {
   double dense = 1, experts = 1;
 };
 
+// Parameters that FSDP gathers and reduces at once: of the largest unit, and of two that follow each other,
+// the second of which is gathered while the first computes.
+struct Units {
+  double largest = 0, neighbours = 0;
+
+  Units times(double share) const { return {largest * share, neighbours * share}; }
+};
+
 class Stages {
  public:
   explicit Stages(const MemoryQuestion& q) : q_(q), a_(*q.model), p_(q.parallel), plan_(*q.plan), rows_(q) {
@@ -147,7 +155,7 @@ class Stages {
     StageParameters n;
     adapters_ = {};
     matrices_.clear();
-    double unit = 0;
+    Units units;
     for (const std::size_t c : chunks_of(s)) {
       const Chunk& chunk = (*q_.chunks)[c];
       const StageParameters part = chunk_parameters(a_, p_, chunk);
@@ -155,11 +163,10 @@ class Stages {
       n.experts += part.experts;
       if (plan_.lora.rank > 0) adapters_.dense += trained_parameters(a_, p_, plan_.lora, chunk).dense;
       if (plan_.muon) std::ranges::copy(muon_matrices(a_, p_, chunk), std::back_inserter(matrices_));
-      unit = std::max(
-          unit, (part.dense + part.experts) / std::max<double>(1, static_cast<double>(chunk.layers.size())));
+      find_units(chunk, units);
       for (const AlikeLayers& l : layers_[c]) kinds.push_back(l.kind);
     }
-    const double optimizer_step = state(n, unit);
+    const double optimizer_step = state(n, units);
     persistent(kinds);
     const Peak peak = peak_of((*q_.schedule)[s], optimizer_step);
     m.moment = peak.moment;
@@ -244,17 +251,41 @@ class Stages {
   }
   bool trains_tables() const { return q_.train && plan_.lora.rank == 0; }
 
-  // Adds parameters, gradients and optimizer; returns bytes held only during the optimizer's step.
-  double state(const StageParameters& all, double unit) {
+  // The embedding and the head are units of their own.
+  void find_units(const Chunk& chunk, Units& units) const {
+    const auto parameters = [&](const std::vector<LayerKind>& layers, bool embedding, bool head) {
+      const StageParameters n = chunk_parameters(a_, p_, {0, layers, embedding, head});
+      return n.dense + n.experts;
+    };
+    double before = 0;
+    const auto follows = [&](double unit) {
+      units.largest = std::max(units.largest, unit);
+      units.neighbours = std::max(units.neighbours, before + unit);
+      before = unit;
+    };
+    if (chunk.embedding) follows(parameters({}, true, false));
+    for (const LayerKind& layer : chunk.layers) {
+      const double whole = parameters({layer}, false, false);
+      LayerKind mixer = layer;
+      mixer.ffn = LayerKind::Ffn::kNone;
+      const double of_mixer = plan_.fsdp_unit == FsdpUnit::kModule ? parameters({mixer}, false, false) : 0;
+      if (of_mixer > 0) follows(of_mixer);
+      if (whole > of_mixer) follows(whole - of_mixer);
+    }
+    if (chunk.head) follows(parameters({}, false, true));
+  }
+
+  // Parameters, gradients and optimizer; bytes that only the optimizer's step holds.
+  double state(const StageParameters& all, const Units& units) {
     const TrainingPlan& plan = plan_;
     const ShardingScheme router = plan.router_sharding.value_or(plan.sharding),
                          experts = plan.expert_sharding.value_or(plan.sharding);
-    if (router == plan.sharding && experts == plan.sharding) return state_under(plan.sharding, all, unit);
-    // Modules that are wrapped separately.
-    const double share = unit / std::max(1.0, all.dense + all.experts);
+    if (router == plan.sharding && experts == plan.sharding) return state_under(plan.sharding, all, units);
+    // Modules that are wrapped apart.
+    const double whole = std::max(1.0, all.dense + all.experts);
     double held = 0;
     const auto part = [&](ShardingScheme scheme, const StageParameters& n) {
-      if (n.dense + n.experts > 0) held += state_under(scheme, n, share * (n.dense + n.experts));
+      if (n.dense + n.experts > 0) held += state_under(scheme, n, units.times((n.dense + n.experts) / whole));
     };
     part(plan.sharding, {all.dense - all.router, 0});
     part(router, {all.router, 0});
@@ -262,7 +293,7 @@ class Stages {
     return held;
   }
 
-  double state_under(ShardingScheme sharding, const StageParameters& n, double unit) {
+  double state_under(ShardingScheme sharding, const StageParameters& n, const Units& units) {
     const bool fsdp = sharding == ShardingScheme::kFsdp || sharding == ShardingScheme::kHsdp;
     const auto dp = static_cast<double>(p_.data_ranks()),
                edp = static_cast<double>(std::max<std::int64_t>(1, p_.expert_data_ranks()));
@@ -318,16 +349,14 @@ class Stages {
       if (whole_stage || root || !plan_.reshard_after_forward)
         add(MemoryKind::kParameters, root ? "gathered model/bf16" : "gathered stage/bf16",
             (n.dense + n.experts) * kBf16Bytes);
-      else if (plan_.fsdp_unit == FsdpUnit::kModule)  // attention and FFN of a layer are two units
-        add(MemoryKind::kParameters, "gathered units/bf16, two", unit * kBf16Bytes);
       else
-        add(MemoryKind::kParameters, "gathered units/bf16, two", 2 * unit * kBf16Bytes);
+        add(MemoryKind::kParameters, "gathered units/bf16, two", units.neighbours * kBf16Bytes);
       if (!q_.train) return 0;
       both(MemoryKind::kGradients, "fp32", 4, fully, trained);
       const double share = frozen ? (trained.dense + trained.experts) / (n.dense + n.experts) : 1;
       add(MemoryKind::kGradients,
           whole_stage || root ? "stage before its reduction/fp32" : "unit before its reduction/fp32",
-          share * (whole_stage || root ? n.dense + n.experts : unit) * 4);
+          share * (whole_stage || root ? n.dense + n.experts : units.largest) * 4);
       both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(plan_.optimizer.first)),
            bytes_of(plan_.optimizer.first), of_moments, held);
       both(MemoryKind::kOptimizer, fmt::format("second moment {}", name_of(plan_.optimizer.second)),

@@ -74,8 +74,13 @@ class Transfers {
     return sharded_in_every_pass(s_.parallel) && sharded(scheme);
   }
 
-  // Of the modules of a chunk that are sharded in every pass, or of the others.
-  // `trained`: those that have gradients.
+  // Whether a scheme that is sharded in every pass has replicas, whose gradients are summed once a step.
+  bool replicates(ShardingScheme scheme) const {
+    return scheme == ShardingScheme::kHsdp && sharded_passes(scheme);
+  }
+
+  // Seconds in which the modules of a chunk gather and reduce, in every pass or once a step. `trained`: those that
+  // have gradients.
   Seconds of(const StageParameters& n, const StageParameters& trained, const Chunk& chunk,
              bool in_passes) const {
     Seconds all;
@@ -83,8 +88,8 @@ class Transfers {
     const auto one = [&](const Placement::Replicas& replicas, double parameters, double units,
                          std::optional<ShardingScheme> module, double reduced = 0) {
       const ShardingScheme scheme = module.value_or(plan_.sharding);
-      if (sharded_passes(scheme) == in_passes)
-        add(replicas, {parameters, frozen ? reduced : parameters}, units, scheme, all);
+      if (sharded_passes(scheme) == in_passes || (replicates(scheme) && !in_passes))
+        add(replicas, {parameters, frozen ? reduced : parameters}, units, scheme, in_passes, all);
     };
     const double router = plan_.router_sharding ? n.router : 0;
     const double of_layers = layer_units(chunk), of_experts = expert_units(chunk);
@@ -107,7 +112,7 @@ class Transfers {
     const ShardingScheme scheme = plan_.expert_sharding.value_or(plan_.sharding);
     if (plan_.fsdp_unit != FsdpUnit::kExperts || !sharded_passes(scheme)) return 0;
     Seconds experts;
-    add(experts_, {n.experts, n.experts}, expert_units(chunk), scheme, experts);
+    add(experts_, {n.experts, n.experts}, expert_units(chunk), scheme, true, experts);
     return experts.gather * factor_;
   }
 
@@ -231,7 +236,7 @@ class Transfers {
     double held = 0, trained = 0;
   };
   void add(const Placement::Replicas& replicas, Moved moved, double units, ShardingScheme scheme,
-           Seconds& all) const {
+           bool in_passes, Seconds& all) const {
     // Replicas that hold whole weights exchange those alone that change.
     if (!sharded(scheme)) moved.held = moved.trained;
     if (replicas.ranks == 1 || moved.held == 0) return;
@@ -242,18 +247,17 @@ class Transfers {
     }
     const std::int64_t block = shard_of(replicas, scheme);
     const Members shard{&replicas, block, false};
-    const double times = sharded_passes(scheme) ? 1 : once_;
+    const double times = in_passes ? 1 : once_;
     const double calls = sharded(scheme) ? units : 1, share = calls * static_cast<double>(block);
     const auto together = [&](sim::CollectiveOp op, const Members& members, double of) {
       return calls * among(op, members, of / share, times * calls);
     };
-    all.gather += together(sim::CollectiveOp::all_gather, shard, moved.held * kBf16Bytes);
-    if (bytes == 0) return;
-    all.reduce += together(sim::CollectiveOp::reduce_scatter, shard, bytes);
-    if (block < replicas.ranks)
-      all.reduce +=
-          together(sim::CollectiveOp::all_reduce, across(replicas, block), bytes) /
-          (sharded_passes(scheme) ? static_cast<double>(s_.parallel.microbatches) : 1);  // once a step
+    if (sharded_passes(scheme) == in_passes) {
+      all.gather += together(sim::CollectiveOp::all_gather, shard, moved.held * kBf16Bytes);
+      if (bytes > 0) all.reduce += together(sim::CollectiveOp::reduce_scatter, shard, bytes);
+    }
+    if (block < replicas.ranks && !in_passes && bytes > 0)
+      all.reduce += together(sim::CollectiveOp::all_reduce, across(replicas, block), bytes);
   }
 
   const Scenario& s_;
@@ -290,13 +294,13 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
   const TrainingPlan& plan = s.training;
   const Transfers transfers(s, placement, pricer, faults, contention, report);
   const bool across = transfers.across();
-  // Whether any module, and whether all of them, are gathered and reduced in every pass.
+  // Whether any module is gathered and reduced in every pass, and whether none moves anything once a step.
   const ShardingScheme of_router = plan.router_sharding.value_or(plan.sharding),
                        of_experts = plan.expert_sharding.value_or(plan.sharding);
-  bool sharded = false, all_sharded = true;
+  bool sharded = false, all_in_passes = true;
   for (const ShardingScheme scheme : {plan.sharding, of_router, of_experts}) {
     sharded = sharded || transfers.sharded_passes(scheme);
-    all_sharded = all_sharded && transfers.sharded_passes(scheme);
+    all_in_passes = all_in_passes && transfers.sharded_passes(scheme) && !transfers.replicates(scheme);
   }
   PipelineTransfers t;
   t.gradients_overlap = plan.overlap.gradients;
@@ -333,7 +337,7 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
       // nothing is left to hide their gather.
       if (waits_before_experts) t.sharded.back().exposed = to_ps(transfers.gather_at_experts(n, chunks[c]));
     }
-    if (!all_sharded) {
+    if (!all_in_passes) {
       const Seconds seconds = transfers.of(n, trained, chunks[c], false);
       t.parameters.push_back(to_ps(seconds.gather));
       t.gradients.push_back(to_ps(seconds.reduce));

@@ -154,18 +154,25 @@ void FlowCollectives::find_route(const Active& a, std::uint32_t from, std::uint3
 void FlowCollectives::send(std::uint32_t id, std::uint32_t from, std::uint32_t to, Time now) {
   const Active& a = active_[id];
   Time latency = a.plan->step;
-  if (latency == Time::kZero && a.plan->alone == Time::kZero) {
-    find_route(a, from, to);
-    latency = route_.latency;
+  if (a.plan->alone == Time::kZero) {
+    if (latency == Time::kZero) {
+      find_route(a, from, to);
+      latency = route_.latency;
+    }
+  } else if (latency > Time::kZero && same_domain(a, from, to)) {
+    latency = Time::kZero;
   }
   delays_.push(now, latency, {id, from, to});
+}
+
+bool FlowCollectives::same_domain(const Active& a, std::uint32_t from, std::uint32_t to) const {
+  return fabric_.domain(index(a.shape.ranks[from])) == fabric_.domain(index(a.shape.ranks[to]));
 }
 
 // Returns how much longer a message occupies the busiest link of route_ than its bytes alone: a GPU's port
 // rate is below the link's.
 double FlowCollectives::occupancy(const Active& a, const Part& part) const {
-  const std::uint32_t domain = fabric_.domain(index(a.shape.ranks[part.from]));
-  const bool within = domain == fabric_.domain(index(a.shape.ranks[part.to]));
+  const bool within = same_domain(a, part.from, part.to);
   double port = within ? a.plan->port_within : a.plan->port_across;
   if (port == 0) return 1.0;
   if (within && route_.links.size() == 1) port /= a.neighbours;  // a GPU has a link to each of them

@@ -78,6 +78,7 @@ class FlowCollectives {
   void finish(const Part& part, Time now);
   void end_member(std::uint32_t active, std::uint32_t member);
   void find_route(const Active& a, std::uint32_t from, std::uint32_t to);
+  bool same_domain(const Active& a, std::uint32_t from, std::uint32_t to) const;
   double occupancy(const Active& a, const Part& part) const;
   double slowdown(const Part& part) const;
   template <class Visit>

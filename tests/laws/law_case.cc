@@ -1,12 +1,15 @@
 #include "tests/laws/law_case.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/workload/architecture.h"
+#include "models/workload/layer_stack.h"
+#include "models/workload/placement.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
 
@@ -90,6 +93,14 @@ json training_of(Random& draw, bool step) {
   return t;
 }
 
+// Of rings that leave their domain; without such a ring the links inside are no limit.
+int least_ports(const models::Placement::Replicas& replicas) {
+  int least = std::numeric_limits<int>::max();
+  for (const models::GroupShape& shape : replicas.all)
+    if (shape.across_domains()) least = std::min(least, shape.min_per_domain);
+  return least;
+}
+
 }  // namespace
 
 Case Case::with(const std::string& path, json value) const {
@@ -127,23 +138,36 @@ std::optional<Seen> ask(const Case& one) {
     asked.flow = one.flow;
     const models::Comparison c = tools::ask(std::move(scenario), asked);
     const models::Answer& a = c.answers.front();
-    const models::RankMemory& m = a.memory.worst;
     const models::Parallel& p = c.scenario->parallel;
-    return Seen{a.time_us.value,
-                one.flow ? a.network.calibrated_us : a.time_us.value,
-                a.memory.max_bytes,
-                m.parameters,
-                m.gradients,
-                m.optimizer,
-                a.tokens_per_s_per_gpu(),
-                c.scenario->cluster->ranks(),
-                a.network.groups,
-                p.dp * p.cp,
-                p.edp(),
-                p,
-                p.dp * p.microbatches * p.micro_batch,
-                c.scenario->training.recompute.text(),
-                a.memory.fits && a.memory.fits_probability >= 0.9};
+    const models::Placement placement(*c.scenario);
+    const models::Placement::Replicas &dense = placement.dense_replicas(),
+                                      &experts = placement.expert_replicas();
+    Seen seen;
+    seen.us = a.time_us.value;
+    seen.calibrated_us = one.flow ? a.network.calibrated_us : a.time_us.value;
+    seen.bytes = a.memory.max_bytes;
+    seen.optimizer = a.memory.worst.optimizer;
+    seen.dense_replicas = dense.ranks;
+    seen.expert_replicas = experts.ranks;
+    seen.dense_ports = least_ports(dense);
+    seen.expert_ports = least_ports(experts);
+    seen.cut_evenly = models::is_cut_evenly(c.scenario->model, p);
+    const std::int64_t said = c.scenario->training.shard_group;
+    seen.shard_group = said > 0 ? said : dense.per_domain();
+    for (const models::StepCollective& each : c.step_collectives) {
+      const models::Placement::Replicas& among = each.what.experts ? experts : dense;
+      const bool some = each.what.replicas && each.what.group < among.ranks;
+      Seen::Collective one_of_them{each.what, each.time_us, std::numeric_limits<int>::max()};
+      for (const models::GroupShape& shape :
+           placement.shapes_of({&among, some ? among.ranks / each.what.group : each.what.group, some}))
+        one_of_them.domains = std::min(one_of_them.domains, shape.domains);
+      seen.collectives.push_back(one_of_them);
+    }
+    seen.plan = p;
+    seen.sequences = p.dp * p.microbatches * p.micro_batch;
+    seen.recompute = c.scenario->training.recompute.text();
+    seen.fits = a.memory.fits && a.memory.fits_probability >= 0.9;
+    return seen;
   } catch (const InputError&) {
     return std::nullopt;
   }

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "models/hardware/cluster.h"
+#include "models/step/parameter_collectives.h"
 #include "models/workload/parallel.h"
 
 namespace moesim::laws {
@@ -49,11 +50,18 @@ struct Seen {
   double us = 0;
   double calibrated_us = 0;  // of timing flow: without contention
   double bytes = 0;          // of the fullest rank
-  double parameters = 0, gradients = 0, optimizer = 0;
-  double tokens_per_gpu = 0;  // per second
-  std::int64_t gpus = 0, groups = 0;
+  double optimizer = 0;      // bytes
   std::int64_t dense_replicas = 0, expert_replicas = 0;
-  models::Parallel plan;  // as it was resolved
+  int dense_ports = 0, expert_ports = 0;  // members of their rings in the domain with the fewest
+  std::int64_t shard_group = 0;           // of HSDP
+  bool cut_evenly = false;                // stages have as many layers each
+  struct Collective {
+    models::ParameterCollective what;
+    double us = 0;
+    int domains = 1;  // that its groups touch at the least
+  };
+  std::vector<Collective> collectives;  // of parameters and gradients, of one layer
+  models::Parallel plan;                // as it was resolved
   std::int64_t sequences = 0;
   std::string recompute;
   bool fits = false;  // surely

@@ -95,6 +95,26 @@ RC_GTEST_PROP(ClusterCosts, PlansKeepToThePrices, ()) {
   RC_ASSERT(plan.port_across <= cluster().nic.bandwidth * (1 + 1e-9));
 }
 
+// Messages inside a node start when an exchange there does; those to other nodes when one across them does.
+TEST(ClusterCosts, AnExchangeInsideANodeDoesNotWaitForTheNetwork) {
+  const ClusterCosts costs(cluster(), 30e-6);
+  const auto launch = [&](const GroupShape& group) {
+    return 1e6 * (costs.collectives().seconds(CollectiveOp::all_to_all, group, 0) + 30e-6);
+  };
+  const double inside = launch(GroupShape::uniform(1, 8)), across = launch(GroupShape::uniform(2, 8));
+  ASSERT_GT(across, inside);
+  const sim::FlowPlan both = costs.plan_collective({CollectiveOp::all_to_all, ranks(16), uniform(1 << 26)});
+  EXPECT_NEAR(both.launch.us(), inside, 1e-5);
+  EXPECT_NEAR((both.launch + both.step).us(), across, 1e-5);
+  // One rank a node has nothing inside, and eight of one node nothing across.
+  const sim::FlowPlan one = costs.plan_collective({CollectiveOp::all_to_all, ranks(2, 8), uniform(1 << 26)});
+  EXPECT_NEAR(one.launch.us(), launch(GroupShape::uniform(2, 1)), 1e-5);
+  EXPECT_EQ(one.step, sim::Time::kZero);
+  const sim::FlowPlan node = costs.plan_collective({CollectiveOp::all_to_all, ranks(8), uniform(1 << 26)});
+  EXPECT_NEAR(node.launch.us(), inside, 1e-5);
+  EXPECT_EQ(node.step, sim::Time::kZero);
+}
+
 TEST(ClusterCosts, OverlapIsTheProfiles) {
   Cluster slow = cluster();
   slow.profile.overlap() = {1.2, 1.5};

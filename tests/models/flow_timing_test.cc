@@ -59,6 +59,18 @@ TEST(FlowTiming, IsWithinOnePercentOfCalibratedWhereNothingContends) {
   }
 }
 
+// Ports as fast as NVLink: what stays in the node ends last, and it did not wait for EFA's launch.
+TEST(FlowTiming, AgreesWhereTheNodeIsTheSlowerPart) {
+  for (const double port : {50e9, 200e9, 400e9}) {
+    Cluster cluster = Cluster::load("aws-p6-b300x2");
+    cluster.nic.bandwidth = port;
+    cluster.nvlink.bandwidth = 450e9;
+    for (const std::uint64_t bytes : {std::uint64_t{1} << 20, std::uint64_t{100} << 20})
+      EXPECT_NEAR(ratio(cluster, collective_graph(CollectiveOp::all_to_all, bytes, 16, 16, 1, 1)), 1, 1e-3)
+          << port << " " << bytes;
+  }
+}
+
 TEST(FlowTiming, GroupsOnPortsOfTheirOwnDoNotFeelEachOther) {
   // Every local GPU has a port of its own: eight rails side by side.
   const Cluster cluster = Cluster::load("dgx-h100x4");

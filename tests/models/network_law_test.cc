@@ -52,6 +52,15 @@ TEST(NetworkLaw, ARingByHand) {
   EXPECT_NEAR(wide.seconds(shape, 32e6), 31e6 / 72e9, 1e-12);
 }
 
+// Of five ranks, three on one node and two on the other, two leave and enter each: a ring is as wide as its
+// narrowest domain.
+TEST(NetworkLaw, ARingIsAsWideAsItsNarrowestDomain) {
+  const NetworkCurve ring = law("all_gather", {{"connection_share", 0.5}, {"node_share", 0.9}});
+  const std::vector<std::int32_t> five{5, 6, 7, 8, 9}, ten{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  EXPECT_NEAR(ring.seconds(GroupShape::of(cluster(), five), 5e6), 4e6 / 10e9, 1e-12);
+  EXPECT_NEAR(ring.seconds(GroupShape::of(cluster(), ten), 10e6), 9e6 / 10e9, 1e-12);
+}
+
 // All_reduce moves twice that, and its latency grows with the logarithm of the nodes.
 TEST(NetworkLaw, AnAllReduceByHand) {
   const NetworkCurve plain =

@@ -122,6 +122,25 @@ TEST(StepMemory, EveryPartOfThePlan) {
       state += c.bytes;
   EXPECT_NEAR(state, 16 * (all.dense / 32 + all.experts / 8), 1);
 
+  // Two units in a row are gathered, the larger one's gradients wait: a layer beside the table of embeddings
+  // or the head, which half the layers do not change.
+  const auto bytes_of_cause = [&](const char* what) {
+    const StepMemory memory = job.memory();
+    double bytes = 0;
+    for (const MemoryCause& c : memory.stages.front().causes) bytes += c.what == what ? c.bytes : 0;
+    return bytes;
+  };
+  const double table = static_cast<double>(job.model.vocabulary * job.model.hidden),
+               norm = static_cast<double>(job.model.hidden),
+               layer = (all.dense + all.experts - 2 * table - norm) / static_cast<double>(job.model.layers);
+  ASSERT_GT(layer, table + norm);
+  for (const std::int64_t layers : {job.model.layers, std::int64_t{2}, std::int64_t{1}}) {
+    job.model.layers = layers;
+    const double next = layers > 1 ? layer : table + norm;
+    EXPECT_NEAR(bytes_of_cause("gathered units/bf16, two"), 2 * (layer + next), 1) << layers;
+    EXPECT_NEAR(bytes_of_cause("unit before its reduction/fp32"), 4 * layer, 1) << layers;
+  }
+
   // The excess is missing.
   job = Job();
   job.gpu_bytes = 20e9;

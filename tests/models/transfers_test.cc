@@ -121,6 +121,31 @@ TEST(StepTransfers, FsdpGathersUnitByUnit) {
   EXPECT_NEAR(forward_of("root"), (gathers(1) + experts(1)) * 1e12, 1);
 }
 
+// HSDP: two halves of the node hold the same shards and sum them once a step, unit by unit, however many
+// microbatches gather and reduce inside of a half.
+TEST(StepTransfers, ReplicasOfHsdpSumOnceAStep) {
+  const auto with_microbatches = [](std::int64_t count) {
+    Scenario s = sharded("hsdp:shard=4");
+    s.parallel.microbatches = count;
+    return Job(s);
+  };
+  const Job job = with_microbatches(1);
+  const StageParameters n = job.parameters();
+  const auto sums = [&](double bytes, double calls) {
+    return calls * job.pricer.collectives().seconds(CollectiveOp::all_reduce, GroupShape::uniform(1, 2),
+                                                    bytes / calls);
+  };
+  const PipelineTransfers one = job.transfers(), four = with_microbatches(4).transfers();
+  ASSERT_EQ(one.gradients.size(), 1u);
+  EXPECT_NEAR(static_cast<double>(one.gradients[0]),
+              1e12 * (sums(n.dense * 4 / 4, 6) + sums(n.experts * 4, 3)), 1);
+  EXPECT_EQ(four.gradients, one.gradients);
+  EXPECT_EQ(one.parameters[0], 0);
+  ASSERT_EQ(four.sharded.size(), 1u);
+  EXPECT_EQ(four.sharded[0].backward, one.sharded[0].backward);
+  EXPECT_EQ(four.sharded[0].forward, one.sharded[0].forward);
+}
+
 // Experts as a unit of their own are asked for behind the wait for the exchange's counts: nothing hides them.
 TEST(StepTransfers, ExpertsOfTheirOwnAreExposedBehindAWait) {
   Scenario s = sharded("fsdp");

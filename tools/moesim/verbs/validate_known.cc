@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -30,10 +31,14 @@ using nlohmann::ordered_json;
 
 struct Figure {
   std::string what, source, unit;
-  double published = 0, ours = 0, low = 0, high = 0;
+  double published = 0, ours = 0;
+  double spread = 0;           // of what was measured, relative
+  std::optional<double> miss;  // the ratio that is known to lie outside of it
 
   double ratio() const { return ours / published; }
-  bool inside() const { return low <= ratio() && ratio() <= high; }
+  double low() const { return std::min(1.0, miss.value_or(1)) - spread; }
+  double high() const { return std::max(1.0, miss.value_or(1)) + spread; }
+  bool inside() const { return low() <= ratio() && ratio() <= high(); }
 };
 
 // A file of the folder, with the lines of its rows.
@@ -50,14 +55,13 @@ struct Known {
   // Returns the row without the figure itself.
   Figure figure(long line, std::string unit) const {
     const std::size_t r = row_of_line.at(line);
-    const double low = table.number(r, "low", 0, 100);
     return {table.text(r, "what"),
             table.text(r, "source"),
             std::move(unit),
             0,
             0,
-            low,
-            table.number(r, "high", low, 100)};
+            table.number(r, "spread", 0, 1),
+            table.optional_number(r, "miss", 0, 100)};
   }
   void expect_all(std::size_t found, const std::string& reason) const {
     if (found != table.rows())
@@ -103,7 +107,7 @@ void add_training(const std::filesystem::path& path, bool memory, std::vector<Fi
   }
 }
 
-std::string band(const Figure& f) { return fmt::format("{:.2f} to {:.2f}", f.low, f.high); }
+std::string band(const Figure& f) { return fmt::format("{:.2f} to {:.2f}", f.low(), f.high()); }
 
 }  // namespace
 
@@ -125,7 +129,9 @@ int validate_known(const std::string& folder, const CommonOptions& common) {
                                    {"published", f.published},
                                    {"forecast", f.ours},
                                    {"ratio", f.ratio()},
-                                   {"band", {f.low, f.high}},
+                                   {"spread", f.spread},
+                                   {"miss", f.miss ? ordered_json(*f.miss) : ordered_json()},
+                                   {"band", {f.low(), f.high()}},
                                    {"inside", f.inside()}});
     printed = publish(result, common);
   }
@@ -140,11 +146,16 @@ int validate_known(const std::string& folder, const CommonOptions& common) {
                  {"source", Table::Align::kLeft}});
     for (const Figure& f : all)
       table.row({f.what, fmt::format("{:.4g}", f.published), fmt::format("{:.4g}", f.ours), f.unit,
-                 fmt::format("{:.2f}{}", f.ratio(), f.inside() ? "" : " !"), band(f), f.source});
+                 fmt::format("{:.2f}{}", f.ratio(),
+                             !f.inside() ? " !"
+                             : f.miss    ? " *"
+                                         : "  "),
+                 band(f), f.source});
     print(common.format == Format::kCsv ? table.csv() : table.text());
     if (common.format == Format::kTable)
-      print(fmt::format("\n{} of {} figures lie inside their bands\n",
-                        all.size() - static_cast<std::size_t>(outside), all.size()));
+      print(fmt::format("\n{} of {} figures lie inside their bands, {} of them as known misses (*)\n",
+                        all.size() - static_cast<std::size_t>(outside), all.size(),
+                        std::ranges::count_if(all, [](const Figure& f) { return f.miss && f.inside(); })));
   }
   for (const Figure& f : all)
     if (!f.inside())
