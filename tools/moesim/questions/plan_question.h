@@ -39,7 +39,8 @@ class PlanQuestion {
   const std::string& tokens() const { return tokens_; }
   // The scenario's, and those of public lists for GPUs that it does not price.
   static models::PriceTable prices(const models::Scenario& scenario);
-  // Takes the rents of public lists where power is counted beside a rent and nobody said one.
+  // Takes the rents of public lists where power is counted beside a rent, or others are bought, and nobody
+  // said one.
   static void take_listed_rent(models::Scenario& scenario);
 
  private:
