@@ -104,12 +104,14 @@ class Run {
       }
       refine(machine);
     }
-    if (a_.plans.empty())
-      throw InputError(fmt::format(
-          "plan: found no plan of {} on {}{}, expected one: {}", q_.scenario.model.name,
-          a_.left_out.front().what,
-          a_.left_out.size() > 1 ? fmt::format(" (nor on {} others)", a_.left_out.size() - 1) : "",
-          a_.left_out.front().why));
+    if (a_.plans.empty()) {
+      const auto of_machine = [](const RunAnswer::LeftOut& one) { return one.machine; };
+      const RunAnswer::LeftOut& first = *std::ranges::find_if(a_.left_out, of_machine);
+      const auto others = std::ranges::count_if(a_.left_out, of_machine) - 1;
+      throw InputError(fmt::format("plan: found no plan of {} on {}{}, expected one: {}",
+                                   q_.scenario.model.name, first.what,
+                                   others > 0 ? fmt::format(" (nor on {} more)", others) : "", first.why));
+    }
     rank();
     find_frontier();
     if (q_.upgrades) find_upgrades();

@@ -301,5 +301,92 @@ TEST(Plan, WritesAScriptThatIsTheSamePlan) {
     EXPECT_EQ(again["parallel"][size], plan["parallel"][size]) << size;
 }
 
+const Words kSmall{"plan", "--model", "olmoe", "--tokens",      "100B",   "--cluster", "h100",   "--gpus",
+                   "8",    "--draws", "0",     "--no-upgrades", "--most", "60",        "--quiet"};
+
+// A bought machine: its parts, what it takes at once, and the rent beside it; compare counts it alike.
+TEST(Plan, ABoughtMachineStandsBesideItsRent) {
+  TempFolder folder;
+  const Words money{"--buy", "35000",     "--kwh", "0.08",         "--pue",
+                    "1.3",   "--hosting", "150",   "--idle-share", "0.1"};
+  const Outcome table = run_moesim(with(kSmall, money));
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  std::string flat = table.out;
+  std::replace(flat.begin(), flat.end(), '\n', ' ');
+  for (const char* part :
+       {"(bought: ", " of its price over 5 years, ", " power at a PUE of 1.3; 10 % of them idle",
+        "Buying the 8 GPUs takes $280 k; renting them for this training $", "MWh, counted"})
+    EXPECT_THAT(flat, HasSubstr(part));
+  EXPECT_LE(widest_line(table.out), 100u);
+  const json result = json::parse(run_moesim(with(with(kSmall, money), {"--format", "json"})).out);
+  const json& plan = result["plans"][0];
+  const json& hour = plan["purchase"]["gpu_hour"];
+  EXPECT_EQ(plan["purchase"]["price"], 280'000);
+  EXPECT_NEAR(hour["capital"].get<double>(), 35'000 / (5 * 8766 * 0.9), 1e-9);
+  EXPECT_NEAR(hour["hosting"].get<double>(), 1.275 * 150 * 12 / (8766 * 0.9), 1e-9);
+  EXPECT_NEAR(hour["power"].get<double>(), 1.275 * 1.3 * 0.08, 1e-9);
+  const double cost = plan["cost"]["value"];
+  EXPECT_NEAR(cost, hour["total"].get<double>() * 8 * 24 * plan["days"]["value"].get<double>(), 1e-6 * cost);
+  EXPECT_LT(cost, plan["purchase"]["rent_cost"].get<double>());
+  // The step of that plan, by compare and as a change.
+  folder.write("plan.json", plan["scenario"].dump());
+  const Words asked = with({"plan.json", "--draws", "0", "--format", "json", "--quiet"}, money);
+  const json step = testing::parsed(with({"compare"}, asked), folder.path())["scenarios"][0];
+  EXPECT_NEAR(step["cost"].get<double>(),
+              hour["total"].get<double>() * 8 * step["time_us"]["value"].get<double>() / 3.6e9, 1e-9);
+  const json change =
+      testing::parsed(with(with({"whatif"}, asked), {"--set", "ownership.idle_share=0.55"}), folder.path());
+  const auto cost_of = [&](const char* side) {
+    return change[side]["dispatchers"][0]["cost_per_million_tokens"].get<double>();
+  };
+  EXPECT_GT(cost_of("change"), 1.5 * cost_of("baseline"));
+}
+
+TEST(Plan, SaysTheGapItKnowsWhereItEndsByItsLimit) {
+  const Outcome table = run_moesim(kSmall);
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  for (const char* part : {"it ended after", "faster by more than", "--most allows"})
+    EXPECT_THAT(table.out, HasSubstr(part));
+  const json searched = testing::parsed(with(kSmall, {"--format", "json"}))["searched"];
+  EXPECT_GT(searched["gap"], 0.005);
+  EXPECT_LT(searched["gap"], 1);
+}
+
+// One line says which part of a goal cannot be met, and what comes nearest.
+TEST(Plan, NamesWhatNoPlanMeets) {
+  const auto answer = [](const Words& goal) {
+    return testing::parsed(with(with(kSmall, goal), {"--format", "json"}))["answer"].get<std::string>();
+  };
+  EXPECT_THAT(answer({"--deadline", "0.01d"}),
+              HasSubstr(": no plan is done in 0.01 days with probability 0.9; the nearest takes 8 GPUs"));
+  EXPECT_THAT(answer({"--budget", "1$"}), HasSubstr(": no plan stays within $1.00 with probability 0.9"));
+  EXPECT_THAT(answer({"--deadline", "0.01d", "--budget", "1$"}),
+              HasSubstr(": no plan is done in 0.01 days, and none stays within $1.00 with probability 0.9"));
+  EXPECT_THAT(answer({"--deadline", "900d", "--budget", "1$"}), HasSubstr(": no plan stays within $1.00"));
+}
+
+// What is proposed can be started: its arguments are those of a job that is the same plan.
+TEST(Plan, ArgumentsOfEveryPlanAreReadBack) {
+  TempFolder folder;
+  const json result = testing::parsed(with(kPlan, {"--most", "200", "--no-upgrades", "--format", "json"}));
+  ASSERT_GE(result["plans"].size(), 3u);
+  for (const json& plan : result["plans"]) {
+    folder.write("plan.json", plan["scenario"].dump());
+    const json made = testing::parsed(
+        {"compare", "plan.json", "--draws", "0", "--arguments", "megatron", "--format", "json", "--quiet"},
+        folder.path())["arguments"];
+    folder.write("run.sh", "ARGUMENTS=(\n" + made["text"].get<std::string>() +
+                               ")\ntorchrun --nnodes=8 --nproc-per-node=8 pretrain_gpt.py "
+                               "\"${ARGUMENTS[@]}\"\n");
+    const json again = testing::parsed({"scenario", "from", "megatron", "run.sh"}, folder.path());
+    for (const char* size : {"tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "global_batch", "seq"})
+      EXPECT_EQ(again["parallel"].value(size, json()), plan["scenario"]["parallel"].value(size, json()))
+          << size;
+    for (const char* part : {"precision", "schedule", "recompute", "launch", "overlap"})
+      EXPECT_EQ(again["training"].value(part, json()), plan["scenario"]["training"].value(part, json()))
+          << part << " of " << plan["command"];
+  }
+}
+
 }  // namespace
 }  // namespace moesim::tools

@@ -95,12 +95,14 @@ BAD_SCENARIOS = [{"modl": "x"}, {"parallel": {"ep": 0}}, {"parallel": {"ep": 1.5
                  {"scope": "laier"}, {"train": "yes"}, {"model": {"hidden": 4}}, {"cluster": {"nodes": 2}},
                  {"faults": {"slow_gpus": [{"gpu": 1, "factor": 0.5}]}}, {"placement": [-1]}, {"routing": {"name": 3}},
                  {"prices": {"gpu_hour": -1}}, {"prices": {"gpu_hour": 1, "node_hour": 2}}, {"prices": {}},
-                 {"cluster": {"base": "dgx-h100x2", "nic": {"ports": 2}}}, {"training": {"gradient_bytes": 8}}]
+                 {"cluster": {"base": "dgx-h100x2", "nic": {"ports": 2}}}, {"training": {"gradient_bytes": 8}},
+                 {"ownership": {"buy": {"gpu": 1, "node": 2}}}, {"ownership": {"pue": 0.5}}]
 GOOD_SCENARIOS = [
     {}, {"model": {"base": "mixtral-8x7b", "layers": 8}}, {"model": {"hidden_size": 4096, "anything": 1}},
     {"dispatcher": [{"name": "alltoall"}, "allgather"]}, {"routing": {"name": "zipf", "exponent": 1.2}},
     {"cluster": {"profile": "h100-sxm", "nodes": 2, "nic": {"bandwidth": "100GBps", "latency": 2e-6}}},
     {"prices": {"gpu_hour": {"h100-sxm": 2.5}, "currency": "EUR"}},
+    {"ownership": {"buy": {"node": 300000}, "kwh": 0.08}}, {"ownership": {"buy": "h100=35000,b200=50000", "years": 4}},
     {"training": {"precision": "bf16", "overlap": {"gradients": True}}, "scope": "step"},
     {"training": {"overlap": "gradients+parameters", "schedule": "interleaved"}, "scope": "step"},
     {"recompute": "full", "sharding": "hsdp:shard=8", "placement": [0, 1], "seed": "18446744073709551615"},

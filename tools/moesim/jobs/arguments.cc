@@ -132,9 +132,9 @@ void collect(const ordered_json& json, const std::string& path, std::map<std::st
 
 std::map<std::string, ordered_json> compared_values(const models::Scenario& s) {
   ordered_json json = models::to_json(s);
-  // A job's arguments contain neither machine nor question; values of a recipe or a mesh appear in other
-  // fields.
-  for (const char* key : {"cluster", "gpus", "recipe", "seed", "faults", "prices", "scope", "mesh"})
+  // The machine and the question are not of a job's arguments; what a recipe or a mesh says stands in others.
+  for (const char* key :
+       {"cluster", "gpus", "recipe", "seed", "faults", "prices", "ownership", "scope", "mesh"})
     json.erase(key);
   if (json.contains("parallel")) json["parallel"].erase("global_batch");  // the microbatches imply it
   json["model"] = models::model_object(s.model);

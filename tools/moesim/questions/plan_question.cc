@@ -140,7 +140,7 @@ models::PriceTable PlanQuestion::prices(const models::Scenario& s) {
 }
 
 void PlanQuestion::take_listed_rent(models::Scenario& s) {
-  if (s.ownership.kwh > 0 && !s.ownership.buy.given() && !s.prices.given()) s.prices = prices(s);
+  if ((s.ownership.kwh > 0 || s.ownership.buy.given()) && !s.prices.given()) s.prices = prices(s);
 }
 
 models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch) const {

@@ -181,8 +181,10 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
   if (own_plans) base_->resolver = models::Resolver(resolving(common));
   if (const models::ChosenPlan& chosen = base_->resolved.chosen; !chosen.options.empty())
     say(fmt::format("plan chosen: {} ({})", chosen.options, chosen.because));
-  cost_ = base_->question.said.gave("prices") ||
-          any_axis([](const ScenarioPath& path) { return path.path.starts_with("prices."); });
+  cost_ = base_->question.said.gave("prices") || base_->question.said.gave("ownership.buy") ||
+          any_axis([](const ScenarioPath& path) {
+            return path.path.starts_with("prices.") || path.path == "ownership.buy";
+          });
   asked_.tolerance = anchoring_.tolerance();
   if (anchoring_.measured()) {
     AskOptions of_run = asked_;

@@ -15,7 +15,6 @@
 #include "models/hardware/ownership.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
-#include "tools/moesim/questions/replay_question.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
