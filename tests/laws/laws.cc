@@ -596,24 +596,31 @@ void add_steps(std::vector<Law>& all) {
          return wrong;
        },
        2});
-  all.push_back({"twice the replicas", "the same work on each GPU and more to sum takes no less",
-                 "a step with a DP of its own whose replicas are whole (ddp: with ZeRO, each of more "
-                 "replicas updates less): twice the nodes, twice the global batch; where no ring gets more "
-                 "ports: it has those of its members in the domain with the fewest",
-                 [](const Case& one, const Seen&, Random&, const Ask& ask) -> std::optional<std::string> {
-                   if (!one.of_step() || !one.has("parallel.microbatches")) return std::nullopt;
-                   const Case once = one.with("training.sharding", "ddp");
-                   const Case twice = once.with("cluster.nodes", 2 * one.cluster().nodes);
-                   const auto seen = ask(once), then = ask(twice);
-                   if (!seen || !then || then->dense_ports > seen->dense_ports ||
-                       then->expert_ports > seen->expert_ports)
-                     return std::nullopt;
-                   std::string wrong = relation(Is::kNoLess, seen->us, then->us, kRounding);
-                   if (wrong.empty()) wrong = relation(Is::kNoMore, seen->bytes, then->bytes, kRounding);
-                   if (!wrong.empty()) wrong += "\n  " + once.command() + "\n  " + twice.command();
-                   return wrong;
-                 },
-                 2});
+  all.push_back(
+      {"twice the replicas", "the same work on each GPU and more to sum takes no less",
+       "a step with a DP of its own whose replicas are whole (ddp: with ZeRO, each of more "
+       "replicas updates less) and leave their domain (inside, eight GPUs, for which a switch sums, "
+       "were measured to reach more of their links than two, and four lie between): twice the "
+       "nodes, twice the global batch; where no ring gets more ports: it has those of its members "
+       "in the domain with the fewest",
+       [](const Case& one, const Seen&, Random&, const Ask& ask) -> std::optional<std::string> {
+         if (!one.of_step() || !one.has("parallel.microbatches")) return std::nullopt;
+         const Case once = one.with("training.sharding", "ddp");
+         const Case twice = once.with("cluster.nodes", 2 * one.cluster().nodes);
+         const auto seen = ask(once), then = ask(twice);
+         const auto leaves = [](std::int64_t replicas, int ports) {
+           return replicas == 1 || ports < std::numeric_limits<int>::max();
+         };
+         if (!seen || !then || !leaves(seen->dense_replicas, seen->dense_ports) ||
+             !leaves(seen->expert_replicas, seen->expert_ports) || then->dense_ports > seen->dense_ports ||
+             then->expert_ports > seen->expert_ports)
+           return std::nullopt;
+         std::string wrong = relation(Is::kNoLess, seen->us, then->us, kRounding);
+         if (wrong.empty()) wrong = relation(Is::kNoMore, seen->bytes, then->bytes, kRounding);
+         if (!wrong.empty()) wrong += "\n  " + once.command() + "\n  " + twice.command();
+         return wrong;
+       },
+       2});
 }
 
 void add_searches(std::vector<Law>& all) {

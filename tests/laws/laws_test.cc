@@ -188,6 +188,10 @@ TEST(Laws, HoldWhereTheyOnceDidNot) {
       {"twice the replicas", false,
        R"({"cluster":"dgx-h800x4","dispatcher":"alltoall","model":"olmoe","parallel":{"ep":2,
            "microbatches":1,"pp":3,"seq":128},"routing":"balanced","scope":"step"})"},
+      // Four replicas inside a node, then eight, for which the switch sums.
+      {"twice the replicas", false,
+       R"({"cluster":"dgx-h100x2","dispatcher":"alltoall","model":"olmoe","parallel":{"ep":1,
+           "microbatches":1,"pp":4,"seq":128},"routing":"balanced","scope":"step"})"},
       // Ports of 400 GB/s beside links of 450: one domain has half of both.
       {"a larger NVLink domain", false,
        R"({"cluster":{"base":"aws-p6-b300x2","nic":{"bandwidth":2e11},"nvlink":{"bandwidth":4.5e11}},
