@@ -56,7 +56,8 @@ Scenario random_goal(Random& random) {
   return s;
 }
 
-// Ten times the forecasts make a plan cheaper by 3 % at most (issue 41); 200 goals by MOESIM_GOALS=200.
+// Ten times the forecasts make a plan cheaper by 3 % at most (issue 41), from a twentieth of the default on.
+// More goals by MOESIM_GOALS=N: number 31 gains 18 % there, whose search ends by itself within 20,000.
 TEST(PlanLaws, TenTimesTheForecastsGainLittle) {
   const char* said = std::getenv("MOESIM_GOALS");
   const int goals = said ? std::atoi(said) : 6;
