@@ -246,7 +246,7 @@ TEST(Screen, NamesTheMachineAndWhatWasChangedOfIt) {
       {"--cluster", R"({"base": "dgx-h100x4", "network": "efa-p5", "gpu": {"hbm_bandwidth": "4TBps"}})"});
   EXPECT_THAT(changed, HasSubstr(" on dgx-h100x4 (network efa-p5 instead of infiniband-ndr; "));
   EXPECT_THAT(changed, HasSubstr("gpu.hbm_bandwidth 4000.0 GB/s instead of 3350.0 GB/s"));
-  EXPECT_THAT(header({"--cluster", "dgx-h100x4", "--set", "cluster.nic.bandwidth=x2"}),
+  EXPECT_THAT(header({"--cluster", "dgx-h100x4", "--set", "cluster.nic.bandwidth=100GBps"}),
               HasSubstr("nic.bandwidth 100.0 GB/s instead of 50.0 GB/s"));
   EXPECT_THAT(header({"--cluster", R"({"name": "ours", "profile": "h100-sxm", "nodes": 2})"}),
               HasSubstr(" on ours (2 x 8 h100-sxm; "));
