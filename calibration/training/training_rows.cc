@@ -41,7 +41,7 @@ struct Skip {
 
 constexpr std::string_view kLayerTime = "forward_backward_ms";
 // Routing of rows that say "natural" without a load: the one imbalance of training that was published.
-constexpr const char* kNaturalRouting = "measured:deepseek-v3";
+constexpr const char* kNaturalRouting = "measured:deepseek-v3:shared";
 
 // Returns the integer of "12 (by the launcher example)"; 0 without one.
 std::int64_t leading_integer(const std::string& text) {
