@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "base/text.h"
+#include "models/hardware/gpu_family.h"
 #include "replay/job/layer_model.h"
 #include "replay/job/substitute.h"
 #include "traces/recording_facts.h"
@@ -64,11 +65,17 @@ std::optional<RecordedMachine> machine_in_files(const RecordedJob& job) {
     const auto device = traces::device_of(rank);
     if (!device) continue;
     out.gpu = device->cpu ? "a CPU" + (device->name.empty() ? "" : " (" + device->name + ")") : device->name;
+    if (const models::GpuFamily* family = device->cpu ? nullptr : models::gpu_named(device->name)) {
+      out.cluster = cluster_with(family->profile);
+      return out;
+    }
     const std::vector<std::string> names = words_of(device->name);
     for (const std::string& profile : models::Profile::names()) {
       // "NVIDIA H100 80GB HBM3" and "H100-SXM5-80GB" are one model.
       const std::string model = words_of(models::Profile::load(profile).gpu()).front();
-      if (device->cpu || std::ranges::find(names, model) == names.end()) continue;
+      const models::GpuFamily* family = models::gpu_family(profile);
+      if (device->cpu || (family && family->by_pcie()) || std::ranges::find(names, model) == names.end())
+        continue;
       out.cluster = cluster_with(profile);
       break;
     }
@@ -130,8 +137,9 @@ class ExpertTimes {
 std::map<std::string, double> against_all(const ExpertTimes& times) {
   std::map<std::string, double> all;
   for (const std::string& profile : models::Profile::names()) {
+    const models::GpuFamily* family = models::gpu_family(profile);
     const std::string name = cluster_with(profile);
-    if (name.empty()) continue;
+    if (name.empty() || (family && family->by_pcie())) continue;  // no products of cards were fitted
     if (const auto ratio = times.against(models::Cluster::load(name))) all.emplace(name, *ratio);
   }
   return all;

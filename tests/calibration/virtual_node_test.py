@@ -56,7 +56,7 @@ def check_faults(folder):
                machine="gpus=8,dead=5")
     check(dead.returncode == 2 and "process 5 of 8 ended with exit code 9" in dead.stderr, "nobody tells: " + dead.stderr)
     pcie = run(folder, "calibrate", "node", "--out", "pcie.json", "--raw", "pcie", "--short", "--program", BENCH,
-               machine="gpus=1,name=NVIDIA H100 PCIe")
+               machine="gpus=1,name=NVIDIA RTX 6000 Ada")
     check(pcie.returncode == 0 and "by " in pcie.stdout and "times as likely as" in pcie.stdout,
           "a GPU without a profile finds the nearest one: " + pcie.stdout + pcie.stderr)
 

@@ -246,12 +246,14 @@ void add_bytes(std::vector<Law>& all) {
 
 void add_routing(std::vector<Law>& all) {
   all.push_back(changed(
-      "less skew", "half the exponent takes no longer, within 2 % (rows are drawn)",
+      "less skew",
+      "half the exponent takes no longer, within 3 % (rows are drawn; an expert's share may end just behind an edge of "
+      "tiles)",
       "routings by Zipf, dropless (a capacity drops rows, and with them work), with 64 rows for each expert "
       "on average: few rows meet fewer experts the "
       "more skewed they are, and weights of the others are not read; not where the dispatcher pads below an "
       "overhead of rows (policy=adaptive), whatever the padding takes",
-      time_of, Is::kNoMore, 2e-2,
+      time_of, Is::kNoMore, 3e-2,
       [](const Case& one, Random&) -> std::optional<Case> {
         const std::string routing = one.scenario.at("routing");
         if (!routing.starts_with("zipf:") || routing.ends_with("shared") || forces_routing(one) ||
@@ -356,11 +358,12 @@ void add_machines(std::vector<Law>& all) {
        "under one plan: HSDP shards over the ranks of a domain where nobody says, and more of them gather "
        "more; where the links of a GPU lead to a switch (a mesh deals them out to all GPUs of the domain) "
        "and "
-       "are three times as fast as its ports: they carry what the ports did beside their own, and kernels "
-       "reach less of them",
+       "are three times as fast as its ports, ten times where a token goes once to a domain: they carry what the ports "
+       "did beside their own and a row for each expert, and kernels reach less of them",
        [](const Case& one, const Seen& seen, Random&, const Ask& ask) -> std::optional<std::string> {
          const models::Cluster c = one.cluster();
-         if (c.nvlink.bandwidth < 3 * c.gpu_network() || 2 * c.nvlink.domain > c.ranks() ||
+         const bool once = one.get<std::string>("dispatcher", "").starts_with("flex");
+         if (c.nvlink.bandwidth < (once ? 10 : 3) * c.gpu_network() || 2 * c.nvlink.domain > c.ranks() ||
              models::links_are_mesh(c))
            return std::nullopt;
          Case other = one.with("cluster.nvlink.domain", 2 * c.nvlink.domain);
@@ -374,10 +377,12 @@ void add_machines(std::vector<Law>& all) {
        },
        3});
   all.push_back(changed(
-      "a tighter tree", "less bandwidth above the leaves makes nothing faster", "timing flow", time_of,
-      Is::kNoLess, kRounding,
+      "a tighter tree", "less bandwidth above the leaves makes nothing faster",
+      "timing flow, machines with a port for each GPU: a fat tree that is said gives each GPU's link a way of its own",
+      time_of, Is::kNoLess, kRounding,
       [](const Case& one, Random& draw) -> std::optional<Case> {
-        if (!one.flow || one.cluster().nodes < 2) return std::nullopt;
+        const models::Cluster c = one.cluster();
+        if (!one.flow || c.nodes < 2 || c.nic.ports_per_node < c.gpus_per_node) return std::nullopt;
         return one.with("cluster.fabric", {{"preset", "fat-tree"},
                                            {"nodes_per_leaf", 1},
                                            {"oversubscription", one_of<double>(draw, {2, 4, 8})}});
@@ -413,7 +418,10 @@ void add_machines(std::vector<Law>& all) {
          const auto then = ask(other);
          if (!then) return std::nullopt;
          std::string wrong = relation(Is::kNoMore, seen.us, then->us, order_of(one));
-         if (wrong.empty()) wrong = relation(Is::kNoLess, seen.us / 2, then->us, order_of(one));
+         // Times of launches are whole picoseconds, and which wait comes first may change.
+         constexpr double kOrder = 1e-3;
+         if (wrong.empty())
+           wrong = relation(Is::kNoLess, seen.us / 2, then->us, std::max(order_of(one), kOrder));
          if (!wrong.empty()) wrong += "\n  " + other.command();
          return wrong;
        }});
@@ -553,7 +561,10 @@ void add_steps(std::vector<Law>& all) {
                      if (!seen) return std::nullopt;
                      us[i] = seen->us;
                    }
-                   std::string wrong = relation(Is::kTheSame, us[1] - us[0], us[2] - us[1], kRounding);
+                   // The host runs ahead of partial graphs by another part of a microbatch.
+                   const double within =
+                       one.get<std::string>("training.launch", "") == "partial-graphs" ? 2e-3 : kRounding;
+                   std::string wrong = relation(Is::kTheSame, us[1] - us[0], us[2] - us[1], within);
                    if (!wrong.empty())
                      wrong += fmt::format("\n  {}: {:.1f}, {:.1f}, {:.1f} us of {}, {}, {} microbatches",
                                           base.command(), us[0], us[1], us[2], m, 2 * m, 3 * m);

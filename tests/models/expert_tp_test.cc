@@ -116,7 +116,7 @@ TEST(Defaults, TheRoutersTypeIsSaidWhereItDecides) {
   };
   const std::vector<std::string> defaults = said("allgather,alltoall,expert-tp", "");
   ASSERT_EQ(defaults.size(), 1u);
-  EXPECT_NE(defaults[0].find("allgather, expert-tp sum outputs in it, 2 times"), std::string::npos)
+  EXPECT_NE(defaults[0].find("allgather, expert-tp sum outputs in it, 2 x"), std::string::npos)
       << defaults[0];
   EXPECT_TRUE(said("alltoall,flex-deepep", "").empty());
   EXPECT_TRUE(said("allgather", "").empty());

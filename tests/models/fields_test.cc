@@ -45,6 +45,8 @@ json file_for(const Field& field) {
   json file{{"scope", field.used_in(Scopes::kLayer) ? "layer" : "step"}};
   if (field.path == "faults.seed") put(file, "faults.jitter", 0.1);
   if (field.path == "scope") file.erase("scope");
+  if (field.path == "training.newton_schulz_steps") put(file, "training.muon", true);
+  if (field.path == "training.lora_modules") put(file, "training.lora", 8);
   return file;
 }
 

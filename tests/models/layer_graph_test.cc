@@ -55,7 +55,8 @@ TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
         const auto backward = prices.price(program, program.backward(), shapes, loads);
         const std::vector<PricedPass> segments{{&program, &program.forward(), &forward},
                                                {&program, &program.backward(), &backward}};
-        sim::Lockstep clocks(static_cast<std::size_t>(program.ranks()), {prices.launch_ps(), {}});
+        sim::Lockstep clocks(static_cast<std::size_t>(program.ranks()),
+                             {prices.launch_ps(), prices.overlap(program)});
         for (const PricedPass& pass : segments) clocks.run({pass.priced});
         const auto recursion = static_cast<double>(clocks.end());
         const double one = static_cast<double>(

@@ -28,7 +28,7 @@ using testing::TempFolder;
 using Words = std::vector<std::string>;
 
 const Words kPlan{"plan",   "--model", "qwen3-30b-a3b", "--tokens", "1T",     "--clusters", "h100,h200",
-                  "--gpus", "64",      "--draws",       "4",        "--quiet"};
+                  "--gpus", "64",      "--draws",       "4",        "--most", "1000",       "--quiet"};
 
 Words with(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -330,7 +330,7 @@ TEST(Plan, ABoughtMachineStandsBesideItsRent) {
   EXPECT_LT(cost, plan["purchase"]["rent_cost"].get<double>());
   // The step of that plan, by compare and as a change.
   folder.write("plan.json", plan["scenario"].dump());
-  const Words asked = with({"plan.json", "--draws", "0", "--format", "json", "--quiet"}, money);
+  const Words asked = with({"plan.json", "--draws", "0"}, money);
   const json step = testing::parsed(with({"compare"}, asked), folder.path())["scenarios"][0];
   EXPECT_NEAR(step["cost"].get<double>(),
               hour["total"].get<double>() * 8 * step["time_us"]["value"].get<double>() / 3.6e9, 1e-9);
@@ -347,7 +347,7 @@ TEST(Plan, SaysTheGapItKnowsWhereItEndsByItsLimit) {
   ASSERT_EQ(table.exit_code, 0) << table.err;
   for (const char* part : {"it ended after", "faster by more than", "--most allows"})
     EXPECT_THAT(table.out, HasSubstr(part));
-  const json searched = testing::parsed(with(kSmall, {"--format", "json"}))["searched"];
+  const json searched = testing::parsed(kSmall)["searched"];
   EXPECT_GT(searched["gap"], 0.005);
   EXPECT_LT(searched["gap"], 1);
 }
@@ -355,7 +355,7 @@ TEST(Plan, SaysTheGapItKnowsWhereItEndsByItsLimit) {
 // One line says which part of a goal cannot be met, and what comes nearest.
 TEST(Plan, NamesWhatNoPlanMeets) {
   const auto answer = [](const Words& goal) {
-    return testing::parsed(with(with(kSmall, goal), {"--format", "json"}))["answer"].get<std::string>();
+    return testing::parsed(with(kSmall, goal))["answer"].get<std::string>();
   };
   EXPECT_THAT(answer({"--deadline", "0.01d"}),
               HasSubstr(": no plan is done in 0.01 days with probability 0.9; the nearest takes 8 GPUs"));
@@ -368,13 +368,12 @@ TEST(Plan, NamesWhatNoPlanMeets) {
 // What is proposed can be started: its arguments are those of a job that is the same plan.
 TEST(Plan, ArgumentsOfEveryPlanAreReadBack) {
   TempFolder folder;
-  const json result = testing::parsed(with(kPlan, {"--most", "200", "--no-upgrades", "--format", "json"}));
+  const json result = testing::parsed(with(kPlan, {"--no-upgrades"}));
   ASSERT_GE(result["plans"].size(), 3u);
   for (const json& plan : result["plans"]) {
     folder.write("plan.json", plan["scenario"].dump());
-    const json made = testing::parsed(
-        {"compare", "plan.json", "--draws", "0", "--arguments", "megatron", "--format", "json", "--quiet"},
-        folder.path())["arguments"];
+    const json made = testing::parsed({"compare", "plan.json", "--draws", "0", "--arguments", "megatron"},
+                                      folder.path())["arguments"];
     folder.write("run.sh", "ARGUMENTS=(\n" + made["text"].get<std::string>() +
                                ")\ntorchrun --nnodes=8 --nproc-per-node=8 pretrain_gpt.py "
                                "\"${ARGUMENTS[@]}\"\n");

@@ -103,7 +103,8 @@ std::map<std::string, json> job_values_of(Scenario s) {
   s.cluster = nullptr;
   json document = models::to_json(s);
   // The machine and the question are no job's, a recipe and a mesh say what stands in other values.
-  for (const char* key : {"gpus", "faults", "scope", "seed", "prices", "recipe", "mesh"}) document.erase(key);
+  for (const char* key : {"gpus", "faults", "scope", "seed", "prices", "ownership", "recipe", "mesh"})
+    document.erase(key);
   document["parallel"].erase("global_batch");  // the microbatches say it
   document["model"] = models::model_object(s.model);
   document["model"].erase("name");
@@ -244,6 +245,11 @@ TEST(RoundTrips, PythonCallsGiveTheSameScenario) {
     for (const models::Field& field : models::scenario_fields()) {
       const auto at = pointer_to(field);
       if (field.flag.empty() || !rest.contains(at) || random() % 2 == 0) continue;
+      // A sharding that is said replaces what the file says beside it.
+      if (field.path == "training.sharding" &&
+          std::ranges::any_of(std::array{"shampoo", "muon", "newton_schulz_steps"},
+                              [&](const char* part) { return rest["training"].contains(part); }))
+        continue;
       if (field.type == models::FieldType::kBoolean && text_of(rest.at(at)) == field.fallback) continue;
       std::string name(field.flag.substr(2));
       std::ranges::replace(name, '-', '_');

@@ -81,7 +81,7 @@ TEST_F(TrainingJobs, GoWhereAScenarioGoes) {
   EXPECT_THAT(layer.out, HasSubstr("one MoE layer"));
   const Outcome other = run_moesim(with({"compare", script(), "--cluster", "dgx-h200x2", "--draws", "0"}));
   EXPECT_EQ(other.exit_code, 0) << other.err;
-  EXPECT_THAT(other.out, HasSubstr("DP 16, 1 microbatches"));
+  EXPECT_THAT(other.out, HasSubstr("DP 16; 1 microbatches"));
   EXPECT_THAT(other.out, HasSubstr("its launcher starts 8 GPUs; the plan is for the 16 of the cluster"));
   EXPECT_THAT(layer.err, Not(HasSubstr("its launcher")));
 }
@@ -253,7 +253,7 @@ TEST_F(TrainingJobs, ADeepSpeedFileTakesItsModelFromOptions) {
   const Outcome out = run_moesim({"compare", file, "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x1",
                                   "--ep", "8", "--dispatcher", "deepspeed", "--draws", "0"});
   EXPECT_EQ(out.exit_code, 0) << out.err;
-  EXPECT_THAT(out.out, HasSubstr("DP 8, 2 microbatches"));
+  EXPECT_THAT(out.out, HasSubstr("DP 8; 2 microbatches"));
   expect_refusal(run_moesim({"compare", file, "--cluster", "dgx-h100x1"}), HasSubstr("found no model"));
 }
 

@@ -7,6 +7,7 @@
 
 #include "replay/recording/routing_from_dispatching.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
 
@@ -85,7 +86,8 @@ std::string chosen_text(const models::Resolved& resolved) {
 
 void show_chosen(const models::Resolved& resolved, const CommonOptions& common) {
   if (common.format != Format::kTable) return;
-  if (const std::string text = chosen_text(resolved); !text.empty()) print(text + "\n");
+  if (const std::string text = chosen_text(resolved); !text.empty())
+    print(wrapped(text, sentence_columns(), 2) + "\n");
 }
 
 }  // namespace moesim::tools
