@@ -36,7 +36,7 @@ namespace {
 #else
 #define MOESIM_SLOW 0
 #endif
-constexpr std::chrono::seconds kPatience{MOESIM_SLOW ? 600 : 60};
+constexpr std::chrono::seconds kPatience{MOESIM_SLOW ? 600 : 150};
 
 struct Pipe {
   int read = -1;
