@@ -1,7 +1,7 @@
-// AllGather in plain torch operations, forward only: the baseline of fused libraries. The operations are
-// those of the baseline in bytedance/flux (docs/performance.md there: "functional, not tuned"): a row selection and a
-// copy, one product per expert with a scale read back by the host, a concatenation, scales in fp32, rows put
-// into zeros, a sum over the choices of a token, and a reduce-scatter.
+// AllGather in plain torch operations, forward only: the baseline of fused libraries. The operations are those of
+// bytedance/flux docs/performance.md ("functional, not tuned"): a row selection and a copy, one product per expert
+// with a scale read back by the host, a concatenation, scales in fp32, rows put into zeros, a sum over the choices
+// of a token, and a reduce-scatter.
 #include "models/dispatchers/parts/common.h"
 
 namespace moesim::models {

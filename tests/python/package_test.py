@@ -104,10 +104,10 @@ class SameAnswers(unittest.TestCase):
         self.assertIsNone(moesim.whatif(free.scenario, {"topk": 1}, measured={"alltoall": "1s"}).ratio)
 
     def test_a_plan_with_its_choices_and_its_gap(self):
-        words = ["plan", "--model", "olmoe", "--tokens", "100B", "--clusters", "h100,h200", "--gpus", "8", "--draws", "2",
+        words = ["plan", "--model", "olmoe", "--tokens", "100B", "--clusters", "h100,h200", "--gpus", "8", "--draws", "4",
                  "--no-upgrades", "--most", "60", "--buy", "h200=40000", "--deadline", "900d"]
         theirs = said(*words)
-        a = moesim.plan(model="olmoe", tokens="100B", clusters=["h100", "h200"], gpus=8, draws=2, no_upgrades=True, most=60,
+        a = moesim.plan(model="olmoe", tokens="100B", clusters=["h100", "h200"], gpus=8, draws=4, no_upgrades=True, most=60,
                         buy="h200=40000", deadline="900d")
         self.assertEqual(without_command(a.to_dict()), without_command(theirs))
         self.assertEqual(str(a), theirs["answer"])
@@ -120,7 +120,7 @@ class SameAnswers(unittest.TestCase):
         for one in a:
             self.assertEqual(one.purchase is not None, one.cluster.startswith("dgx-h200"))
         self.assertEqual([row["days.value"] for row in a.rows()], [one.days.value for one in a])
-        self.assertIsNone(moesim.plan(model="olmoe", tokens="100B", cluster="h100", gpus=8, draws=2, no_upgrades=True, most=60,
+        self.assertIsNone(moesim.plan(model="olmoe", tokens="100B", cluster="h100", gpus=8, draws=4, no_upgrades=True, most=60,
                                       budget="1$").cheapest)
 
     def test_without_draws_no_probability_is_said(self):

@@ -75,7 +75,7 @@ TEST(RecordedMachine, PublicRecordingsAreOfHopper) {
       const traces::Recording recording = traces::read_cmd(testing::echo_folder() / name / side);
       const RecordedMachine here = judged(recording, "echo-h800x2");
       EXPECT_EQ(here.told, Told::by_times);
-      EXPECT_LT(here.sigma, 0.1) << name;  // an MI300X would be as fast on their experts
+      EXPECT_LT(here.sigma, 0.25) << name;  // MI300X, MI325X and H20 would be near on their experts
       EXPECT_THROW(judged(recording, "dgx-b200x2"), InputError) << name;
       EXPECT_THROW(judged(recording, "dgx-a100x2"), InputError) << name;
     }

@@ -49,8 +49,9 @@ std::vector<Axis> axes_of(const Scenario& s) {
     axis.now = axis.path.number(s);
     if (!(axis.now > 0)) return;
     for (const double value : around(axis.now, octaves, steps_an_octave))
-      // Half of one expert is none.
-      if (axis.path.type != models::FieldType::kInteger || value >= 1) axis.values.push_back(value);
+      // One and a half experts are none.
+      if (axis.path.type != models::FieldType::kInteger || (value >= 1 && value == std::floor(value)))
+        axis.values.push_back(value);
     axes.push_back(std::move(axis));
   };
   for (const models::HardwareNumber& number : models::hardware_numbers()) {
