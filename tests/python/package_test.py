@@ -113,7 +113,7 @@ class SameAnswers(unittest.TestCase):
         self.assertEqual(str(a), theirs["answer"])
         self.assertEqual(a.gap, theirs["searched"]["gap"])
         self.assertEqual(len(a), len(theirs["plans"]))
-        meet = [one for one in a if one.meets and not one.to_dict()["lower_precision"]]
+        meet = [one for one in a if one.meets and not one.lower_precision]
         self.assertEqual(a.cheapest.cost.value, min(one.cost.value for one in meet))
         self.assertEqual(a.shortest.days.value, min(one.days.value for one in meet))
         self.assertEqual(a.fewest_gpus.gpus, min(one.gpus for one in meet))
