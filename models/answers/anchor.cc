@@ -289,7 +289,8 @@ std::vector<Anchor::Suspect> suspects_of(const Scenario& scenario, const Measure
     }
   }
   const auto away = [&](const Anchor::Suspect& one) { return std::abs(std::log(one.us / measured.us)); };
-  std::erase_if(found, [&](const Anchor::Suspect& one) { return away(one) > 2 * step_sigma(scenario); });
+  const double sigma = step_sigma(scenario);
+  std::erase_if(found, [&](const Anchor::Suspect& one) { return away(one) > 2 * sigma; });
   std::ranges::stable_sort(found, {}, away);
   return found;
 }

@@ -185,7 +185,7 @@ class Search {
         s.dispatchers, [](const DispatcherSpec& d) { return d.options.contains("capacity_factor"); });
     const std::int64_t topk = drops ? 0 : s.topk > 0 ? s.topk : s.model.topk;
     constexpr double kForwardShare = 1.0 / 3;
-    // Of a sequence of one token, so that no attention core is counted.
+    // The sequence has one token, so that no attention core is counted.
     const double flops = training_flops_per_token(s.model, 1, topk) * (s.train ? 1 : kForwardShare);
     const double own = device.peak_flops[static_cast<std::size_t>(s.training.gemm)],
                  plain = device.peak_flops[static_cast<std::size_t>(DType::kBf16)];
@@ -530,8 +530,8 @@ Scenario resolved_but_for_batch(Scenario s, bool parallel) {
   return s;
 }
 
-// Which size that somebody said leaves none for the others, and the nearest that would do: " --tp 3, expected
-// one such as --tp 2"; empty: not one of them alone.
+// Names the given size that leaves no plan for the others, and the nearest size that would: " --tp 3, expected
+// one such as --tp 2". The text is empty if no single size is the cause.
 std::string size_in_the_way(const Scenario& s, const PlanSearchOptions& o) {
   const auto plans_without = [&](const char* path) {
     Scenario freed = s;

@@ -239,7 +239,7 @@ class Run {
     }
   }
 
-  // Of plans that do not meet what was asked for, by how much they miss it: the nearest is the best.
+  // A plan that misses what was asked for is ranked by how much it misses: the nearest is the best.
   double metric(const RunPlan& p) const {
     if (!p.meets) {
       double missed = 0;

@@ -26,7 +26,7 @@ double uniform_bytes(const sim::CollectiveShape& shape) {
   return static_cast<double>(*std::max_element(shape.traffic.pieces.begin(), shape.traffic.pieces.end()));
 }
 
-// Of an all_to_all, before its first byte.
+// An all_to_all of no bytes costs its launch alone, in seconds.
 double launch_of(const CollectiveModel& collectives, const GroupShape& group) {
   return collectives.seconds(sim::CollectiveOp::all_to_all, group, 0);
 }
@@ -111,7 +111,7 @@ void ClusterCosts::plan_exchange(const sim::CollectiveShape& shape, const GroupS
   if (within > 0) {
     const GroupShape domain = GroupShape::uniform(1, group.max_per_domain);
     plan.port_within = rate(domain, within, domain.ranks - 1);
-    // What stays in the domain does not wait for the network.
+    // Transfers inside the domain do not wait for the network's launch.
     plan.launch = sim::Time::from_seconds(launch_of(collectives_, domain) + extra_per_call_);
   }
   if (across > 0) {
