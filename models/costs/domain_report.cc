@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
+#include "base/units.h"
 
 namespace moesim::models {
 
@@ -34,12 +35,15 @@ OutsideDomain OutsideDomain::derived(std::string price, const std::string& sourc
 
 std::string OutsideDomain::text() const {
   if (!why.empty()) return one_line(price + " " + why);
+  const bool bytes = measured.quantity == "bytes";
+  const auto text = [&](double one) { return bytes ? format_bytes(one) : fmt::format("{:.0f}", one); };
   // Formats "16 ranks", but "n = 128".
-  const std::string what = measured.quantity.size() == 1
-                               ? fmt::format("{} = {:.0f}", measured.quantity, value)
-                               : fmt::format("{:.0f} {}", value, measured.quantity);
-  return one_line(fmt::format("{} extrapolates to {} (measured {:.0f} to {:.0f})", price, what, measured.low,
-                              measured.high));
+  const std::string what = bytes ? text(value)
+                           : measured.quantity.size() == 1
+                               ? fmt::format("{} = {}", measured.quantity, text(value))
+                               : fmt::format("{} {}", text(value), measured.quantity);
+  return one_line(fmt::format("{} extrapolates to {} (measured {} to {})", price, what, text(measured.low),
+                              text(measured.high)));
 }
 
 void FarthestOutside::try_range(const DomainRange* range, double value) {

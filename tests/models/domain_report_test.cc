@@ -95,6 +95,14 @@ RC_GTEST_PROP(DomainReport, FarthestIsTheRangeWithTheMostOctaves, ()) {
   if (found) RC_ASSERT(octaves_outside(found->measured, found->value) == most);
 }
 
+TEST(DomainReport, BytesHaveTheirUnit) {
+  OutsideDomain outside;
+  outside.price = "a gather";
+  outside.measured = {.quantity = "bytes", .low = 512, .high = 536870912};
+  outside.value = 14495514624;
+  EXPECT_EQ(outside.text(), "a gather extrapolates to 14.50 GB (measured 512 B to 536.87 MB)");
+}
+
 // h100-sxm: bf16 products were measured for n of 1,024 to 16,384 and k of 1,536 to 16,384.
 TEST(DomainReport, ProductsAreHeldAgainstTheirLaw) {
   const GemmModel h100(Profile::load("h100-sxm")), h800(Profile::load("h800-sxm"));

@@ -13,16 +13,23 @@ const ended = new Promise((done) => server.on("exit", done));
 const first = await new Promise((found) => createInterface({ input: server.stdout }).once("line", found));
 const url = first.match(/http:\/\/\S+/)[0];
 
+// A machine that is busy otherwise answers late.
+const kPatience = 180000;
+
 const mark = (page, name) => page.evaluate((key) => Number(document.documentElement.dataset[key] ?? 0), name);
 // Waits until an answer came after the one of a number.
-const answeredAfter = (page, count) => page.waitForFunction((n) => Number(document.documentElement.dataset.answered ?? 0) > n, count, { timeout: 60000 });
+const answeredAfter = (page, count) => page.waitForFunction((n) => Number(document.documentElement.dataset.answered ?? 0) > n, count, { timeout: kPatience });
 
 const open = (fragment = "", shape = {}) => openPage(url + fragment, shape);
 
-// Until both an answer and where the winner changes stand there.
+// Until both an answer and where the winner changes stand there. What lies far below the screen is drawn when it is
+// scrolled to.
 async function settled(page) {
   await answeredAfter(page, 0);
-  await page.waitForFunction(() => document.querySelector("#changes svg") && document.querySelector("#results svg"), null, { timeout: 60000 });
+  await page.waitForFunction(() => document.querySelector("#changes section"), null, { timeout: kPatience });
+  await page.locator("#changes").scrollIntoViewIfNeeded();
+  await page.waitForFunction(() => document.querySelector("#changes svg") && document.querySelector("#results svg"), null, { timeout: kPatience });
+  await page.evaluate(() => scrollTo(0, 0));
 }
 
 // The words of a command line as a shell splits them.
@@ -158,7 +165,7 @@ await test("a run that was measured is part of the question; one that is not exp
 await test("a training is planned where its tokens are said, and again when the question is another one", async () => {
   const { page, context, said, asked } = await open("#cluster=dgx-h100xN&nodes=4&plan.tokens=100B&plan.deadline=60d");
   await settled(page);
-  await page.waitForFunction(() => document.documentElement.dataset.planned, null, { timeout: 60000 });
+  await page.waitForFunction(() => document.documentElement.dataset.planned, null, { timeout: kPatience });
   const plan = JSON.parse(execFileSync(options.moesim, ["plan", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--tokens", "100B",
     "--deadline", "60d", "--most", "100", "--draws", "8", "--format", "json", "--quiet"], { encoding: "utf8", maxBuffer: 1 << 28 }));
   assert.ok((await page.locator("#plans .answer").textContent()).startsWith(plan.answer), plan.answer);
@@ -172,12 +179,12 @@ await test("a training is planned where its tokens are said, and again when the 
   assert.equal(plans(), before);
   await page.getByLabel("Tokens", { exact: true }).fill("200B");
   await page.getByLabel("Tokens", { exact: true }).blur();
-  await page.waitForFunction(() => document.documentElement.dataset.planned.includes("200B"), null, { timeout: 60000 });
+  await page.waitForFunction(() => document.documentElement.dataset.planned.includes("200B"), null, { timeout: kPatience });
   assert.equal(plans(), before + 1);
   assert.match(page.url(), /plan\.tokens=200B/);
   await page.getByLabel("Deadline", { exact: true }).fill("soon");
   await page.getByLabel("Deadline", { exact: true }).blur();
-  await page.waitForFunction(() => document.querySelector("#plans .problem"), null, { timeout: 60000 });
+  await page.waitForFunction(() => document.querySelector("#plans .problem"), null, { timeout: kPatience });
   assert.match(await page.locator("#plans .problem").textContent(), /--deadline: found 'soon'/);
   assert.deepEqual(said.filter((one) => !one.includes("Failed to load resource")), []);
   await context.close();
@@ -190,7 +197,7 @@ await test("a link brings the same question, and going back the one before", asy
   await page.getByLabel("Nodes or racks").fill("8");
   await page.getByLabel("Top-k", { exact: true }).focus();
   await page.keyboard.press("ArrowRight");
-  await page.waitForFunction(() => document.documentElement.dataset.changes === "topk", null, { timeout: 60000 });
+  await page.waitForFunction(() => document.documentElement.dataset.changes === "topk", null, { timeout: kPatience });
   const other = await open(new URL(page.url()).hash);
   await settled(other.page);
   assert.equal(await other.page.locator("#command").textContent(), await page.locator("#command").textContent());
@@ -215,7 +222,7 @@ await test("what moesim refuses is said in its words, and the last answer fades"
   const count = await mark(page, "answered");
   for (let i = 0; i < 5; ++i) await page.keyboard.press("ArrowLeft");  // from 256 to 8
   await answeredAfter(page, count);
-  await page.waitForFunction(() => document.querySelector(".answers > .problem").textContent === "", null, { timeout: 60000 });
+  await page.waitForFunction(() => document.querySelector(".answers > .problem").textContent === "", null, { timeout: kPatience });
   assert.equal(await page.locator(".answers > .problem").textContent(), "");
   await page.locator("summary", { hasText: "More fields" }).click();
   await page.getByLabel("One a line, path=value").fill("training.no_such=1");
@@ -260,7 +267,7 @@ await test("taken away: the scenario and the report answer the same", async () =
   await settled(page);
   const shown = answerOf(await page.locator("#command").textContent());
   const saved = async (name) => {
-    const [download] = await Promise.all([page.waitForEvent("download", { timeout: 60000 }), page.getByRole("button", { name }).click()]);
+    const [download] = await Promise.all([page.waitForEvent("download", { timeout: kPatience }), page.getByRole("button", { name }).click()]);
     const file = join(resolve(options.out), download.suggestedFilename());
     await download.saveAs(file);
     return file;
@@ -302,7 +309,7 @@ await test("how long an answer takes", async () => {
     await page.evaluate(() => { document.documentElement.dataset.changesMs = ""; document.documentElement.dataset.seenMs = ""; });
     await page.keyboard.press("ArrowRight");
     await answeredAfter(page, count);
-    await page.waitForFunction(() => document.documentElement.dataset.changesMs !== "" && document.documentElement.dataset.seenMs !== "", null, { timeout: 60000 });
+    await page.waitForFunction(() => document.documentElement.dataset.changesMs !== "" && document.documentElement.dataset.seenMs !== "", null, { timeout: kPatience });
     for (const name of Object.keys(times)) times[name].push(await mark(page, name));
   }
   for (const [name, all] of Object.entries(times)) {

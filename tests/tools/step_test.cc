@@ -117,8 +117,8 @@ TEST(CompareStep, WarnsOfWhatIsExtrapolated) {
   folder.write("s.json", R"({"model": "qwen3-30b-a3b", "cluster": "gb200-nvl72x1", "scope": "step",
     "parallel": {"ep": 8, "tp": 2, "dp": 36, "microbatches": 4}})");
   const json far = parsed({"compare", "s.json", "--dispatcher", "alltoall"}, folder.path());
-  EXPECT_THAT(far["warnings"], Contains("gb200: reduce_scatter inside a node extrapolates to 14495514624 "
-                                        "bytes (measured 512 to 536870912)"));
+  EXPECT_THAT(far["warnings"], Contains("gb200: reduce_scatter inside a node extrapolates to 14.50 GB "
+                                        "(measured 512 B to 536.87 MB)"));
   EXPECT_THAT(far["warnings"],
               Contains("gb200: bf16 GEMM extrapolates to n = 75968 (measured 1024 to 16384)"));
   EXPECT_THAT(far["warnings"],
