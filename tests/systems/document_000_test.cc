@@ -396,6 +396,52 @@ TEST(Systems, R0_4_TensorParallelismInSynthesizedAndReplayedJobs) {
   }
 }
 
+// Of each of 4 microbatches and 2 layers, a rank makes over TP a gather and a reduction of attention in forward
+// and in backward, and where AlltoAll was recorded also: the gathers of scores and choices, the gather and the
+// reduction of columns, an exchange of columns before and after; in backward the same but for the gathers of
+// the router, of which the scores' becomes a reduction. AllGather makes three gathers and a reduction over TP x
+// EP in forward, one gather and two reductions in backward.
+TEST(Systems, R0_4_AnotherDispatcherUnderTensorParallelAttention) {
+  const TempFolder folder;
+  const int passes = 4 * 2;
+  const std::map<std::string, int> no_router{{"all_gather tp", passes * 4}, {"reduce_scatter tp", passes * 4},
+                                             {"all_to_all tp", passes * 4}, {"all_gather tp-ep", 0},
+                                             {"reduce_scatter tp-ep", 0},   {"all_to_all ep", passes * 4}};
+  std::map<std::string, int> alltoall = no_router;
+  alltoall["all_gather tp"] += passes * 2;
+  alltoall["reduce_scatter tp"] += passes;
+  const std::map<std::string, int> allgather{
+      {"all_gather tp", passes * 2},    {"reduce_scatter tp", passes * 2},    {"all_to_all tp", 0},
+      {"all_gather tp-ep", passes * 4}, {"reduce_scatter tp-ep", passes * 3}, {"all_to_all ep", 0}};
+  struct Case {
+    const char *recorded, *dispatcher;
+    const std::map<std::string, int>& expected;
+  };
+  for (const Case& at :
+       {Case{"alltoall", "alltoall-legacy", alltoall}, Case{"alltoall", "allgather-legacy", allgather},
+        Case{"allgather", "allgather-legacy", allgather}, Case{"allgather", "alltoall-legacy", no_router}}) {
+    const std::string job = kHost + at.recorded + "-tp2/pp1_tp2_exp2_expn8_dp2_nl2_hs256_sl256/",
+                      file = folder / "timeline.json";
+    const Outcome outcome =
+        run_moesim({"replay", job + "scaling", "--cluster", "dgx-h100x1", "--model", kHost + "model.json",
+                    "--microbatches", "4", "--draws", "0", "--dispatcher", at.dispatcher, "--timeline", file,
+                    "--format", "json", "--quiet"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::map<std::string, int> made;
+    for (const auto& [name, count] : at.expected) made[name] = 0;
+    const json events = json::parse(read_text(file)).at("traceEvents");
+    for (const json& event : events)
+      if (event.at("pid") == 1 && event.at("ph") == "X" && made.contains(event.value("name", "")))
+        ++made[event.value("name", "")];
+    EXPECT_EQ(made, at.expected) << at.dispatcher << " in place of " << at.recorded;
+    // The planned routing sends 795 of 1,024 rows to the first of two expert ranks; all 4 ranks send alike.
+    EXPECT_NEAR(json::parse(outcome.out).at("overload").at("max").get<double>(), 795.0 / (1024 / 4), 1e-6)
+        << at.dispatcher << " in place of " << at.recorded;
+  }
+  const std::string recording = kHost + "alltoall-tp2/pp1_tp2_exp2_expn8_dp2_nl2_hs256_sl256/scaling";
+  EXPECT_THAT(run_moesim({"trace", "info", recording}).out, HasSubstr("received by EP rank: 795, 229"));
+}
+
 TEST(Systems, R0_5_PerLayerAndMicrobatchInReplays) {
   // 512 rows a rank: the example's 30, 14, 11, 9 times 32, and an even routing.
   const std::string skewed = R"("per_rank_dispatching_results": {
