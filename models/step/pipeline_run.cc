@@ -1,9 +1,12 @@
 #include "models/step/pipeline_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
 #include "base/check.h"
+#include "base/input_error.h"
 
 namespace moesim::models {
 
@@ -48,6 +51,13 @@ class Run {
         while (next[s] < schedule_[s].size() && perform(s, schedule_[s][next[s]])) ++next[s], progress = true;
     }
     for (std::size_t s = 0; s < stages; ++s) {
+      // Megatron refuses all rests; some of them can be performed.
+      if (next[s] < schedule_[s].size() && shape_.virtual_stages > 1 &&
+          shape_.microbatches % shape_.stages != 0)
+        throw InputError(fmt::format(
+            "interleaved schedule: found {} microbatches with pp {} and vpp {}, expected a multiple of pp: the "
+            "last {} would wait for each other",
+            shape_.microbatches, shape_.stages, shape_.virtual_stages, shape_.microbatches % shape_.stages));
       check(next[s] == schedule_[s].size(), "the schedule can be performed");
       result_.stage_end[s] = finish(s);
       if (result_.stage_end[s] > result_.total) {

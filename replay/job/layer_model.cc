@@ -64,6 +64,38 @@ GroupKind group_of(models::GroupKind group) {
   return group == models::GroupKind::kTp ? GroupKind::tp : GroupKind::expert;
 }
 
+// Returns where a program's calls begin in those of a step, layer by layer, with nothing but calls over TP
+// outside; empty where they do not make the step.
+std::vector<std::size_t> starts_in(const Step& step, const std::vector<Op>& ops, const Cut& made,
+                                   const JobModel& job) {
+  // Without tensor parallelism recorders use either name for the ranks of a TP x EP group.
+  const auto whose = [&](GroupKind group) {
+    return job.topology.tp == 1 && group == GroupKind::tp_expert ? GroupKind::expert : group;
+  };
+  const std::size_t calls = made.calls.size();
+  const auto program_at = [&](std::size_t at) {
+    if (calls == 0 || at + calls > step.calls.size()) return false;
+    for (std::size_t c = 0; c < calls; ++c) {
+      const Op& op = ops[made.calls[c]];
+      const Call& call = step.calls[at + c];
+      if (call.op != simulated(op.comm) || whose(call.group) != whose(group_of(op.group))) return false;
+    }
+    return true;
+  };
+  std::vector<std::size_t> starts;
+  for (std::size_t at = 0; at < step.calls.size();) {
+    if (program_at(at)) {
+      starts.push_back(at);
+      at += calls;
+    } else if (step.calls[at].group == GroupKind::tp && job.topology.tp > 1) {
+      ++at;
+    } else {
+      return {};
+    }
+  }
+  return static_cast<int>(starts.size()) == job.layers_per_stage() ? starts : std::vector<std::size_t>{};
+}
+
 // The program that is the same for all dispatchers, priced, with the time of the recorders' eager code
 // besides its kernels.
 struct DensePart {
@@ -250,6 +282,20 @@ double LayerModel::dense_us(Dense part, Pass pass, double launch_us) const {
   return run_us(ops, dense.prices[p], all, 0, launch_us, dense.eager_us[p]);
 }
 
+std::vector<std::size_t> LayerModel::layer_starts(Pass pass, const Step& step) const {
+  const auto layers = static_cast<std::size_t>(job().layers_per_stage());
+  std::vector<std::size_t> starts = starts_in(step, state_->ops(pass), state_->cut_of(pass), job());
+  if (starts.empty() && calls(pass) > 0 && step.calls.size() == layers * calls(pass))
+    for (std::size_t l = 0; l < layers; ++l) starts.push_back(l * calls(pass));
+  if (starts.empty())
+    throw InputError(fmt::format(
+        "found {} calls in a {} step of {} layers, expected {} of the recorded dispatcher in each: {}",
+        step.calls.size(), name(step.kind), layers, calls(pass),
+        step.calls.empty() ? "a recorder that replaces the results of a collective loses its backward calls"
+                           : "layers cannot be told apart"));
+  return starts;
+}
+
 Call LayerModel::call(Pass pass, std::size_t index, int rank) const {
   const std::size_t i = state_->cut_of(pass).calls.at(index);
   const Op& op = state_->ops(pass)[i];
@@ -260,11 +306,13 @@ Call LayerModel::call(Pass pass, std::size_t index, int rank) const {
   out.op = simulated(op.comm);
   out.group = group_of(op.group);
   out.rows = state_->program.value(op.in, member);
-  out.element_bytes = 1;
-  if (op.row_bytes > 0 && out.rows % op.row_bytes == 0) {
-    out.rows /= op.row_bytes;
-    out.row_elements = op.row_bytes;
-  }
+  // In elements; rows of several types, such as fp8 with its scales, stay in bytes.
+  const std::int64_t row_bytes = op.row_bytes > 0 && out.rows % op.row_bytes == 0 ? op.row_bytes : 0;
+  const int size = models::bytes_of(op.dtype);
+  const std::int64_t whole = row_bytes > 0 ? row_bytes : out.rows;
+  out.element_bytes = whole % size == 0 ? size : 1;
+  out.row_elements = row_bytes > 0 ? row_bytes / out.element_bytes : 1;
+  out.rows /= row_bytes > 0 ? row_bytes : out.element_bytes;
   out.probabilities = is_exchange(out) && op.row_bytes <= kMostProbabilityBytes;
   const sim::LockstepProgram& there = state_->prices_at(pass, rank - member);
   out.modelled_us = sim::Time::from_ps(there.at(there.ops[i], static_cast<std::size_t>(member))).us();
@@ -306,37 +354,17 @@ std::vector<std::string> LayerModel::warnings() const {
 
 models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cluster& cluster,
                                            const Step& forward) {
-  // Without tensor parallelism recorders use either name for the ranks of a TP x EP group.
-  const auto whose = [&](GroupKind group) {
-    return job.topology.tp == 1 && group == GroupKind::tp_expert ? GroupKind::expert : group;
-  };
   // The dispatchers of the recorders.
   for (const char* name : {"alltoall-legacy", "allgather-legacy", "alltoall"}) {
     models::DispatcherSpec spec;
     spec.name = name;
     const models::Program program = program_of(job, spec, cluster.gpus_per_node);
-    const Cut made = cut(program.forward());
-    if (made.calls.empty() || forward.calls.size() % made.calls.size() != 0) continue;
-    bool fits = true;
-    for (std::size_t c = 0; c < forward.calls.size(); ++c) {
-      const Op& op = program.forward()[made.calls[c % made.calls.size()]];
-      fits = fits && forward.calls[c].op == simulated(op.comm) &&
-             whose(forward.calls[c].group) == whose(group_of(op.group));
-    }
-    if (fits && static_cast<int>(forward.calls.size() / made.calls.size()) == job.layers_per_stage())
-      return spec;
+    if (!starts_in(forward, program.forward(), cut(program.forward()), job).empty()) return spec;
   }
-  const auto over_tp =
-      std::ranges::count_if(forward.calls, [](const Call& call) { return call.group == GroupKind::tp; });
-  throw InputError(
-      fmt::format("found {} calls in a forward step of {} layers, expected those of the AlltoAll or "
-                  "AllGather dispatcher in "
-                  "every layer{}",
-                  forward.calls.size(), job.layers_per_stage(),
-                  over_tp > 0 ? fmt::format("; {} of them are over TP, where attention's are not told from a "
-                                            "dispatcher's",
-                                            over_tp)
-                              : ""));
+  throw InputError(fmt::format(
+      "found {} calls in a forward step of {} layers, expected those of the AlltoAll or "
+      "AllGather dispatcher in every layer{}",
+      forward.calls.size(), job.layers_per_stage(), job.topology.tp > 1 ? ", and others over TP only" : ""));
 }
 
 double recorded_launch_us(const LayerModel& model, const models::Cluster& cluster,

@@ -37,6 +37,11 @@ class LayerModel {
   enum class Dense : std::uint8_t { layer, embedding, head };
   double dense_us(Dense part, Pass pass, double launch_us) const;
 
+  // Returns the position of the dispatcher's first call of each layer in a step that its program made. Other
+  // calls, which are over TP, belong to attention and router. Throws InputError where layers cannot be told
+  // apart.
+  std::vector<std::size_t> layer_starts(Pass pass, const Step& step) const;
+
   // Returns the `index`-th call of the dispatch group of `rank`, priced, with its category.
   Call call(Pass pass, std::size_t index, int rank) const;
   // Returns whether another model's call moves the same bytes in the same way, so that its recorded time

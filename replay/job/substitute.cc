@@ -20,17 +20,39 @@ std::optional<Pass> pass_of(const Step& step) {
   return std::nullopt;
 }
 
-std::size_t layers_in(const Step& step, Pass pass, const LayerModel& model) {
-  const std::size_t calls = model.calls(pass);
-  const auto layers = static_cast<std::size_t>(model.job().layers_per_stage());
-  if (calls == 0 || step.calls.size() != layers * calls)
-    throw InputError(fmt::format(
-        "found {} calls in a {} step of {} layers, expected {} of the recorded dispatcher in each: {}",
-        step.calls.size(), name(step.kind), layers, calls,
-        step.calls.empty() ? "a recorder that replaces the results of a collective loses its backward calls"
-                           : "layers cannot be told apart"));
-  return layers;
+// Returns whether a call gathers what the router chose, or reduces the gradient, for a dispatcher that takes
+// whole sequences.
+bool routes(const Call& call, const models::Architecture& model) {
+  return call.group == GroupKind::tp &&
+         (call.op == sim::CollectiveOp::all_gather || call.op == sim::CollectiveOp::reduce_scatter) &&
+         call.row_elements <= model.experts && call.row_elements < model.hidden;
 }
+
+// Segments and calls between the dispatchers of two layers, before the first and after the last.
+struct Between {
+  std::vector<double> us;
+  std::vector<double> jitter_share;
+  std::vector<Call> calls;
+
+  Between(const Step& step, std::size_t first, std::size_t last)
+      : us(step.segments_us.begin() + static_cast<std::ptrdiff_t>(first),
+           step.segments_us.begin() + static_cast<std::ptrdiff_t>(last + 1)),
+        calls(step.calls.begin() + static_cast<std::ptrdiff_t>(first),
+              step.calls.begin() + static_cast<std::ptrdiff_t>(last)) {
+    if (!step.jitter_share.empty())
+      jitter_share.assign(step.jitter_share.begin() + static_cast<std::ptrdiff_t>(first),
+                          step.jitter_share.begin() + static_cast<std::ptrdiff_t>(last + 1));
+  }
+
+  // Joins the two segments beside a call.
+  void drop(std::size_t call) {
+    const auto at = static_cast<std::ptrdiff_t>(call);
+    us[call] += us[call + 1];
+    us.erase(us.begin() + at + 1);
+    if (!jitter_share.empty()) jitter_share.erase(jitter_share.begin() + at + 1);
+    calls.erase(calls.begin() + at);
+  }
+};
 
 // Returns the segments with the experts; a dispatcher in pieces has several.
 std::vector<std::size_t> expert_segments(const LayerModel& model, Pass pass) {
@@ -66,6 +88,16 @@ Substitution::Substitution(const LayerModel& recorded, const LayerModel& wanted,
         wanted.calls(pass) == recorded.calls(pass) &&
         std::none_of(same.begin(), same.end(), [](const auto& one) { return !one; });
   }
+  same_program_ = same_program(Pass::forward) && same_program(Pass::backward);
+}
+
+bool Substitution::same_program(Pass pass) const {
+  if (wanted_.calls(pass) != recorded_.calls(pass)) return false;
+  for (std::size_t c = 0; c < wanted_.calls(pass); ++c) {
+    const Call wanted = wanted_.call(pass, c, 0), recorded = recorded_.call(pass, c, 0);
+    if (wanted.op != recorded.op || wanted.group != recorded.group) return false;
+  }
+  return true;
 }
 
 double Substitution::expert_ratio(Pass pass, std::size_t from, std::size_t to, int rank) const {
@@ -95,7 +127,9 @@ Step Substitution::rewrite(Step step, int rank) const {
   const auto pass = pass_of(step);
   if (!pass) return step;
   const int expert = wanted_.job().topology.of(rank).expert;
-  const std::size_t layers = layers_in(step, *pass, recorded_);
+  const std::vector<std::size_t> starts = recorded_.layer_starts(*pass, step);
+  const std::size_t layers = starts.size();
+  const bool same_calls = same_calls_[static_cast<std::size_t>(*pass)];
   const std::size_t before = recorded_.calls(*pass);
   const std::size_t after = wanted_.calls(*pass);
   if (after == 0)
@@ -115,26 +149,38 @@ Step Substitution::rewrite(Step step, int rank) const {
 
   Step out = step;
   out.calls.clear();
-  out.segments_us.assign(layers * after + 1, 0.0);
-  out.expert_segments.assign(layers * after + 1, false);
-  out.segment_categories.assign(layers * after + 1, sim::Category::attention);
-  if (!step.jitter_share.empty()) {
-    out.jitter_share.assign(layers * after + 1, 1.0);
-    for (std::size_t l = 0; l <= layers; ++l) out.jitter_share[l * after] = step.jitter_share[l * before];
-  }
+  out.segments_us.clear();
+  out.expert_segments.clear();
+  out.segment_categories.clear();
+  out.jitter_share.clear();
+  const auto add_segment = [&](double us, bool works, sim::Category category, double jitter_share) {
+    out.segments_us.push_back(std::max(0.0, us));
+    out.expert_segments.push_back(works);
+    out.segment_categories.push_back(category);
+    if (!step.jitter_share.empty()) out.jitter_share.push_back(jitter_share);
+  };
   for (std::size_t l = 0; l <= layers; ++l) {
     // Attention, router and the ends of the model, which are the same for all dispatchers.
-    double us = step.segments_us[l * before];
-    if (l > 0) us += new_us(after, Part::dispatcher) - old_us(before, Part::dispatcher);
-    if (l < layers) us += new_us(0, Part::dispatcher) - old_us(0, Part::dispatcher);
-    out.segments_us[l * after] = std::max(0.0, us);
-  }
-  for (std::size_t l = 0; l < layers; ++l) {
+    Between between(step, l > 0 ? starts[l - 1] + before : 0, l < layers ? starts[l] : step.calls.size());
+    const models::Architecture& model = recorded_.job().architecture;
+    if (!same_program_ && *pass == Pass::forward && l < layers)
+      while (!between.calls.empty() && routes(between.calls.back(), model))
+        between.drop(between.calls.size() - 1);
+    if (!same_program_ && *pass == Pass::backward && l > 0)
+      while (!between.calls.empty() && routes(between.calls.front(), model)) between.drop(0);
+    if (l > 0) between.us.front() += new_us(after, Part::dispatcher) - old_us(before, Part::dispatcher);
+    if (l < layers) between.us.back() += new_us(0, Part::dispatcher) - old_us(0, Part::dispatcher);
+    for (std::size_t s = 0; s < between.us.size(); ++s)
+      add_segment(between.us[s], false, sim::Category::attention,
+                  between.jitter_share.empty() ? 1.0 : between.jitter_share[s]);
+    out.calls.insert(out.calls.end(), between.calls.begin(), between.calls.end());
+    if (l == layers) break;
+
     double unexplained = 0;  // of the recorded dispatcher's own segments
     double experts = 0;
     for (std::size_t s = 1; s < before; ++s) {
       const double own = old_us(s, Part::dispatcher);
-      const double measured = step.segments_us[l * before + s];
+      const double measured = step.segments_us[starts[l] + s];
       if (s == old_experts.front())
         experts = std::max(0.0, measured - own);
       else
@@ -142,33 +188,32 @@ Step Substitution::rewrite(Step step, int rank) const {
     }
     experts *= expert_ratio(*pass, old_experts.front(), new_experts.front(), expert);
     for (std::size_t s = 1; s < after; ++s) {
-      const std::size_t at = l * after + s;
       // Unexplained time stays in place where the calls are the same, else it is the host's.
       double us = new_us(s, Part::dispatcher);
-      if (!same_calls_[static_cast<std::size_t>(*pass)])
+      if (!same_calls)
         us += s == 1 && after > 2 ? unexplained : 0.0;
       else if (s != old_experts.front())
-        us += step.segments_us[l * before + s] - old_us(s, Part::dispatcher);
+        us += step.segments_us[starts[l] + s] - old_us(s, Part::dispatcher);
       const bool works = wanted_.has_experts(*pass, s);
       if (works) us += experts * new_us(s, Part::experts) / wanted_experts_us;
-      out.segments_us[at] = std::max(0.0, us);
-      out.expert_segments[at] = works;
-      out.segment_categories[at] = works                                  ? sim::Category::expert
-                                   : at < l * after + new_experts.front() ? sim::Category::permute
-                                                                          : sim::Category::unpermute;
+      add_segment(us, works,
+                  works                     ? sim::Category::expert
+                  : s < new_experts.front() ? sim::Category::permute
+                                            : sim::Category::unpermute,
+                  1.0);
     }
     for (std::size_t c = 0; c < after; ++c) {
       const auto same = same_[static_cast<std::size_t>(*pass)][c];
       Call made = wanted_.call(*pass, c, rank);
       if (same) {
         const auto category = made.category;
-        made = step.calls[l * before + *same];
+        made = step.calls[starts[l] + *same];
         made.category = category;
       }
       out.calls.push_back(made);
     }
   }
-  if (same_calls_[static_cast<std::size_t>(*pass)]) {
+  if (same_calls) {
     // The calls determine the segments between them, as in the recording.
     out.expert_segments = step.expert_segments;
     out.segment_categories = step.segment_categories;
@@ -187,13 +232,12 @@ LayerSegments layer_segments(const CleanJob& job, const LayerModel& model) {
     for (const Step& step : place.steps) {
       const auto pass = pass_of(step);
       if (!pass) continue;
-      const std::size_t layers = layers_in(step, *pass, model);
+      const std::vector<std::size_t> starts = model.layer_starts(*pass, step);
       auto& mean = out[static_cast<std::size_t>(*pass)];
       const auto e = static_cast<std::size_t>(key.expert);
-      for (std::size_t l = 0; l < layers; ++l)
-        for (std::size_t s = 1; s < model.calls(*pass); ++s)
-          mean[s][e] += step.segments_us[l * model.calls(*pass) + s];
-      samples[static_cast<std::size_t>(*pass)][e] += static_cast<double>(layers);
+      for (const std::size_t start : starts)
+        for (std::size_t s = 1; s < model.calls(*pass); ++s) mean[s][e] += step.segments_us[start + s];
+      samples[static_cast<std::size_t>(*pass)][e] += static_cast<double>(starts.size());
     }
   for (std::size_t p = 0; p < 2; ++p)
     for (auto& segment : out[p])
@@ -241,19 +285,20 @@ void substitute(std::vector<RankPlan>& plans, const CleanJob& clean, const Layer
 
 namespace {
 
-// Splices a step of all layers from steps under every layer's routing: each layer from its own. In backward
-// the last layer comes first.
-Step spliced(const std::vector<const Step*>& of_layer, Pass pass, std::size_t calls) {
-  const std::size_t layers = of_layer.size();
+// Splices a step of all layers from steps that `model` made under every layer's routing: each layer from its
+// own. In backward the last layer comes first.
+Step spliced(const std::vector<const Step*>& of_layer, Pass pass, const LayerModel& model) {
+  const std::size_t layers = of_layer.size(), calls = model.calls(pass);
+  const std::vector<std::size_t> starts = model.layer_starts(pass, *of_layer.front());
   const auto at = [&](std::size_t place) {
     return of_layer[pass == Pass::forward ? place : layers - 1 - place];
   };
   Step out = *at(0);
   for (std::size_t place = 1; place < layers; ++place) {
     const Step& own = *at(place);
-    for (std::size_t s = place * calls; s <= (place + 1) * calls; ++s)
+    for (std::size_t s = starts[place]; s <= starts[place] + calls; ++s)
       out.segments_us[s] = own.segments_us[s];
-    for (std::size_t c = place * calls; c < (place + 1) * calls; ++c) out.calls[c] = own.calls[c];
+    for (std::size_t c = starts[place]; c < starts[place] + calls; ++c) out.calls[c] = own.calls[c];
   }
   return out;
 }
@@ -286,7 +331,7 @@ void route_layers(CleanJob& job, const LayerModel& recorded, const RoutedLayers&
         std::vector<const Step*> of_layer;
         for (std::size_t l = 0; l < layers; ++l)
           of_layer.push_back(&under[tables[first + l]].places.at(key).steps[s]);
-        place.steps[s] = spliced(of_layer, *pass, recorded.calls(*pass));
+        place.steps[s] = spliced(of_layer, *pass, recorded);
       }
     }
   }
@@ -311,7 +356,7 @@ void route_layers(std::vector<RankPlan>& plans, const CleanJob& clean, const Lay
         made.push_back(changes[tables[first + l]].rewrite(planned.step, plan.rank));
       std::vector<const Step*> of_layer;
       for (const Step& step : made) of_layer.push_back(&step);
-      planned.step = spliced(of_layer, *pass, models.front().calls(*pass));
+      planned.step = spliced(of_layer, *pass, models.front());
     }
   }
 }

@@ -16,6 +16,8 @@ namespace moesim::replay {
 // Rewrites forward and backward steps. The rules, for a layer cut at its calls:
 // - The first and last segment of a layer contain attention and router besides the dispatcher's own
 //   operations: the modelled difference of these is added to the measured time.
+// - Calls of attention over TP between the layers' dispatchers stay as recorded. The router's own, which
+//   gather choices for a dispatcher that takes whole sequences, go with that dispatcher.
 // - A segment between calls without experts is the dispatcher's own and is rebuilt. The host takes
 //   `launch_us` per launch, with which the recorded dispatcher's program takes the measured time.
 // - The segment of the experts is the measured one minus the modelled operations of the recorded dispatcher
@@ -35,6 +37,7 @@ class Substitution {
   Step rewrite(Step step, int rank) const;
 
  private:
+  bool same_program(Pass pass) const;  // the calls that the recorded one makes, of whatever size
   double expert_ratio(Pass pass, std::size_t from, std::size_t to, int expert_rank) const;
 
   const LayerModel& recorded_;
@@ -44,6 +47,7 @@ class Substitution {
   ExpertTimes times_;
   std::array<std::vector<std::optional<std::size_t>>, 2> same_;  // by new call: the recorded one
   std::array<bool, 2> same_calls_{};                             // every call is a recorded one
+  bool same_program_ = false;
 };
 
 // Measured segments of a job's layers, means over layers and places: [pass][segment][expert rank], us. Zero

@@ -158,18 +158,18 @@ class Synthesizer {
 
   // Returns a call of the program as the recorder writes it.
   traces::SubOperation recorded(traces::Pool& pool, const Call& call, double us, double end_us) const {
-    const auto bytes = static_cast<std::int64_t>(call.input_bytes());
+    const std::int64_t elements = call.rows * call.row_elements;
     const bool gathers = call.op == sim::CollectiveOp::all_gather, inside_tp = call.group == GroupKind::tp;
     if (gathers && !inside_tp)
-      return sub(pool, "_gather_along_first_dim_expert_parallel", "torch.int64", {bytes / 8},
+      return sub(pool, "_gather_along_first_dim_expert_parallel", "torch.int64", {elements},
                  "gather_along_first_dim_expert_parallel", "allgather", us, end_us, "exp");
-    const std::int64_t row = call.row_elements > 1 ? call.row_elements : 2 * job_.architecture.hidden;
+    const std::int64_t row = call.row_elements > 1 ? call.row_elements : job_.architecture.hidden;
     const bool exchanges = call.op == sim::CollectiveOp::all_to_all;
     return sub(pool,
                exchanges ? "_profiled_all_to_all_single"
                : gathers ? "_gather_along_last_dim"
                          : "_reduce_scatter_along_first_dim",
-               "torch.bfloat16", {bytes / row, row / 2}, nullptr,
+               "torch.bfloat16", {elements / row, row}, nullptr,
                exchanges ? "all_to_all"
                : gathers ? "allgather"
                          : "reduce_scatter",

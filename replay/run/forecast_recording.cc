@@ -120,7 +120,8 @@ class RealisticForecast {
       set_time(out.before.emplace(), recorded_us, tokens, job_.topology);
       out.before->what = job_.topology.str() + ", as recorded";
     }
-    out.overload = recorded_overload(job_.topology, prepared.plans, nullptr);
+    out.overload =
+        recorded_overload(job_.topology, prepared.plans, prepared.clean ? &*prepared.clean : nullptr);
     if (q_.memory)
       set_memory(
           out, [&] { return denoise(std::span(&job_, 1)); }, named_, q_.job);

@@ -64,9 +64,9 @@ std::optional<std::int64_t> exchanged_rows(const Step& step, std::size_t index) 
   const auto at = static_cast<std::size_t>(std::ranges::find(exchanges, index) - exchanges.begin());
   if ((at ^ 1) >= exchanges.size()) return std::nullopt;
   const Call& other = step.calls[exchanges[at ^ 1]];
-  const std::int64_t row = call.row_elements * call.element_bytes;
-  const std::int64_t bytes = other.rows * other.row_elements * other.element_bytes;
-  return row > 0 && bytes % row == 0 ? std::optional(bytes / row) : std::nullopt;
+  // In elements: a modelled call may be of another type than the recorded one that it belongs to.
+  const std::int64_t row = call.row_elements, elements = other.rows * other.row_elements;
+  return row > 0 && elements % row == 0 ? std::optional(elements / row) : std::nullopt;
 }
 
 class Matcher {

@@ -7,12 +7,12 @@ namespace moesim::replay {
 
 namespace {
 
-// Computed and sent rows of a rank's experts in one unit: rows, or their bytes.
+// Computed and sent rows of a rank's experts in one unit: rows, or their elements.
 struct Rows {
   std::int64_t received = 0, sent = 0;
 };
 
-std::int64_t bytes_of(const Call& call) { return static_cast<std::int64_t>(call.input_bytes()); }
+std::int64_t elements_of(const Call& call) { return call.rows * call.row_elements; }
 
 // Returns the rows of dispatch and combine in the MoE layers of a forward step, in order. Under tensor
 // parallelism the experts compute the input of the reduction before combine: the rows of all ranks of the
@@ -30,7 +30,7 @@ std::vector<Rows> layers_of(const Step& forward) {
       continue;
     }
     layers.push_back(reduction == nullptr ? Rows{call.rows, dispatch->rows}
-                                          : Rows{bytes_of(*reduction), bytes_of(*dispatch)});
+                                          : Rows{elements_of(*reduction), elements_of(*dispatch)});
     dispatch = reduction = nullptr;
   }
   return layers;

@@ -174,7 +174,7 @@ RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopolo
         "found other sizes or another machine for a realistic recording, expected a scaling recording: a "
         "run's "
         "waiting and schedule belong to its own sizes (--dispatcher and --routing work on both)");
-  const CleanJob clean = denoise(std::span(&job, 1));
+  CleanJob clean = denoise(std::span(&job, 1));
   const JobModel from =
       job_model(clean, named, request.architecture ? &*request.architecture : nullptr, request.change);
   const JobModel to = changed_job(from, request.change, out.warnings);
@@ -183,10 +183,13 @@ RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopolo
       request.changes_dispatcher() ? one_dispatcher(request.dispatcher) : recorder;
   const LayerModel measured(from, recorder, cluster);
   const LayerModel wanted(to, spec, cluster);
-  if (const RoutedLayers routed = routed_layers(to, request.change); !routed.jobs.empty())
+  if (const RoutedLayers routed = routed_layers(to, request.change); !routed.jobs.empty()) {
     route_layers(out.plans, clean, measured, routed, spec, cluster);
-  else
+  } else {
     substitute(out.plans, clean, measured, wanted, cluster);
+    clean.routing = to.routing;
+    out.clean = std::move(clean);
+  }
   out.changes = describe(from, to);
   if (request.changes_dispatcher())
     out.changes +=

@@ -75,6 +75,7 @@ struct RequestedPlans {
   std::vector<RankPlan> plans;
   std::vector<std::string> warnings;
   std::string changes;
+  std::optional<CleanJob> clean;  // of a changed job, with its routing where one holds for all layers
 };
 RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
                                const models::Cluster& cluster, const JobRequest& request);

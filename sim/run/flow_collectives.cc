@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <map>
+#include <optional>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -65,6 +68,8 @@ void FlowCollectives::begin(CollectiveId collective, Time now) {
     a.neighbours = 1;
     for (const auto& [domain, count] : in_domain) a.neighbours = std::max(a.neighbours, count - 1);
   }
+  a.senders.assign(a.plan->port_across > 0 ? a.shape.members() : 0, 0);
+  a.receivers = a.senders;
   Time delay = a.plan->launch;
   if (a.shape.op != CollectiveOp::all_to_all) {
     std::optional<StepFlow>& flow = step_flows_[shape];
@@ -169,16 +174,47 @@ bool FlowCollectives::same_domain(const Active& a, std::uint32_t from, std::uint
   return fabric_.domain(index(a.shape.ranks[from])) == fabric_.domain(index(a.shape.ranks[to]));
 }
 
-// Returns how much longer a message occupies the busiest link of route_ than its bytes alone: a GPU's port
-// rate is below the link's.
-double FlowCollectives::occupancy(const Active& a, const Part& part) const {
+// Returns how much longer a message occupies its links than its bytes alone: the port rate of a GPU is below
+// its share of the port's link. Links between switches are no ports: less bandwidth there makes no port better.
+double FlowCollectives::occupancy(Active& a, const Part& part) {
   const bool within = same_domain(a, part.from, part.to);
   double port = within ? a.plan->port_within : a.plan->port_across;
   if (port == 0) return 1.0;
   if (within && route_.links.size() == 1) port /= a.neighbours;  // a GPU has a link to each of them
-  double tightest = fabric_.links()[route_.links.front()].capacity;
-  for (const std::uint32_t link : route_.links) tightest = std::min(tightest, fabric_.links()[link].capacity);
-  return std::max(1.0, tightest / port);
+  const auto is_switch = [&](std::uint32_t node) {
+    const NodeKind kind = fabric_.nodes()[node].kind;
+    return kind == NodeKind::leaf || kind == NodeKind::spine || kind == NodeKind::core;
+  };
+  std::array<std::optional<std::uint32_t>, 2> port_link;  // the tightest of the sender, of the receiver
+  std::size_t side = 0;
+  for (const std::uint32_t at : route_.links) {
+    const FabricLink& link = fabric_.links()[at];
+    if (is_switch(link.from)) side = 1;
+    if (is_switch(link.from) && is_switch(link.to)) continue;
+    std::optional<std::uint32_t>& tightest = port_link[side];
+    if (!tightest || link.capacity < fabric_.links()[*tightest].capacity) tightest = at;
+  }
+  double rate = std::numeric_limits<double>::infinity();
+  for (std::size_t end = 0; end < port_link.size(); ++end)
+    if (port_link[end])
+      rate = std::min(rate, fabric_.links()[*port_link[end]].capacity /
+                                (within ? 1.0 : sharers(a, part, end == 0, *port_link[end])));
+  return std::max(1.0, rate / port);
+}
+
+// Returns how many members of the sender's (or receiver's) domain send (or receive) through its port's link.
+double FlowCollectives::sharers(Active& a, const Part& part, bool sender, std::uint32_t link) {
+  const std::uint32_t member = sender ? part.from : part.to, other = sender ? part.to : part.from;
+  std::uint32_t& count = (sender ? a.senders : a.receivers)[member];
+  if (count > 0) return count;
+  const std::size_t peer = index(a.shape.ranks[other]);
+  for (std::uint32_t m = 0; m < a.shape.members(); ++m) {
+    if (!same_domain(a, m, member)) continue;
+    const std::size_t gpu = index(a.shape.ranks[m]);
+    sender ? router_.find(gpu, peer, neighbours_route_) : router_.find(peer, gpu, neighbours_route_);
+    count += std::ranges::find(neighbours_route_.links, link) != neighbours_route_.links.end() ? 1 : 0;
+  }
+  return count;
 }
 
 std::uint32_t FlowCollectives::start_in_network(Time now, double bytes, double cap, std::uint32_t tag) {
@@ -187,7 +223,7 @@ std::uint32_t FlowCollectives::start_in_network(Time now, double bytes, double c
 }
 
 void FlowCollectives::start_flow(const Part& part, Time now) {
-  const Active& a = active_[part.active];
+  Active& a = active_[part.active];
   double bytes = 0, cap = 0;
   shares_.clear();
   if (part.from == kWhole) {

@@ -52,6 +52,8 @@ class FlowCollectives {
     std::vector<std::uint32_t> step;         // pairwise: of each member
     std::vector<std::uint32_t> outstanding;  // messages of each member
     std::uint32_t members_left = 0;
+    // Members of a member's domain that send, and receive, through its port's link; 0: not counted yet.
+    std::vector<std::uint32_t> senders, receivers;
     double neighbours = 1;  // other members in the fullest domain, where port rates are given
   };
 
@@ -79,7 +81,8 @@ class FlowCollectives {
   void end_member(std::uint32_t active, std::uint32_t member);
   void find_route(const Active& a, std::uint32_t from, std::uint32_t to);
   bool same_domain(const Active& a, std::uint32_t from, std::uint32_t to) const;
-  double occupancy(const Active& a, const Part& part) const;
+  double occupancy(Active& a, const Part& part);
+  double sharers(Active& a, const Part& part, bool sender, std::uint32_t link);
   double slowdown(const Part& part) const;
   template <class Visit>
   void for_each_rank(const Part& part, Visit&& visit) const;
@@ -99,7 +102,7 @@ class FlowCollectives {
   std::vector<std::optional<StepFlow>> step_flows_;  // by shape
   std::vector<std::uint32_t> due_;
   std::vector<TaskId>* ended_ = nullptr;
-  Route route_;
+  Route route_, neighbours_route_;
   std::vector<LinkShare> shares_;
 
   std::vector<double> factor_;                       // by rank; empty where nothing is slowed

@@ -379,12 +379,11 @@ void add_machines(std::vector<Law>& all) {
        },
        3});
   all.push_back(changed(
-      "a tighter tree", "less bandwidth above the leaves makes nothing faster",
-      "timing flow, machines with a port for each GPU: a fat tree that is said gives each GPU's link a way of its own",
-      time_of, Is::kNoLess, kRounding,
+      "a tighter tree", "less bandwidth above the leaves makes nothing faster", "timing flow", time_of,
+      Is::kNoLess, kRounding,
       [](const Case& one, Random& draw) -> std::optional<Case> {
         const models::Cluster c = one.cluster();
-        if (!one.flow || c.nodes < 2 || c.nic.ports_per_node < c.gpus_per_node) return std::nullopt;
+        if (!one.flow || c.nodes < 2) return std::nullopt;
         return one.with("cluster.fabric", {{"preset", "fat-tree"},
                                            {"nodes_per_leaf", 1},
                                            {"oversubscription", one_of<double>(draw, {2, 4, 8})}});

@@ -42,7 +42,8 @@ double ratio(const Cluster& cluster, const sim::TaskGraph& graph) {
 }
 
 TEST(FlowTiming, IsWithinOnePercentOfCalibratedWhereNothingContends) {
-  for (const char* name : {"dgx-h100x4", "dgx-a100x2", "gb200-nvl72x1", "mi300x-x1", "dgx-b200x8"}) {
+  for (const char* name :
+       {"dgx-h100x4", "dgx-a100x2", "gb200-nvl72x1", "mi300x-x1", "dgx-b200x8", "rtx-4090x2", "l40sx4"}) {
     const Cluster cluster = Cluster::load(name);
     const auto ranks = static_cast<std::uint32_t>(cluster.ranks());
     for (const CollectiveOp op :

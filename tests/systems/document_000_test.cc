@@ -396,6 +396,52 @@ TEST(Systems, R0_4_TensorParallelismInSynthesizedAndReplayedJobs) {
   }
 }
 
+// Of each of 4 microbatches and 2 layers, a rank makes over TP a gather and a reduction of attention in forward
+// and in backward, and where AlltoAll was recorded also: the gathers of scores and choices, the gather and the
+// reduction of columns, an exchange of columns before and after; in backward the same but for the gathers of
+// the router, of which the scores' becomes a reduction. AllGather makes three gathers and a reduction over TP x
+// EP in forward, one gather and two reductions in backward.
+TEST(Systems, R0_4_AnotherDispatcherUnderTensorParallelAttention) {
+  const TempFolder folder;
+  const int passes = 4 * 2;
+  const std::map<std::string, int> no_router{{"all_gather tp", passes * 4}, {"reduce_scatter tp", passes * 4},
+                                             {"all_to_all tp", passes * 4}, {"all_gather tp-ep", 0},
+                                             {"reduce_scatter tp-ep", 0},   {"all_to_all ep", passes * 4}};
+  std::map<std::string, int> alltoall = no_router;
+  alltoall["all_gather tp"] += passes * 2;
+  alltoall["reduce_scatter tp"] += passes;
+  const std::map<std::string, int> allgather{
+      {"all_gather tp", passes * 2},    {"reduce_scatter tp", passes * 2},    {"all_to_all tp", 0},
+      {"all_gather tp-ep", passes * 4}, {"reduce_scatter tp-ep", passes * 3}, {"all_to_all ep", 0}};
+  struct Case {
+    const char *recorded, *dispatcher;
+    const std::map<std::string, int>& expected;
+  };
+  for (const Case& at :
+       {Case{"alltoall", "alltoall-legacy", alltoall}, Case{"alltoall", "allgather-legacy", allgather},
+        Case{"allgather", "allgather-legacy", allgather}, Case{"allgather", "alltoall-legacy", no_router}}) {
+    const std::string job = kHost + at.recorded + "-tp2/pp1_tp2_exp2_expn8_dp2_nl2_hs256_sl256/",
+                      file = folder / "timeline.json";
+    const Outcome outcome =
+        run_moesim({"replay", job + "scaling", "--cluster", "dgx-h100x1", "--model", kHost + "model.json",
+                    "--microbatches", "4", "--draws", "0", "--dispatcher", at.dispatcher, "--timeline", file,
+                    "--format", "json", "--quiet"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::map<std::string, int> made;
+    for (const auto& [name, count] : at.expected) made[name] = 0;
+    const json events = json::parse(read_text(file)).at("traceEvents");
+    for (const json& event : events)
+      if (event.at("pid") == 1 && event.at("ph") == "X" && made.contains(event.value("name", "")))
+        ++made[event.value("name", "")];
+    EXPECT_EQ(made, at.expected) << at.dispatcher << " in place of " << at.recorded;
+    // The planned routing sends 795 of 1,024 rows to the first of two expert ranks; all 4 ranks send alike.
+    EXPECT_NEAR(json::parse(outcome.out).at("overload").at("max").get<double>(), 795.0 / (1024 / 4), 1e-6)
+        << at.dispatcher << " in place of " << at.recorded;
+  }
+  const std::string recording = kHost + "alltoall-tp2/pp1_tp2_exp2_expn8_dp2_nl2_hs256_sl256/scaling";
+  EXPECT_THAT(run_moesim({"trace", "info", recording}).out, HasSubstr("received by EP rank: 795, 229"));
+}
+
 TEST(Systems, R0_5_PerLayerAndMicrobatchInReplays) {
   // 512 rows a rank: the example's 30, 14, 11, 9 times 32, and an even routing.
   const std::string skewed = R"("per_rank_dispatching_results": {
@@ -553,9 +599,18 @@ TEST(Systems, R0_13_TheTargetConfiguration) {
 TEST(Systems, R0_14_MemoryOfBothDispatchers) {
   const Small small;
   const json result = small.ask("allgather-legacy,alltoall", {"--ep", "4", "--routing", small.routing()});
+  // 8 tokens of 16 columns in bf16; a row keeps itself, and gate, up and their product of 32 columns. AllGather
+  // also keeps what the experts return, and of each row its place in int64 and its fp32 probability; AlltoAll
+  // the fp32 probability of each row, the map and probabilities of 8 tokens and experts, and 16 places.
+  const double tokens = 8 * 16 * 2, row = 16 * 2 + 3 * 32 * 2;
   for (const json& one : result.at("scenarios")) {
-    const auto saved = one.at("saved_bytes_per_rank").get<std::vector<double>>();
-    EXPECT_GT(saved.front(), saved.back()) << one.at("dispatcher");  // 30 rows against 9
+    const bool gathers = one.at("dispatcher") == "allgather-legacy";
+    const double each = gathers ? row + 16 * 2 + 8 + 4 : row + 4,
+                 fixed = gathers ? 0 : 8 * 8 * (1 + 4) + 16 * 8;
+    const std::vector<int> rows{30, 14, 11, 9};
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      EXPECT_EQ(one.at("saved_bytes_per_rank").at(r), tokens + fixed + each * rows[r])
+          << one.at("dispatcher") << r;
     EXPECT_GT(one.at("memory").at("transient_bytes").get<double>(), 0);
   }
 }

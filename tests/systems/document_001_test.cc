@@ -143,13 +143,26 @@ TEST(Systems, R1_5_RowsOfZerosCostMoreThanPadding) {
 }
 
 TEST(Systems, R1_6_TheGroupDecidesWhetherItPads) {
-  const Words skewed{"--inference", "--routing", "zipf:1.2"};
-  EXPECT_TRUE(layer("torchtitan-equal-split:policy=adaptive:threshold=100", skewed)
-                  .at("counters")
-                  .contains("equal_a2a_padding_dispatch"));
-  EXPECT_FALSE(layer("torchtitan-equal-split:policy=adaptive:threshold=0.01", skewed)
-                   .at("counters")
-                   .contains("equal_a2a_padding_dispatch"));
+  // Four ranks send 576 rows each, 288 of them to the first: chunks are padded to 288. Another rank sends
+  // 4 x 288 for 576 rows there and for 384 back: (576 + 768) / 960 is 1.4 times what has to be sent.
+  const TempFolder folder;
+  std::string rows =
+      R"({"per_rank_dispatching_results": {"0": {"tokens_per_local_expert": [128, 128, 128, 128, 128, 128, 128, 128, 128]})";
+  for (const char* rank : {"1", "2", "3"})
+    rows += std::string(", \"") + rank +
+            R"(": {"tokens_per_local_expert": [43, 43, 43, 43, 43, 43, 43, 43, 40]})";
+  folder.write("skewed.json", rows + "}}");
+  for (const auto& [threshold, pads] : {std::pair{"1.401", true}, {"1.399", false}}) {
+    const json answer = layer(std::string("torchtitan-equal-split:policy=adaptive:threshold=") + threshold,
+                              {"--inference", "--ep", "4", "--seq", "192", "--routing",
+                               folder / "skewed.json", "--detail", "messages"});
+    EXPECT_EQ(answer.at("counters").contains("equal_a2a_padding_dispatch"), pads) << threshold;
+    for (const json& m : answer.at("messages"))
+      if (m.at("what") == "tokens") {
+        EXPECT_EQ(m.at("op"), pads ? "all_to_all" : "all_to_all_v") << threshold;
+        if (pads) EXPECT_EQ(m.at("in_bytes").at(0), 4 * 288 * 2048 * 2);
+      }
+  }
 }
 
 TEST(Systems, R1_8_ForcedBalanceAsksNobody) {
@@ -398,7 +411,11 @@ TEST(Systems, R1_21_ExpertsShardOverTheSparseMesh) {
 TEST(Systems, R1_22_TheRoutersDebugModeIsARouting) {
   const json forced = layer("torchtitan-force-balance"),
              asked = layer("torchtitan-alltoall", {"--inference", "--routing", "round-robin"});
-  EXPECT_EQ(forced.at("rows_per_rank"), asked.at("rows_per_rank"));
+  // 49,152 slots of each of 12 ranks over 36 experts: 1,365 each, and one more for the first twelve.
+  std::vector<int> rows(12, 12 * 3 * 1365);
+  for (int r = 0; r < 4; ++r) rows[static_cast<std::size_t>(r)] += 12 * 3;
+  EXPECT_EQ(forced.at("rows_per_rank"), rows);
+  EXPECT_EQ(asked.at("rows_per_rank"), rows);
 }
 
 TEST(Systems, R1_23_RowsThatNoPermutationWroteAreCopiedBeforeTheirView) {

@@ -92,6 +92,10 @@ TEST(Systems, R3_1_BackwardSwapsTheSplits) {
       tokens[m.at("pass") == "backward"].push_back(m);
   ASSERT_EQ(tokens[0].size(), 2u);
   ASSERT_EQ(tokens[1].size(), 2u);
+  // Rows of 32 bytes for the experts of others: 16 of a rank less 8, 4, 4 and 2 of its own; 30, 14, 11 and 9
+  // come back.
+  EXPECT_EQ(tokens[0][0].at("tx_bytes"), (json{8 * 32, 12 * 32, 12 * 32, 14 * 32}));
+  EXPECT_EQ(tokens[0][1].at("tx_bytes"), (json{22 * 32, 10 * 32, 7 * 32, 7 * 32}));
   // The gradient of the combine goes as the dispatch went, that of the dispatch as the combine.
   EXPECT_EQ(tokens[1][0].at("tx_bytes"), tokens[0][0].at("tx_bytes"));
   EXPECT_EQ(tokens[1][1].at("tx_bytes"), tokens[0][1].at("tx_bytes"));

@@ -225,7 +225,7 @@ int run_map(const Base& base, const std::vector<std::string>& ranges, const std:
     ProgressLine line(common);
     return winner_map(base, ranges, between, draws, common.threads, line.teller());
   }();
-  if (!picture.empty()) write_file(picture, map_svg(map, title_of(base)));
+  if (!picture.empty()) write_file(picture, map_svg(map, title_of(base, map)));
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, map.warnings, common);
     result["axes"] = {axis_json(map.across, map.columns), axis_json(map.down, map.rows)};

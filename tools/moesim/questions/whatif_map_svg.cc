@@ -228,11 +228,13 @@ std::string label_of(const ScenarioPath& path, const PathValue& value) {
   return !models::is_number(path.type) ? value.text : shown(path, value.number);
 }
 
-std::string title_of(const Base& base) {
+std::string title_of(const Base& base, const WinnerMap& map) {
   const models::Scenario& s = base.resolved.scenario;
-  std::string title = s.model.name;
-  if (s.cluster) title += (title.empty() ? "" : " on ") + s.cluster->name;
-  return title + (s.scope == models::Scenario::Scope::kStep ? ", one training step" : ", one MoE layer");
+  const auto varies = [&](std::string_view path) { return map.across.path == path || map.down.path == path; };
+  std::string title = varies("model") ? "" : s.model.name;
+  if (s.cluster && !varies("cluster")) title += (title.empty() ? "" : " on ") + s.cluster->name;
+  if (!title.empty()) title += ", ";
+  return title + (s.scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer");
 }
 
 std::string map_svg(const WinnerMap& map, const std::string& title) { return Picture(map, title).take(); }

@@ -12,8 +12,8 @@ namespace moesim::tools {
 // the right and upwards. Hovering over a cell shows its times.
 std::string map_svg(const WinnerMap& map, const std::string& title);
 
-// "mixtral-8x7b on dgx-h100x4, one MoE layer".
-std::string title_of(const Base& base);
+// "mixtral-8x7b on dgx-h100x4, one MoE layer", without what an axis of the map varies.
+std::string title_of(const Base& base, const WinnerMap& map);
 
 // Formats a value on an axis in its usual unit.
 std::string label_of(const ScenarioPath& path, const PathValue& value);

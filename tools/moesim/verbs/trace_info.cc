@@ -196,8 +196,9 @@ std::string named_text(const traces::NamedTopology& named) {
 std::string rows_text(const Examined& examined) {
   std::vector<std::string> received;
   const auto ep = static_cast<std::size_t>(examined.recording.named.ep.value_or(0));
+  const std::int64_t tp = examined.recording.named.tp.value_or(1);  // ranks of an expert, fastest
   for (const traces::RankRows& rows : examined.facts.expert.ranks)
-    if (received.size() < ep && rows.stage == 0 && rows.received > 0)
+    if (received.size() < ep && rows.stage == 0 && rows.received > 0 && rows.rank % tp == 0)
       received.push_back(std::to_string(rows.received));
   if (ep == 0 || ep > 16 || received.size() != ep) return "";
   return fmt::format("{} rows sent per rank and layer; received by EP rank: {}",

@@ -49,18 +49,22 @@ class AllToAllDispatcher:
 
     def __call__(self, x, scores, indices, experts):
         if self.tp is None:
-            return self._exchange(x, scores, indices, experts)
+            return self._exchange(x, scores, indices, self._counts(indices), experts)
         scores, indices = GatherRows.apply(scores, self.tp, "tp"), gather_rows(indices, self.tp)
+        counts = self._counts(indices)  # before the columns travel, as in Megatron
 
         def whole_experts(rows, counts):
             return scatter_columns(experts(gather_columns(rows, self.tp), counts), self.tp)
 
-        return columns_to_rows(self._exchange(rows_to_columns(x, self.tp), scores, indices, whole_experts), self.tp)
+        return columns_to_rows(self._exchange(rows_to_columns(x, self.tp), scores, indices, counts, whole_experts), self.tp)
 
-    def _exchange(self, x, scores, indices, experts):
-        topk, flat = indices.shape[1], indices.flatten()
-        counts = torch.bincount(flat, minlength=self.experts)
-        from_all = gather_rows(counts, self.group).view(self.members, self.experts)[:, self.low:self.high]
+    def _counts(self, indices):
+        """Rows to each expert, and those that each member sends to this rank's experts."""
+        counts = torch.bincount(indices.flatten(), minlength=self.experts)
+        return counts, gather_rows(counts, self.group).view(self.members, self.experts)[:, self.low:self.high]
+
+    def _exchange(self, x, scores, indices, counts, experts):
+        (counts, from_all), topk, flat = counts, indices.shape[1], indices.flatten()
         sent = counts.view(self.members, -1).sum(1).tolist()
         received = from_all.sum(1).tolist()
         order = torch.argsort(flat, stable=True)
