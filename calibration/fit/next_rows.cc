@@ -328,19 +328,25 @@ Draws draws_of(const models::Comparison& c, const std::vector<CandidateRow>& can
                      all.quiet.col(static_cast<Eigen::Index>(a)));
   // Factors of parts whose uncertainty is outside of the profile, under a draw.
   std::vector<std::string> parts;
+  std::vector<std::pair<std::string, std::string>> kernels;  // parts that no one published, with dispatcher
   for (const models::Answer* answer : choices)
-    for (const auto& one : answer->unmeasured)
+    for (const auto& one : answer->unmeasured) {
+      if (one.exchange) kernels.emplace_back(one.part, answer->dispatcher);
       if (!one.drawn && std::find(parts.begin(), parts.end(), one.part) == parts.end())
         parts.push_back(one.part);
+    }
   const Scenario& s = *c.scenario;
   Cluster drawn = *s.cluster;
   Random random(s.seed ^ kNoiseStream);
   for (Eigen::Index d = 0; d < draws; ++d) {
     drawn.profile = models::drawn_profile(*s.cluster, s.seed, static_cast<int>(d));
     std::vector<std::pair<std::string, double>> doubts;
-    doubts.reserve(parts.size());
+    doubts.reserve(parts.size() + kernels.size());
     for (const std::string& part : parts)
       doubts.emplace_back(part, std::log(models::unmeasured_factor(part, static_cast<std::size_t>(d))));
+    for (const auto& [part, dispatcher] : kernels)
+      doubts.emplace_back(
+          part, std::log(models::unpublished_kernel_factor(dispatcher, static_cast<std::size_t>(d))));
     RowPrices prices(drawn);
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       std::vector<double> logs = prices.log_seconds(candidates[i], doubts);
@@ -400,7 +406,7 @@ class Planning {
       if (!o_.runs) break;
       CandidateRow run;
       run.command =
-          fmt::format("time it with {} in your framework: moesim_capture.record(model) (docs/replay.md)",
+          fmt::format("time it with {0} in your framework (docs/replay.md), then add --measured {0}=TIME",
                       answer->dispatcher);
       run.minutes = kOwnRun;
       run.dispatcher = answer->dispatcher;

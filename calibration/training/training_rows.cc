@@ -326,6 +326,7 @@ class Reader {
     if (is("nccl-ep")) return "nccl-ep";
     if (library == "allgather") return "allgather";
     if (library == "nccl" || library == "nccl-ragged" || library == "rccl") return alltoall;
+    if (library == "nccl+llep") return alltoall + ":balance=least-loaded";
     if (is("nccl")) throw Skip{fmt::format("backend {} is no dispatcher here", in_quotes(library))};
     return dispatcher_of_text(text("dispatcher"), alltoall);
   }
@@ -341,7 +342,7 @@ class Reader {
     if (s.parallel.dispatch_ranks() == 1 && spec.name.starts_with("flex"))
       spec = models::DispatcherSpec::parse("alltoall");
     if (stated("comm_sms") && spec.name.starts_with("flex")) spec.options["sms"] = text("comm_sms");
-    const std::size_t plus = row.backend.find('+');
+    const std::size_t plus = spec.options.contains("balance") ? std::string::npos : row.backend.find('+');
     models::DispatcherSpec with_transport = spec;
     if (plus != std::string::npos) with_transport.options["transport"] = row.backend.substr(plus + 1);
     if (spec.name == "flex-deepep" && text("note").find("DeepEP over UCCL") != std::string::npos)

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -55,7 +56,8 @@ Spread spread_of(const std::vector<double>& values) {
   return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean))};
 }
 
-// The posterior of the common factor under one draw, and the draw's log likelihood.
+// The posterior of the common factor under one draw, and the draw's log likelihood. Without measurements the
+// factor is as uncertain as before.
 struct Posterior {
   double log_weight = 0, mean = 0, sigma = 0;
 };
@@ -144,32 +146,98 @@ std::vector<Latent> latents_of(const Comparison& c, std::size_t draws) {
   }
   all.push_back(std::move(launch));
   if (in_step && s.parallel.dispatch_ranks() > s.cluster->nvlink.domain) all.push_back(std::move(network));
-  const auto doubted = [&](const std::string& part, double sigma) {
+  const auto drawn_by = [&](const std::string& part, const auto& factor_of) {
     if (std::ranges::find(all, part, &Latent::name) != all.end()) return;
     Latent latent{part, {}};
-    for (std::size_t d = 0; d < draws; ++d)
-      latent.log_factors.push_back(std::log(unmeasured_factor(part, d, sigma)));
+    for (std::size_t d = 0; d < draws; ++d) latent.log_factors.push_back(std::log(factor_of(d)));
     all.push_back(std::move(latent));
+  };
+  const auto doubted = [&](const std::string& part, double sigma) {
+    drawn_by(part, [&](std::size_t d) { return unmeasured_factor(part, d, sigma); });
   };
   for (const Answer& a : c.answers) {
     if (!a.ok()) continue;
     doubted(launches_of(a.dispatcher), launch_sigma(step));
     doubted(exchanges_of(a.dispatcher), kExchangeSigma);
+    if (std::ranges::any_of(a.unmeasured, &DomainReport::Unmeasured::exchange))
+      drawn_by(unpublished_kernels_of(a.dispatcher),
+               [&](std::size_t d) { return unpublished_kernel_factor(a.dispatcher, d); });
     for (const DomainReport::Unmeasured& part : a.unmeasured)
       if (!part.drawn) doubted(part.part, kUnmeasuredSigma);
   }
   return all;
 }
 
+// Multiplies the time of a forecast, all its parts and its spans.
+void scale(Answer& a, double factor) {
+  a.time_us.value *= factor;
+  a.healthy_us *= factor;
+  a.exposed_comm_us *= factor;
+  a.network.calibrated_us *= factor;
+  for (double& part : a.breakdown_us) part *= factor;
+  const auto scale_ps = [factor](std::int64_t& ps) { ps = std::llround(static_cast<double>(ps) * factor); };
+  for (PassTrace& pass : a.layer)
+    for (auto* times : {&pass.trace.start, &pass.trace.begin, &pass.trace.end})
+      std::ranges::for_each(*times, scale_ps);
+  for (SlotTrace& slot : a.slots) scale_ps(slot.from), scale_ps(slot.to);
+  std::ranges::for_each(a.stage_end, scale_ps);
+  for (Answer::MemorySample& sample : a.memory_over_time) sample.time_us *= factor;
+}
+
+// Returns the MoE layer of a step's scenario: settings of whole steps are as if they had not been given.
+Scenario layer_of(const Scenario& step) {
+  Scenario layer = step;
+  const Scenario plain;
+  layer.scope = Scenario::Scope::kLayer;
+  while (const Field* unused = unused_field(layer)) {
+    if (unused->take) unused->take(layer, plain);
+    layer.given.reset(index_of(*unused));
+  }
+  layer.training.recompute.dense = false;
+  return layer;
+}
+
+// Measured times of one scope beside forecasts of it.
+struct Evidence {
+  const Comparison* forecast = nullptr;
+  Sigmas by;
+  std::vector<std::size_t> measured, answers;  // positions in the anchor and in the forecast
+
+  // Throws InputError for a dispatcher that the forecast lacks.
+  void add(Anchor& anchor, std::size_t k) {
+    Measured& one = anchor.measured[k];
+    measured.push_back(k);
+    answers.push_back(
+        index_of(*forecast, one.dispatcher.empty() ? own_dispatcher(*forecast) : one.dispatcher));
+    const Answer& a = forecast->answers[answers.back()];
+    one.dispatcher = a.dispatcher;
+    anchor.before[k] = a.time_us;
+    std::vector<double> logs = a.draws_us;
+    for (double& draw : logs) draw = std::log(draw);
+    const Spread draws = spread_of(logs);
+    if (std::abs(std::log(one.us) - draws.mean) > kExplained * std::hypot(draws.deviation, by.shared, by.own))
+      anchor.explained = false;
+  }
+  Posterior posterior(const Anchor& anchor, std::size_t draw) const {
+    std::vector<double> residuals;
+    residuals.reserve(answers.size());
+    for (std::size_t k = 0; k < answers.size(); ++k)
+      residuals.push_back(
+          std::log(anchor.measured[measured[k]].us / forecast->answers[answers[k]].draws_us[draw]));
+    return posterior_of(residuals, by);
+  }
+};
+
 // Returns the latents that moved by more than half of their uncertainty, or lost half of it.
-std::vector<Anchor::Moved> moved_of(const Comparison& c, const Anchor& anchor, const Sigmas& by) {
+std::vector<Anchor::Moved> moved_of(const Comparison& c, const Anchor& anchor, const Evidence& own) {
   std::vector<Anchor::Moved> moved;
   const auto factor = [](std::vector<double> logs) {
     for (double& log : logs) log = std::exp(log);
     return Estimate::from_samples(quantile_of(logs, 0.5), logs);
   };
-  moved.push_back({"all that frameworks and versions differ in", Estimate::log_normal(1, by.shared),
-                   factor(anchor.shared)});
+  if (!own.measured.empty())
+    moved.push_back({"all that frameworks and versions differ in", Estimate::log_normal(1, own.by.shared),
+                     factor(anchor.shared)});
   for (const Latent& latent : latents_of(c, static_cast<std::size_t>(anchor.drawn))) {
     std::vector<double> after;
     after.reserve(anchor.draws.size());
@@ -182,43 +250,38 @@ std::vector<Anchor::Moved> moved_of(const Comparison& c, const Anchor& anchor, c
   return moved;
 }
 
-// Multiplies the time of a forecast and all its parts.
-void scale(Answer& a, double factor) {
-  a.time_us.value *= factor;
-  a.healthy_us *= factor;
-  a.exposed_comm_us *= factor;
-  a.network.calibrated_us *= factor;
-  for (double& part : a.breakdown_us) part *= factor;
-}
-
 }  // namespace
 
 Anchor anchor_of(const Comparison& c, std::vector<Measured> measured, bool told) {
   Anchor anchor;
-  const Sigmas by = sigmas_of(*c.scenario);
-  std::vector<std::size_t> arms;
-  for (Measured& one : measured) {
-    arms.push_back(index_of(c, one.dispatcher.empty() ? own_dispatcher(c) : one.dispatcher));
-    const Answer& a = c.answers[arms.back()];
-    one.dispatcher = a.dispatcher;
-    anchor.before.push_back(a.time_us);
-    std::vector<double> logs = a.draws_us;
-    for (double& draw : logs) draw = std::log(draw);
-    const Spread draws = spread_of(logs);
-    const double width = std::hypot(draws.deviation, by.shared, by.own);
-    if (std::abs(std::log(one.us) - draws.mean) > kExplained * width) anchor.explained = false;
-  }
+  Evidence own{&c, sigmas_of(*c.scenario), {}, {}}, layers;
   anchor.measured = std::move(measured);
-  for (const Answer& a : c.answers) anchor.forecasts.push_back(a.time_us);
-  const std::size_t draws = c.answers[arms.front()].draws_us.size();
-  anchor.drawn = static_cast<int>(draws);
+  anchor.before.resize(anchor.measured.size());
+  for (const Answer& a : c.answers) {
+    anchor.forecasts.push_back(a.time_us);
+    if (a.ok()) anchor.drawn = static_cast<int>(a.draws_us.size());
+  }
+  std::optional<Comparison> layer;
+  for (std::size_t k = 0; k < anchor.measured.size(); ++k) {
+    if (!anchor.measured[k].layer) {
+      own.add(anchor, k);
+      continue;
+    }
+    if (!layer) {
+      AnswerOptions options;
+      options.draws = anchor.drawn;
+      options.each = true;
+      layer = answer(layer_of(*c.scenario), options);
+      layers = {&*layer, sigmas_of(*layer->scenario), {}, {}};
+    }
+    layers.add(anchor, k);
+  }
+  const auto draws = static_cast<std::size_t>(anchor.drawn);
   std::vector<Posterior> posteriors;
-  std::vector<double> residuals(arms.size());
   double most = -INFINITY;
   for (std::size_t d = 0; d < draws; ++d) {
-    for (std::size_t k = 0; k < arms.size(); ++k)
-      residuals[k] = std::log(anchor.measured[k].us / c.answers[arms[k]].draws_us[d]);
-    posteriors.push_back(posterior_of(residuals, by));
+    posteriors.push_back(own.posterior(anchor, d));
+    if (layer) posteriors.back().log_weight += layers.posterior(anchor, d).log_weight;
     most = std::max(most, posteriors.back().log_weight);
   }
   std::vector<double> weights;
@@ -233,9 +296,17 @@ Anchor anchor_of(const Comparison& c, std::vector<Measured> measured, bool told)
     anchor.shared.push_back(at.mean + at.sigma * Random::for_item(c.scenario->seed, k).normal());
   }
   if (!told) return anchor;
-  anchor.moved = moved_of(c, anchor, by);
-  if (!anchor.explained) anchor.suspects = suspects_of(*c.scenario, anchor.measured.front());
+  anchor.moved = moved_of(c, anchor, own);
+  if (!anchor.explained)
+    anchor.suspects =
+        suspects_of(anchor.measured.front().layer ? *layer->scenario : *c.scenario, anchor.measured.front());
   return anchor;
+}
+
+int Anchor::known(const std::string& dispatcher) const {
+  const auto at = std::ranges::find_if(
+      measured, [&](const Measured& one) { return !one.layer && one.dispatcher == dispatcher; });
+  return at == measured.end() ? -1 : static_cast<int>(at - measured.begin());
 }
 
 void anchor_answer(Answer& a, const Anchor& anchor, int index) {

@@ -5,7 +5,8 @@
 // larger weights. The model itself may also be off, by a factor common to all dispatchers and by one factor
 // for each; the logarithms of both are normal. The posterior of the common factor follows for every draw in
 // closed form (a linear Gaussian model, Gelman et al., Bayesian Data Analysis, chapter 14), so a few hundred
-// draws suffice.
+// draws suffice. A measured layer anchors steps, too: its draws have the same prices, launches and exchanges;
+// what else steps and layers differ in stays as uncertain as it was.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +27,7 @@ struct Scenario;
 struct Measured {
   std::string dispatcher;  // empty: the dispatcher that the job runs
   double us = 0;
+  bool layer = false;  // of one MoE layer, where the forecasts are of steps
 };
 
 struct Anchor {
@@ -54,6 +56,10 @@ struct Anchor {
   int drawn = 0;
   std::vector<std::size_t> draws;
   std::vector<double> shared;
+
+  // Returns the position of an answer's dispatcher among the measured ones; -1: it was not measured, or only
+  // for a layer.
+  int known(const std::string& dispatcher) const;
 };
 
 // Computes the anchor of a comparison that was answered with many draws. `told`: also fills `moved` and, for

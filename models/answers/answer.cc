@@ -131,12 +131,7 @@ class Answering {
     if (!o_.measured.empty()) c_.anchor = anchor_of(c_, o_.measured);
     const Anchor* anchor = c_.anchor ? &*c_.anchor : o_.anchor;
     if (!anchor || !anchor->explained) return;
-    for (Answer& a : c_.answers) {
-      int known = -1;
-      for (std::size_t k = 0; c_.anchor && k < anchor->measured.size(); ++k)
-        if (anchor->measured[k].dispatcher == a.dispatcher) known = static_cast<int>(k);
-      anchor_answer(a, *anchor, known);
-    }
+    for (Answer& a : c_.answers) anchor_answer(a, *anchor, c_.anchor ? anchor->known(a.dispatcher) : -1);
   }
 
   // Sets the figures that follow from the time.
@@ -251,8 +246,10 @@ class Answering {
     const double waiting = a.breakdown_us[static_cast<std::size_t>(sim::Category::host_sync)];
     const double exchanges = a.breakdown_us[static_cast<std::size_t>(sim::Category::dispatch)] +
                              a.breakdown_us[static_cast<std::size_t>(sim::Category::combine)];
+    // A bubble is made of the other stages' operations, of which the parts are the same shares.
+    const double busy = a.time_us.value - a.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)];
     add_doubt(a, {s_.scope == Scenario::Scope::kStep ? step_sigma(s_, o_.without) : 0, a.dispatcher,
-                  waiting / a.time_us.value * share_of_launches(programs), exchanges / a.time_us.value});
+                  waiting / busy * share_of_launches(programs), exchanges / busy});
     a.balance = balance_of(spec, programs);
     if (o_.trace) a.memory_over_time = memory_over_time(a);
   }

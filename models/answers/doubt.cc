@@ -16,6 +16,15 @@ std::string launches_of(std::string_view dispatcher) {
 
 std::string exchanges_of(std::string_view dispatcher) { return "exchanges of " + std::string(dispatcher); }
 
+std::string unpublished_kernels_of(std::string_view dispatcher) {
+  return "kernels of " + std::string(dispatcher) + ", not published for this machine";
+}
+
+double unpublished_kernel_factor(std::string_view dispatcher, std::size_t draw) {
+  return std::exp(kUnpublishedKernel) *
+         unmeasured_factor(unpublished_kernels_of(dispatcher), draw, kUnpublishedSpread);
+}
+
 void doubt_part(Forecast& f, std::string part, double share, double sigma) {
   const DomainReport::Unmeasured one{std::move(part), share};
   doubt_unmeasured(std::span(&one, 1), f.time_us.value, f.draws_us, sigma);
@@ -29,7 +38,9 @@ void add_doubt(Forecast& f, const Doubt& doubt) {
   for (const DomainReport::Unmeasured& one : f.unmeasured)
     if (one.exchange) unpublished += one.share;
   unpublished = std::min(unpublished, doubt.exchanges);
-  for (double& draw : f.draws_us) draw += us * unpublished * std::expm1(kUnpublishedKernel);
+  if (unpublished > 0)
+    for (std::size_t d = 0; d < f.draws_us.size(); ++d)
+      f.draws_us[d] += us * unpublished * (unpublished_kernel_factor(doubt.dispatcher, d) - 1);
   f.time_us = Estimate::from_samples(us, f.draws_us);
   if (sigma > 0) {
     // The two sources of doubt are independent.

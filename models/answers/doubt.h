@@ -1,6 +1,7 @@
 // Adds to a forecast the uncertainty that its price draws do not contain.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -10,14 +11,16 @@ namespace moesim::models {
 
 // Log standard deviations of a dispatcher's launch time. For a layer alone: ratios between two dispatchers in
 // twelve host-bound layers are off by a factor of 1.5 (root mean square), 2.5 at worst (marin-community/marin
-// #3666). For a step: host-bound steps of three dispatchers on EFA (awslabs/awsome-distributed-ai) are
-// forecast within 10 % of each other.
-inline constexpr double kLayerLaunchSigma = 0.5, kStepLaunchSigma = 0.2;
+// #3666). For a step: ratios of two dispatchers in four host-bound decisions, three on EFA
+// (awslabs/awsome-distributed-ai) and one in JAX (marin-community/marin #7279), are off by 4, 9, 1 and 10 %,
+// where all doubts together are 10 to 12 % with this value.
+inline constexpr double kLayerLaunchSigma = 0.5, kStepLaunchSigma = 0.15;
 inline double launch_sigma(bool step) { return step ? kStepLaunchSigma : kLayerLaunchSigma; }
-// Names under which the launches and the exchanges of a dispatcher with its options are drawn; the options do
-// not change the launches.
+// Names under which the launches and the exchanges of a dispatcher with its options are drawn, and its kernels
+// where no one published them for the machine; the options do not change the launches.
 std::string launches_of(std::string_view dispatcher);
 std::string exchanges_of(std::string_view dispatcher);
+std::string unpublished_kernels_of(std::string_view dispatcher);
 
 // Log standard deviations of one dispatcher's exchanges and of all its operations: the scatter of measured
 // ratios between dispatchers that nothing else explains (moesim validate --decisions).
@@ -26,11 +29,13 @@ inline constexpr double kArmSigma = 0.03;
 // Likewise for a framework that is not known, where a dispatcher may be integrated well or badly: ratios
 // between dispatchers of levanter, MaxText and verl, one of which its authors call immature.
 inline constexpr double kStrangerArmSigma = 0.09;
-// Log standard deviation by which a dispatch kernel without a published measurement on the machine is slower
-// than its stand-in: kernels are published where they were tuned. NCCL EP on GB200, HybridEP inside a node of
-// H100 and UCCL-EP on H200 took 1.4 to 4 times as long (marin-community/marin #7331, #3666;
+// Mean and standard deviation of the logarithm by which a dispatch kernel without a published measurement on the
+// machine is slower than its stand-in: kernels are published where they were tuned. NCCL EP on GB200, HybridEP
+// inside a node of H100 and UCCL-EP on H200 took 1.4 to 4 times as long (marin-community/marin #7331, #3666;
 // uccl-project/uccl).
-inline constexpr double kUnpublishedKernel = 0.9;
+inline constexpr double kUnpublishedKernel = 0.9, kUnpublishedSpread = 0.4;
+// Returns that factor of one draw.
+double unpublished_kernel_factor(std::string_view dispatcher, std::size_t draw);
 
 // The uncertain parts of a forecast that its price draws do not contain.
 struct Doubt {

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "base/json_reader.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/recipes/framework_recipe.h"
-#include "models/workload/layer_stack.h"
 
 namespace moesim::models {
 
@@ -26,13 +24,22 @@ std::vector<std::string> texts(const JsonNode& list) {
   return all;
 }
 
+KindsOfLayers kinds_of(const Architecture& model) {
+  KindsOfLayers kinds;
+  for (const LayerKind& layer : layer_stack(model))
+    if (!layer.mtp && layer.ffn != LayerKind::Ffn::kDense) kinds.emplace(layer.mixer, layer.ffn);
+  return kinds;
+}
+
 PublishedSteps read() {
   PublishedSteps all;
   JsonObject file(JsonNode::parse(embedded_table("published_steps"), "published_steps.json"));
   file.string("about", "");
   for (const JsonNode& node : file.at("models").items()) {
     JsonObject one(node);
-    all.models.push_back({Architecture::parse(one.at("model")), texts(one.at("publications"))});
+    Architecture model = Architecture::parse(one.at("model"));
+    KindsOfLayers kinds = kinds_of(model);
+    all.models.push_back({std::move(model), std::move(kinds), texts(one.at("publications"))});
     one.finish();
   }
   for (const JsonNode& node : file.at("recipes").items()) {
@@ -44,30 +51,11 @@ PublishedSteps read() {
   return all;
 }
 
-using Kinds = std::set<std::pair<LayerKind::Mixer, LayerKind::Ffn>>;
-Kinds kinds_of(const Architecture& model) {
-  Kinds kinds;
-  for (const LayerKind& layer : layer_stack(model))
-    if (!layer.mtp) kinds.emplace(layer.mixer, layer.ffn);
-  return kinds;
-}
-
-bool same_kinds(const Architecture& a, const Architecture& b) {
-  // Leading dense layers are the layers of any model.
-  const auto without_dense = [](Kinds kinds) {
-    std::erase_if(kinds, [](const auto& kind) { return kind.second == LayerKind::Ffn::kDense; });
-    return kinds;
-  };
-  return a.attention.kind == b.attention.kind &&
-         (a.attention.index_topk > 0) == (b.attention.index_topk > 0) && a.residual.kind == b.residual.kind &&
-         without_dense(kinds_of(a)) == without_dense(kinds_of(b));
-}
-
 bool holds(const std::vector<std::string>& publications, std::string_view without) {
   return std::ranges::any_of(publications, [&](const std::string& one) { return one != without; });
 }
 
-// That of a recipe which says its own; of any other without published steps kOtherRecipe.
+// A recipe may state its own deviation; another one without published steps has kOtherRecipe.
 double recipe_sigma(const std::string& id, std::string_view without) {
   if (id.empty()) return 0;
   if (const double own = FrameworkRecipe::find(id).spread; own > 0) return own;
@@ -78,15 +66,12 @@ double recipe_sigma(const std::string& id, std::string_view without) {
   return known ? 0 : kOtherRecipe;
 }
 
-}  // namespace
-
-const PublishedSteps& published_steps() {
-  static const PublishedSteps all = read();
-  return all;
-}
-
-double difference_of_layers(const Architecture& a, const Architecture& b) {
-  if ((a.experts > 0) != (b.experts > 0) || !same_kinds(a, b)) return 1;
+double difference_of_layers(const Architecture& a, const KindsOfLayers& kinds_of_a, const Architecture& b,
+                            const KindsOfLayers& kinds_of_b) {
+  if ((a.experts > 0) != (b.experts > 0) || a.attention.kind != b.attention.kind ||
+      (a.attention.index_topk > 0) != (b.attention.index_topk > 0) || a.residual.kind != b.residual.kind ||
+      kinds_of_a != kinds_of_b)
+    return 1;
   const auto log_ratio = [](std::int64_t x, std::int64_t y) {
     return std::log(static_cast<double>(std::max<std::int64_t>(x, 1)) /
                     static_cast<double>(std::max<std::int64_t>(y, 1)));
@@ -97,11 +82,23 @@ double difference_of_layers(const Architecture& a, const Architecture& b) {
   return 1 - std::exp(-distance / kNear);
 }
 
+}  // namespace
+
+const PublishedSteps& published_steps() {
+  static const PublishedSteps all = read();
+  return all;
+}
+
+double difference_of_layers(const Architecture& a, const Architecture& b) {
+  return difference_of_layers(a, kinds_of(a), b, kinds_of(b));
+}
+
 double step_sigma(const Scenario& s, std::string_view without) {
+  const KindsOfLayers kinds = kinds_of(s.model);
   double model = 1;
   for (const PublishedModel& one : published_steps().models)
     if (model > 0 && holds(one.publications, without))
-      model = std::min(model, difference_of_layers(s.model, one.model));
+      model = std::min(model, difference_of_layers(s.model, kinds, one.model, one.kinds));
   return std::hypot(kKnown, recipe_sigma(s.recipe, without), kOtherModel * model);
 }
 

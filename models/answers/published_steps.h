@@ -1,19 +1,25 @@
 // How far a step is from those whose times were published, and what that distance costs its interval.
 #pragma once
 
-#include <span>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/workload/architecture.h"
+#include "models/workload/layer_stack.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::models {
 
+// The kinds of a model's layers. Layers with a dense FFN, with which many models begin, are not among them.
+using KindsOfLayers = std::set<std::pair<LayerKind::Mixer, LayerKind::Ffn>>;
+
 // A model or a framework's recipe with the publications that hold steps of it.
 struct PublishedModel {
   Architecture model;
+  KindsOfLayers kinds;
   std::vector<std::string> publications;
 };
 struct PublishedRecipe {

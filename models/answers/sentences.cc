@@ -73,8 +73,8 @@ std::string fitting_text(const Comparison& c) {
   if (!c.fitting) return "";
   const FittingChange& change = *c.fitting;
   if (change.options.empty()) return fmt::format(" None of {} changes makes it fit.", change.tried);
-  return fmt::format(" Of {} changes {} that fit, {} is the fastest: a step of {}.", change.tried,
-                     change.fitting, change.options, format_us(change.seconds * 1e6));
+  return fmt::format(" With {} it fits: a step of {}, the fastest of {} changes that fit ({} were tried).",
+                     change.options, format_us(change.seconds * 1e6), change.fitting, change.tried);
 }
 
 // Returns an unmeasured part that only one of two answers has; null without one. Prefers dispatch kernels,
@@ -168,11 +168,11 @@ std::string open_text(const Comparison& c) {
                                                share_text(Decision::kAlike), time_text(c, w))
                                  : fmt::format("{} has the shortest forecast: {}; {}", w.dispatcher,
                                                time_text(c, w), longer_text(c, d.runner_up));
-    return text + ". How sure that is takes draws (--draws).";
+    return text + ". With draws (--draws 48) moesim says how sure that is.";
   }
   return fmt::format(
-      "Open between {}: {} has least to lose at {}, but may be {} slower than the fastest (90 "
-      "%), more than the tolerance of {}; {} is expected; {}.",
+      "Open between {}: {} risks least at {}, but may be {} slower than the fastest (90 %), more than the "
+      "tolerance of {}; {} slower is expected; {}.",
       names_of(c, d.among), w.dispatcher, time_text(c, w), share_text(loss->at_most), share_text(d.tolerance),
       share_text(loss->expected), longer_text(c, d.among[1]));
 }
@@ -214,7 +214,7 @@ std::string sentence(const Comparison& c) {
     case Verdict::kNone:
       return "No dispatcher could be forecast.";
     case Verdict::kNoneFits:
-      return fmt::format("Nothing fits the memory: {} misses {}.{}", w->dispatcher,
+      return fmt::format("Nothing fits the memory: {} needs {} more than there is.{}", w->dispatcher,
                          format_bytes(w->memory.missing_bytes), fitting_text(c));
     case Verdict::kOnlyOne:
       return fmt::format("{} takes {}.", w->dispatcher, time_text(c, *w));

@@ -22,7 +22,7 @@ double power_of(const Cluster& cluster, std::int64_t gpus) {
   const double watts = RentalList::shipped().node_watts_of(name);
   if (watts == 0)
     throw InputError(fmt::format(
-        "prices: found none of the power of {}, whose watts nobody says; expected no --kwh and no --hosting",
+        "prices: found --kwh or --hosting with {}, expected neither: the power of its node is not published",
         name));
   return watts * static_cast<double>(gpus) * 1e-3;
 }

@@ -204,6 +204,16 @@ TEST_F(TrainingRows, AFrameworkThatIsNotKnownIsSaid) {
 }
 
 // Ratios to them would be infinite.
+// "+" separates a library from its transport, but LLEP is a placement of experts.
+TEST_F(TrainingRows, LeastLoadedExpertsAreABalance) {
+  const std::string header(kHeader);
+  const TrainingTable t =
+      read(header.substr(0, header.size() - 1) +
+           ",backend\nB200-SXM6-180GB,8,OLMoE,torchtitan,BF16,48,6,4096,1,1,1,1,8,1,1.5,,,,here,nccl+llep\n");
+  ASSERT_EQ(t.rows.size(), 1u);
+  EXPECT_EQ(t.rows[0].scenario.dispatchers.front().text(), "torchtitan-alltoall:balance=least-loaded");
+}
+
 TEST_F(TrainingRows, TimesThatNoJobHasAreSkipped) {
   for (const char* seconds : {"1e-320", "1e-300", "1e11"}) {
     const TrainingTable table =

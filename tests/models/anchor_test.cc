@@ -122,6 +122,72 @@ TEST(Anchor, TakesTheDispatcherThatWasMeant) {
               HasSubstr("expected one with its options"));
 }
 
+// The layer of the step: what its host takes carries over, what frameworks differ in stays as uncertain.
+TEST(Anchor, AMeasuredLayerCarriesOverToSteps) {
+  Scenario s = step_of("allgather,alltoall");
+  s.training.set_launch("eager");
+  s.give("training.launch");
+  Scenario layer = s;
+  layer.scope = Scenario::Scope::kLayer;
+  const Comparison before = answer(s, {.draws = kAnchorDraws}),
+                   alone = answer(layer, {.draws = kAnchorDraws});
+  double last = 0;
+  for (const double by : {0.9, 1.0, 1.4}) {
+    const Comparison c = anchored(s, {{"alltoall", by * alone.answers[1].time_us.value, true}});
+    ASSERT_TRUE(c.anchor->explained) << by;
+    EXPECT_EQ(c.anchor->known("alltoall"), -1);
+    EXPECT_DOUBLE_EQ(c.anchor->before[0].value, alone.answers[1].time_us.value);
+    EXPECT_GT(c.answers[1].time_us.value, last) << by;
+    last = c.answers[1].time_us.value;
+    EXPECT_GT(width(c.answers[1].time_us), std::exp(2 * 1.645 * 0.14)) << by;
+  }
+  EXPECT_GT(last, before.answers[1].time_us.value);
+  const Comparison far = anchored(s, {{"alltoall", 20 * alone.answers[1].time_us.value, true}});
+  EXPECT_FALSE(far.anchor->explained);
+}
+
+// Settings of whole steps do not hinder the layer, and a step beside it is known exactly.
+TEST(Anchor, ALayerAndAStepAreBothTaken) {
+  Scenario s = step_of("allgather,alltoall");
+  s.batch = GlobalBatch::parse("64");
+  s.give("parallel.global_batch");
+  s.training.overlap.expert_communication = true;
+  s.give("training.overlap.expert_communication");
+  Scenario layer = step_of("allgather,alltoall");
+  layer.scope = Scenario::Scope::kLayer;
+  const double step_us = 1.1 * answer(s, {.draws = 0}).answers[1].time_us.value,
+               layer_us = 1.1 * answer(layer, {.draws = 0}).answers[0].time_us.value;
+  const Comparison c = anchored(s, {{"alltoall", step_us}, {"allgather", layer_us, true}});
+  ASSERT_TRUE(c.anchor->explained);
+  EXPECT_DOUBLE_EQ(c.answers[1].time_us.value, step_us);
+  EXPECT_EQ(c.anchor->known("alltoall"), 0);
+  EXPECT_EQ(c.anchor->known("allgather"), -1);
+}
+
+TEST(Anchor, SpansAreAsLongAsTheTime) {
+  Scenario s = step_of("alltoall");
+  s.parallel.pp = 2;
+  s.parallel.dp = 8;
+  AnswerOptions options;
+  options.draws = 0;
+  options.trace = true;
+  const Answer before = answer(s, options).answers[0];
+  options.measured = {{"", 1.2 * before.time_us.value}};
+  const Answer after = answer(s, options).answers[0];
+  ASSERT_FALSE(before.slots.empty());
+  ASSERT_EQ(after.slots.size(), before.slots.size());
+  const auto by_factor = [](std::int64_t now, std::int64_t then) {
+    return std::abs(static_cast<double>(now) - 1.2 * static_cast<double>(then)) <= 1;
+  };
+  for (std::size_t i = 0; i < after.slots.size(); ++i)
+    EXPECT_TRUE(by_factor(after.slots[i].to, before.slots[i].to)) << i;
+  for (std::size_t i = 0; i < after.stage_end.size(); ++i)
+    EXPECT_TRUE(by_factor(after.stage_end[i], before.stage_end[i])) << i;
+  ASSERT_FALSE(before.layer.empty());
+  for (std::size_t i = 0; i < before.layer.front().trace.end.size(); ++i)
+    EXPECT_TRUE(by_factor(after.layer.front().trace.end[i], before.layer.front().trace.end[i])) << i;
+}
+
 // A law: a slower run never makes another dispatcher's forecast faster.
 TEST(Anchor, ASlowerRunMakesNothingFaster) {
   const Scenario s = step_of("allgather,alltoall");

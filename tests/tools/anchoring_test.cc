@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,34 @@ TEST(Anchoring, ARunThatCannotBeExplainedIsNoAnswer) {
   const json result = json::parse(as_json.out);
   EXPECT_FALSE(result["anchor"]["explained"]);
   EXPECT_FALSE(result.contains("recommendation"));
+  const TempFolder folder;
+  const Outcome sweep = run_moesim(asked({"sweep"}, {"--dispatcher", "alltoall", "--measured", run, "--grid",
+                                                     "training.recompute=full", "--out", "o.csv"}),
+                                   folder.path());
+  EXPECT_EQ(sweep.exit_code, 1);
+  EXPECT_THAT(sweep.out, HasSubstr("cannot be explained"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "o.csv"));
+}
+
+// A layer that was timed in the framework anchors the steps; where layers are asked about, it is a run of them.
+TEST(Anchoring, ALayerIsARunToo) {
+  const std::vector<std::string> layers{"compare",   "--model",      "olmoe",
+                                        "--cluster", "dgx-h100x2",   "--ep",
+                                        "8",         "--dispatcher", "allgather,alltoall"};
+  const double us = 1.1 * parsed(layers)["scenarios"][1]["time_us"]["value"].get<double>();
+  const std::string run = "layer:alltoall=" + seconds(us);
+  const json step = parsed(asked({"compare"}, {"--dispatcher", "allgather,alltoall", "--measured", run}));
+  EXPECT_TRUE(step["anchor"]["explained"]);
+  EXPECT_EQ(step["anchor"]["measured"][0]["dispatcher"], "alltoall");
+  EXPECT_EQ(step["anchor"]["measured"][0]["scope"], "layer");
+  const auto measured = [&](const std::string& time) {
+    std::vector<std::string> words = layers;
+    words.insert(words.end(), {"--measured", time});
+    return parsed(words);
+  };
+  const json layer = measured(run), plain = measured("alltoall=" + seconds(us));
+  EXPECT_EQ(layer["scenarios"], plain["scenarios"]);
+  EXPECT_FALSE(layer["anchor"]["measured"][0].contains("scope"));
 }
 
 TEST(Anchoring, RefusesWhatIsNoTimeAndWhatHasNoEffect) {

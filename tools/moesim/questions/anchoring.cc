@@ -28,7 +28,11 @@ using nlohmann::ordered_json;
 namespace {
 
 constexpr const char* kUnexplained =
-    "The run cannot be explained by what the forecast is in doubt about; no recommendation is made.";
+    "The run cannot be explained: it lies outside of all that the forecast holds possible. No dispatcher is "
+    "recommended.";
+
+// Before a dispatcher of --measured: the time is that of one MoE layer, forward and backward.
+constexpr std::string_view kOfLayer = "layer:";
 
 double logged_us(const std::string& file, const models::Scenario& scenario) {
   const TrainingLog log = read_training_log(read_file(file, kMaxTrainingLogBytes), file);
@@ -50,10 +54,11 @@ double recorded_us(const std::string& folder, const models::Cluster& cluster) {
 
 void Anchoring::declare(CLI::App& app, bool tolerance) {
   constexpr const char* kGroup = "Question";
-  app.add_option("--measured", measured_,
-                 "What a run of this job took, which all forecasts are anchored to: 1.9s, or "
-                 "alltoall=1.9s,allgather=2.2s")
-      ->type_name("[DISPATCHER=]TIME,...")
+  app.add_option(
+         "--measured", measured_,
+         "What a run of this job took, which all forecasts are anchored to: 1.9s, or "
+         "alltoall=1.9s,allgather=2.2s; of one layer of it, as scope layer has it: layer:alltoall=3ms")
+      ->type_name("[[layer:]DISPATCHER=]TIME,...")
       ->group(kGroup);
   app.add_option("--log", log_,
                  "The same from a training log (the median of its steady steps) or a realistic recording")
@@ -83,7 +88,11 @@ std::vector<models::Measured> Anchoring::of(const models::Scenario& scenario) co
       if (!(us > 0 && std::isfinite(us)))
         throw InputError(
             fmt::format("--measured: found {}, expected a time above 0, such as 1.9s", in_quotes(time)));
-      all.push_back({equals == std::string_view::npos ? "" : std::string(trim(part.substr(0, equals))), us});
+      std::string_view dispatcher =
+          equals == std::string_view::npos ? std::string_view() : trim(part.substr(0, equals));
+      const bool layer = dispatcher.starts_with(kOfLayer);
+      if (layer) dispatcher.remove_prefix(kOfLayer.size());
+      all.push_back({std::string(dispatcher), us, layer && scenario.scope == models::Scenario::Scope::kStep});
     }
   if (!log_.empty()) {
     if (scenario.scope != models::Scenario::Scope::kStep)
@@ -107,10 +116,12 @@ ordered_json anchor_json(const models::Anchor& anchor) {
                  {"effective_draws", anchor.effective_draws},
                  {"moved", ordered_json::array()},
                  {"suspects", ordered_json::array()}};
-  for (std::size_t k = 0; k < anchor.measured.size(); ++k)
+  for (std::size_t k = 0; k < anchor.measured.size(); ++k) {
     j["measured"].push_back({{"dispatcher", anchor.measured[k].dispatcher},
                              {"time_us", anchor.measured[k].us},
                              {"forecast_us", estimate_json(anchor.before[k])}});
+    if (anchor.measured[k].layer) j["measured"].back()["scope"] = "layer";
+  }
   for (const models::Anchor::Moved& one : anchor.moved)
     j["moved"].push_back({{"parameter", one.parameter},
                           {"before", estimate_json(one.before)},
@@ -127,21 +138,21 @@ std::string anchor_text(const models::Comparison& c) {
   };
   std::string text;
   for (std::size_t k = 0; k < anchor.measured.size(); ++k)
-    text += fmt::format("measured: {} takes {}; the forecast was {}\n", anchor.measured[k].dispatcher,
+    text += fmt::format("measured: {}{} takes {}; the forecast was {}\n",
+                        anchor.measured[k].layer ? "a layer with " : "", anchor.measured[k].dispatcher,
                         format_us(anchor.measured[k].us), range(anchor.before[k]));
   if (!anchor.explained) {
     text += fmt::format("{}\n", kUnexplained);
     for (const models::Anchor::Suspect& one : anchor.suspects)
-      text +=
-          fmt::format("  with {} {} it would take {}: is it so?\n", one.path, one.value, format_us(one.us));
+      text += fmt::format("  with {} {} it would take {}: say so if the run had it\n", one.path, one.value,
+                          format_us(one.us));
     if (anchor.suspects.empty())
       text += "  no other setting that moesim tries explains it: check the model, the plan and the cluster\n";
     return text;
   }
   for (std::size_t i = 0; i < c.answers.size(); ++i)
     if (const models::Answer& a = c.answers[i]; a.ok() && a.time_us.value > 0 && i < anchor.forecasts.size())
-      if (std::ranges::find(anchor.measured, a.dispatcher, &models::Measured::dispatcher) ==
-          anchor.measured.end())
+      if (anchor.known(a.dispatcher) < 0)
         text += fmt::format("anchored: {} {}; before {}\n", a.dispatcher, range(a.time_us),
                             range(anchor.forecasts[i]));
   for (const models::Anchor::Moved& one : anchor.moved)

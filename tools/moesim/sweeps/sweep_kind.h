@@ -21,6 +21,10 @@ namespace CLI {
 class App;
 }
 
+namespace moesim::models {
+struct Comparison;
+}
+
 namespace moesim::tools {
 
 // Asks at one point after another; one per thread.
@@ -51,6 +55,8 @@ class SweepKind {
   // `say` prints messages for the user before the first row.
   virtual void prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
                        const std::function<void(const std::string&)>& say) = 0;
+  // Returns the user's measured run where no draw of the forecast explains it: then nothing is asked.
+  virtual const models::Comparison* unexplained() const { return nullptr; }
   // Reads every input file of the rows: the sweep's definition contains their hashes.
   virtual void read_inputs(const SweepPlan& plan) const = 0;
   // Returns the inputs of rows besides axes and files, for the definition.

@@ -109,6 +109,9 @@ class ScenarioSweep : public SweepKind {
 
   void prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
+  const Comparison* unexplained() const override {
+    return run_ && !run_->anchor->explained ? &*run_ : nullptr;
+  }
   void read_inputs(const SweepPlan& plan) const override { read_named(*base_, plan); }
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json j{{"scenario", models::to_json(base_->resolved.scenario)},
@@ -190,7 +193,7 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
     AskOptions of_run = asked_;
     of_run.measured = anchoring_.of(base_->resolved.scenario);
     run_ = ask(base_->resolved.scenario, of_run);
-    if (!run_->anchor->explained) throw InputError(std::string(trim(anchor_text(*run_))));
+    if (unexplained()) return;
     asked_.anchor = &*run_->anchor;
     asked_.draws = run_->anchor->drawn;
   }

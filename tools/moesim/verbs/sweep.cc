@@ -18,6 +18,7 @@
 #include "base/json_text.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -269,6 +270,11 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
   kind.prepare(plan, format, common, [&](const std::string& text) {
     if (first_rank) say(text);
   });
+  if (const models::Comparison* run = kind.unexplained()) {
+    if (first_rank) tells_unexplained("sweep", *run, common);
+    if (mpi) mpi->finish({});
+    return 1;
+  }
   if (!o.pareto.empty() && (o.out.empty() || format != RowFormat::kCsv))
     throw InputError("--pareto: found no CSV file to read the front from, expected --out FILE.csv");
   if (!o.pareto.empty()) check_pareto_columns(o.pareto, kind.table());

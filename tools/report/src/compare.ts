@@ -89,7 +89,7 @@ function anchored(anchor: Anchor): HTMLElement {
       `${one.dispatcher} takes ${time(one.time_us, unit)}; the forecast was ${time(one.forecast_us.value, unit)} (${time(one.forecast_us.low, unit)} to ${time(one.forecast_us.high, unit)})`))),
     !anchor.explained
       ? h("ul", {}, ...(anchor.suspects.length > 0
-          ? anchor.suspects.map((one) => h("li", {}, `with ${one.path} ${one.value} it would take ${time(one.time_us, unit)}: is it so?`))
+          ? anchor.suspects.map((one) => h("li", {}, `with ${one.path} ${one.value} it would take ${time(one.time_us, unit)}: say so if the run had it`))
           : [h("li", {}, "No other setting that moesim tries explains it: check the model, the plan and the cluster.")]))
       : anchor.moved.length > 0
         ? table(anchor.moved, [
