@@ -207,6 +207,11 @@ def main():
             for number, row, line in missing_rows(command.rows, real):
                 failed += 1
                 print(f"{document.name}:{number}: is not in the output\n  shown: {row}\n  real:  {line}")
+        for picture in here.glob("*.svg"):
+            kept = source / "docs/images" / picture.name
+            if not kept.exists() or kept.read_text() != picture.read_text():
+                failed += 1
+                print(f"{document.name}: docs/images/{picture.name} is not the picture that is drawn")
     reasons = ", ".join(f"{count}: {reason}" for reason, count in skipped.items())
     print(f"{done} commands run, {compared} outputs compared, {failed} failed, {sum(skipped.values())} skipped"
           + (f" ({reasons})" if reasons else ""))

@@ -65,7 +65,7 @@ with Hostile("tampering") as h:
                 ["compare", "s.json", "--timeline", "--", "mine"], ["trace", "synthesize", "--to", "mine"],
                 ["trace", "convert", "s.json", "mine"], ["calibrate", "fit", "s.json", "-omine"],
                 ["calibrate", "measure", "--out", "mine"], ["sweep", "s.json", "--grid", "topk=1", "--out", "mine", "--overwrite"],
-                ["completion", "bash"], [], ["sh"]]
+                ["whatif", "s.json", "--map", "topk=1..2", "ep=2,4", "--picture", "mine"], ["completion", "bash"], [], ["sh"]]
     for command in commands:
         h.write("r.json", {"schema": "moesim.compare/1", "version": "1", "inputs": {"command": command},
                            "rows": {"file": "../mine", "sha256": "0" * 64}})

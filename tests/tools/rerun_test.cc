@@ -92,10 +92,10 @@ TEST_F(Rerun, ATableOfASweep) {
 }
 
 TEST_F(Rerun, FilesThatTheCommandWroteAreLeftAlone) {
-  result_of({"compare", "s.json", "--timeline", "t.json"});
-  folder_.write("t.json", "mine");
+  result_of({"whatif", "s.json", "--map", "topk=1..2", "ep=2,4", "--picture", "map.svg"});
+  folder_.write("map.svg", "mine");
   EXPECT_EQ(rerun().exit_code, 0);
-  EXPECT_EQ(testing::read_text(folder_.path() / "t.json"), "mine");
+  EXPECT_EQ(testing::read_text(folder_.path() / "map.svg"), "mine");
 }
 
 // Files outside of a result are named, not certified.
@@ -246,7 +246,7 @@ TEST_F(Rerun, ACraftedResultDoesNothing) {
   // An output with unusual spelling is not written.
   for (const Words& command : {Words{"compare", "s.json", "--timeline", "--", "mine"},
                                Words{"compare", "--timeline=x", "s.json", "--report", "mine"},
-                               Words{"compare", "s.json", "--timeline=mine"}})
+                               Words{"whatif", "s.json", "--map", "topk=1..2", "ep=2,4", "--picture=mine"}})
     EXPECT_EQ(crafted(command).exit_code, 1) << command[0];
   EXPECT_EQ(testing::read_text(folder_.path() / "mine"), "keep");
   for (const auto& entry : fs::directory_iterator(folder_.path()))

@@ -473,6 +473,8 @@ TEST(Names, AreEscapedInFilesToo) {
   };
   EXPECT_THAT(written({"compare", "s.json", "--draws", "0", "--timeline", "t.json"}, "t.json"),
               HasSubstr("traceEvents"));
+  written({"whatif", "s.json", "--map", "topk=1..2", "ep=4,8", "--draws", "0", "--picture", "m.svg"},
+          "m.svg");
   written({"sweep", "s.json", "--grid", "model=olmoe,\xe2\x80\xae", "--out", "t.jsonl", "--quiet"},
           "t.jsonl");
 }

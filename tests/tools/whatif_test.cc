@@ -242,6 +242,8 @@ TEST_F(WhatIf, WrongQuestionsAreRefusedInOneLine) {
       {{"--map", "topk=1..8"}, ""},
       {{"--map", "topk=1..8", "topk=1..4"}, "twice"},
       {{"--map", "topk=1..1000", "seq=1..1000"}, "1000 x 1000 scenarios"},
+      {{"--map", "topk=1..2", "ep=2,4", "--picture", "map.png"}, "ends in .svg"},
+      {{"--set", "topk=2", "--picture", "map.svg"}, "--map"},
       {{"--set", "topk=2", "--between", "allgather"}, "--crossover"},
       {{"--set", "nic.bandwidth=100"}, "expected a bandwidth such as 100GBps"},
       {{"--set", "nic.latency=20"}, "expected a time such as 2us"},
@@ -281,6 +283,28 @@ TEST_F(WhatIf, AMapIsTheSameOnAnyNumberOfThreads) {
   EXPECT_EQ(first.exit_code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("topk,parallel.ep,fastest,probability,speedup,fits,time_us.allgather,"));
   EXPECT_EQ(first.out, run(four).out);
+}
+
+TEST_F(WhatIf, AMapIsDrawn) {
+  const Outcome outcome =
+      run({"--map", "topk=1..4", "ep=2,4,7,8", "--draws", "8", "--picture", "map.svg", "-q"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string svg = testing::read_text(folder_.path() / "map.svg");
+  EXPECT_THAT(svg, ::testing::StartsWith("<svg xmlns="));
+  EXPECT_THAT(svg, ::testing::EndsWith("</svg>\n"));
+  // A cell per scenario, each with its hint; the four of EP 7 are grey and say why.
+  const auto count = [&](const std::string& part) {
+    int found = 0;
+    for (std::size_t at = svg.find(part); at != std::string::npos; at = svg.find(part, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("<title>"), 16);
+  EXPECT_EQ(count("<title>topk = 2, parallel.ep = 7\n"), 1);
+  EXPECT_EQ(count("fill=\"#d9d9d9\"/></g>"), 4);
+  EXPECT_THAT(svg, AllOf(HasSubstr("mixtral-8x7b on dgx-h100x2"), HasSubstr(">alltoall<")));
+  if (std::system("xmllint --version >/dev/null 2>&1") == 0) {
+    EXPECT_EQ(std::system(("xmllint --noout '" + (folder_.path() / "map.svg").string() + "'").c_str()), 0);
+  }
 }
 
 // Bisection finds the same changes as trying every value.

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "models/answers/answer.h"
 #include "tools/moesim/questions/crossover.h"
+#include "tools/moesim/questions/whatif_map_svg.h"
 #include "tools/moesim/questions/whatif_report.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -46,11 +47,6 @@ MapCell cell_of(const Comparison& e) {
   }
   if (second > 0) cell.speedup = second / best.time_us.value;
   return cell;
-}
-
-// Formats a value on an axis in its usual unit.
-std::string label_of(const ScenarioPath& path, const PathValue& value) {
-  return !models::is_number(path.type) ? value.text : shown(path, value.number);
 }
 
 ordered_json axis_json(const ScenarioPath& path, const std::vector<PathValue>& values) {
@@ -221,11 +217,15 @@ WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, co
 }
 
 int run_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between, int draws,
-            const CommonOptions& common) {
+            const std::string& picture, const CommonOptions& common) {
+  if (!picture.empty() && !picture.ends_with(".svg"))
+    throw InputError(
+        fmt::format("--picture: found {}, expected a file that ends in .svg", in_quotes(picture)));
   const WinnerMap map = [&] {
     ProgressLine line(common);
     return winner_map(base, ranges, between, draws, common.threads, line.teller());
   }();
+  if (!picture.empty()) write_file(picture, map_svg(map, title_of(base)));
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, map.warnings, common);
     result["axes"] = {axis_json(map.across, map.columns), axis_json(map.down, map.rows)};

@@ -1,4 +1,4 @@
-// `moesim whatif --map`: the fastest dispatcher over two paths, as table, CSV and JSON.
+// `moesim whatif --map`: the fastest dispatcher over two paths, as table, CSV, JSON and picture.
 #pragma once
 
 #include <string>
@@ -42,7 +42,8 @@ struct WinnerMap {
 WinnerMap winner_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between,
                      int draws, int threads, const Progress& progress = {});
 
+// `picture`: an SVG file to write as well; empty for none.
 int run_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between, int draws,
-            const CommonOptions& common);
+            const std::string& picture, const CommonOptions& common);
 
 }  // namespace moesim::tools

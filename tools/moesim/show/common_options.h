@@ -23,6 +23,7 @@ struct CommonOptions {
 };
 
 // Options whose value is a file that the verb writes.
-inline constexpr std::array<std::string_view, 3> kOutputOptions{"--out", "--timeline", "--report"};
+inline constexpr std::array<std::string_view, 4> kOutputOptions{"--out", "--timeline", "--report",
+                                                                "--picture"};
 
 }  // namespace moesim::tools

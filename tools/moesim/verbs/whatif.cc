@@ -27,7 +27,7 @@ namespace {
 
 struct WhatIfOptions {
   QuestionOptions scenario;
-  std::string crossover, between;
+  std::string crossover, between, picture;
   std::vector<std::string> sets, map;
   bool each = false, sensitivity = false, paths = false;
   Anchoring anchoring;
@@ -123,6 +123,8 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     best.draws = std::min(o.draws, best.draws);
     return whatif_best(scenario, best, common);
   }
+  if (!o.picture.empty() && o.map.empty())
+    throw InputError("--picture: found no --map, expected one to draw");
   if (!o.between.empty() && o.map.empty() && o.crossover.empty())
     throw InputError("--between: found neither --crossover nor --map, expected one of them");
   if (o.sensitivity || !o.crossover.empty() || !o.map.empty()) {
@@ -133,7 +135,7 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     o.anchoring.refuse_measured("--crossover, --map or --sensitivity");
     const Base changed = with_changes(base, sets);
     if (o.sensitivity) return run_sensitivity(changed, o.draws, common);
-    if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, common);
+    if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, o.picture, common);
     return run_crossover(changed, o.crossover, o.between, o.draws, common);
   }
   AskOptions asked{o.draws, true, o.anchoring.tolerance(), o.anchoring.of(base.resolved.scenario)};
@@ -159,6 +161,7 @@ Verb whatif_verb() {
                            "path=low..high: where does the fastest dispatcher change?");
             app.add_option("--map", o->map, "path=low..high path=low..high: the fastest dispatcher over both")
                 ->expected(2);
+            app.add_option("--picture", o->picture, "With --map: FILE.svg to draw it in");
             app.add_option("--between", o->between, "Dispatchers for --crossover and --map [the scenario's]");
             app.add_flag("--sensitivity", o->sensitivity,
                          "By how many percent the time changes with 1 % of every hardware number");
