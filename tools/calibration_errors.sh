@@ -14,7 +14,7 @@ section "One message size left out, collectives inside a node"
 "$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" --leave-out sizes -q
 section "One decade of message sizes left out"
 "$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" --leave-out decades -q
-section "Four GPUs from two and eight (of a machine with the same links, where nobody measured three counts)"
+section "Four GPUs from two and eight (of a machine with the same links and no three measured counts)"
 "$moesim" calibrate fit "$published/collectives_intranode.csv" --leave-out between -q
 section "A whole rank count left out, with only the other one to fit"
 "$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" --leave-out ranks -q

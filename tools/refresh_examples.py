@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Puts what commands print in the place of what documents show ("$ build/moesim ..." in a fenced block). Commands of
-a page run as in its test, tests/docs/run_commands.py, which says what a block may look like; pictures that they draw go
-to docs/images. An output that is shown in extracts ("...", lines cut on the right) is cut out anew: every stretch of
-lines where the output is most like it. Read the result, and the numbers of the prose beside it; where the place is not
+"""Puts what commands print in the place of what documents show ("$ build/moesim ..." in a fenced block).
+Commands of a page run as in its test, tests/docs/run_commands.py, which says what a block may look like; the notebook
+is run where build/python is. An output that is shown in extracts ("...", lines cut on the right) is cut out anew: every stretch
+of lines where the output is most like it. Read the result, and the numbers of the prose beside it; where the place is not
 clear, "FILE:LINE: by hand" is printed.
 Usage: tools/refresh_examples.py [build/moesim] [FILE.md ...]"""
 import difflib
 import pathlib
 import re
-import shutil
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -81,9 +81,6 @@ def refreshed(text, name, moesim):
             print(f"{name}:{command.line}: " + ("cut out anew" if is_cut else "brought up to date"))
             at = command.shown_at - 1
             lines[at:at + len(command.shown)] = fresh
-        for picture in here.glob("*.svg"):
-            (ROOT / "docs/images").mkdir(exist_ok=True)
-            shutil.copyfile(picture, ROOT / "docs/images" / picture.name)
     return "\n".join(lines)
 
 
@@ -95,6 +92,9 @@ def main():
         fresh = refreshed(text, page.relative_to(ROOT), moesim)
         if fresh != text:
             page.write_text(fresh)
+    if package := next(moesim.parent.glob("python/moesim/_moesim*.so"), None):
+        subprocess.run([sys.executable, ROOT / "tests/python/run_notebook.py", package.parents[1],
+                        ROOT / "docs/ten_lines.ipynb", "--write"])
 
 
 if __name__ == "__main__":

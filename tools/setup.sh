@@ -32,7 +32,7 @@ while read -r package command; do
   [[ -n $package ]] && ! command -v "$command" >/dev/null && optional+=("$package")
 done < <(sed 's/#.*//' tools/packages_optional.txt)
 if ((${#optional[@]})) && [[ -z ${MOESIM_WITHOUT_REPORTS:-} ]]; then
-  say "installing for HTML reports: ${optional[*]}"
+  say "installing for HTML reports and some tests: ${optional[*]}"
   as_root=()
   [[ $(id -u) -eq 0 ]] || as_root=(sudo)
   "${as_root[@]}" apt-get update -q && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \

@@ -46,8 +46,8 @@ double newton_schulz_seconds(std::int64_t rows, std::int64_t columns, std::int64
           gemms.seconds({m, n, m}, DType::kBf16));
 }
 
-MuonShare largest_share(std::vector<MuonMatrix> matrices, std::int64_t ranks,
-                        const std::function<double(const MuonMatrix&)>& seconds_of) {
+MuonShare largest_muon_share(std::vector<MuonMatrix> matrices, std::int64_t ranks,
+                             const std::function<double(const MuonMatrix&)>& seconds_of) {
   std::ranges::stable_sort(matrices, std::ranges::greater(), &MuonMatrix::elements);
   const auto less = [](const MuonShare& a, const MuonShare& b) { return a.elements > b.elements; };
   std::priority_queue<MuonShare, std::vector<MuonShare>, decltype(less)> loads(

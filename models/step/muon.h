@@ -40,8 +40,8 @@ double newton_schulz_seconds(std::int64_t rows, std::int64_t columns, std::int64
 struct MuonShare {
   double elements = 0, seconds = 0, matrices = 0;
 };
-MuonShare largest_share(std::vector<MuonMatrix> matrices, std::int64_t ranks,
-                        const std::function<double(const MuonMatrix&)>& seconds_of);
+MuonShare largest_muon_share(std::vector<MuonMatrix> matrices, std::int64_t ranks,
+                             const std::function<double(const MuonMatrix&)>& seconds_of);
 
 // Elements of all matrices, as chunk_parameters() counts them.
 StageParameters elements_of(const std::vector<MuonMatrix>& matrices);

@@ -147,14 +147,25 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
   if (report) passes.report(*report);
   Timed timed;
   std::map<std::size_t, StepPasses::Times> network;
-  timed.transfers = step_transfers(
-      scenario_, plan_->chunks, programs_->experts(), placement_, pricer, links, contention,
-      [&](std::size_t chunk, bool forward) {
-        auto [at, added] = network.try_emplace(chunk);
-        if (added) at->second = passes.network_of(chunk, plan_->shape.stage_of(static_cast<int>(chunk), 0));
-        return forward ? at->second.forward : at->second.backward;
-      },
-      waits_before_experts(), [this] { return kept_by_pass(scenario_, *plan_, *programs_); }, report);
+  timed.transfers =
+      step_transfers({.scenario = scenario_,
+                      .chunks = plan_->chunks,
+                      .slots = programs_->experts(),
+                      .placement = placement_,
+                      .pricer = pricer,
+                      .network_of =
+                          [&](std::size_t chunk, bool forward) {
+                            auto [at, added] = network.try_emplace(chunk);
+                            if (added)
+                              at->second =
+                                  passes.network_of(chunk, plan_->shape.stage_of(static_cast<int>(chunk), 0));
+                            return forward ? at->second.forward : at->second.backward;
+                          },
+                      .kept_of_pass = [this] { return kept_by_pass(scenario_, *plan_, *programs_); },
+                      .faults = links,
+                      .contention = contention,
+                      .waits_before_experts = waits_before_experts(),
+                      .report = report});
   timed.run = run_pipeline(plan_->shape, plan_->schedule, timed.transfers, passes.ranks(),
                            {pricer.launch_ps(), pricer.overlap(moe_program())}, passes, book);
   return timed;
@@ -209,14 +220,20 @@ class StepForecaster::Draws {
       }
     std::map<std::size_t, StepPasses::Times> network;
     const PipelineTransfers transfers = step_transfers(
-        f_.scenario_, f_.plan_->chunks, f_.programs_->experts(), f_.placement_, pricer, {}, contention_,
-        [&](std::size_t chunk, bool forward) {
-          auto [at, added] = network.try_emplace(chunk);
-          if (added) at->second = drawn.network_of(chunk);
-          return forward ? at->second.forward : at->second.backward;
-        },
-        f_.waits_before_experts(), [this] { return kept_by_pass(f_.scenario_, *f_.plan_, *f_.programs_); },
-        nullptr);
+        {.scenario = f_.scenario_,
+         .chunks = f_.plan_->chunks,
+         .slots = f_.programs_->experts(),
+         .placement = f_.placement_,
+         .pricer = pricer,
+         .network_of =
+             [&](std::size_t chunk, bool forward) {
+               auto [at, added] = network.try_emplace(chunk);
+               if (added) at->second = drawn.network_of(chunk);
+               return forward ? at->second.forward : at->second.backward;
+             },
+         .kept_of_pass = [this] { return kept_by_pass(f_.scenario_, *f_.plan_, *f_.programs_); },
+         .contention = contention_,
+         .waits_before_experts = f_.waits_before_experts()});
     const double blocks_ps = static_cast<double>(run_blocks(transfers, blocks));
     return static_cast<double>(nominal_.run.total) * 1e-12 * blocks_ps / static_cast<double>(nominal_blocks_);
   }

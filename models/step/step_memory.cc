@@ -322,9 +322,10 @@ class Stages {
                                [&](const MuonMatrix& m) { return m.experts == of_experts; });
           const double ranks = of_experts ? zero1.experts : zero1.dense;
           const double most =
-              ranks * largest_share(std::move(kind), static_cast<std::int64_t>(ranks), [](const MuonMatrix&) {
-                        return 0.0;
-                      }).elements;
+              ranks *
+              largest_muon_share(std::move(kind), static_cast<std::int64_t>(ranks), [](const MuonMatrix&) {
+                return 0.0;
+              }).elements;
           (of_experts ? held.experts : held.dense) += most - (of_experts ? matrices.experts : matrices.dense);
         }
     }

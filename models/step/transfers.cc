@@ -55,18 +55,17 @@ OutsideDomain host_link_unmeasured(const Profile& profile) {
 
 class Transfers {
  public:
-  Transfers(const Scenario& s, const Placement& placement, const ProgramPricer& pricer,
-            const LinkFaults& faults, const Contention* contention, DomainReport* report)
-      : s_(s),
-        plan_(s.training),
-        placement_(placement),
-        model_(pricer.collectives()),
-        contention_(contention),
-        report_(report),
-        once_(1 / static_cast<double>(s.parallel.microbatches)),
-        dense_(placement.dense_replicas()),
-        experts_(placement.expert_replicas()) {
-    factor_ = across() ? faults.network : faults.nvlink;
+  explicit Transfers(const TransferInputs& in)
+      : s_(in.scenario),
+        plan_(s_.training),
+        placement_(in.placement),
+        model_(in.pricer.collectives()),
+        contention_(in.contention),
+        report_(in.report),
+        once_(1 / static_cast<double>(s_.parallel.microbatches)),
+        dense_(placement_.dense_replicas()),
+        experts_(placement_.expert_replicas()) {
+    factor_ = across() ? in.faults.network : in.faults.nvlink;
   }
 
   bool across() const { return dense_.across_domains() || experts_.across_domains(); }
@@ -153,7 +152,7 @@ class Transfers {
       const std::int64_t ranks =
           plan_.sharding == ShardingScheme::kDdp ? 1 : shard_of(*replicas, plan_.sharding);
       const StageParameters all = elements_of(own);
-      const MuonShare share = largest_share(std::move(own), ranks, [&](const MuonMatrix& m) {
+      const MuonShare share = largest_muon_share(std::move(own), ranks, [&](const MuonMatrix& m) {
         return newton_schulz_seconds(m.rows, m.columns, plan_.newton_schulz_steps, gemms);
       });
       work.bytes += share.elements * muon_traffic(plan_.optimizer);
@@ -270,6 +269,151 @@ class Transfers {
   const Placement::Replicas &dense_, &experts_;
 };
 
+// Parameters, gradients and the optimizer of every chunk.
+class ParameterTransfers {
+ public:
+  explicit ParameterTransfers(const TransferInputs& in)
+      : in_(in),
+        p_(in.scenario.parallel),
+        plan_(in.scenario.training),
+        transfers_(in),
+        held_(in.scenario.model) {
+    // A copy of an expert has its own gradients and state.
+    held_.experts = in.slots;
+    for (const ShardingScheme scheme : {plan_.sharding, of_router_, of_experts_}) {
+      sharded_ = sharded_ || transfers_.sharded_passes(scheme);
+      all_in_passes_ = all_in_passes_ && transfers_.sharded_passes(scheme) && !transfers_.replicates(scheme);
+    }
+  }
+
+  void add(PipelineTransfers& t) const {
+    for (std::size_t c = 0; c < in_.chunks.size(); ++c) {
+      const StageParameters n = chunk_parameters(held_, p_, in_.chunks[c]);
+      const StageParameters trained =
+          plan_.lora.rank > 0 ? trained_parameters(held_, p_, plan_.lora, in_.chunks[c]) : n;
+      if (sharded_) t.sharded.push_back(of_every_pass(c, n, trained));
+      if (!all_in_passes_) add_once_a_step(t, c, n, trained);
+      const std::int64_t update = optimizer(c, n, trained);
+      const std::size_t stage = c % static_cast<std::size_t>(p_.pp);
+      t.optimizer[stage] += update;
+      if (plan_.pipeline == PipelineKind::kDualPipe)
+        t.optimizer[static_cast<std::size_t>(p_.pp) - 1 - stage] += update;
+    }
+  }
+
+ private:
+  std::int64_t network_of(std::size_t chunk, bool forward) const {
+    return transfers_.across() ? in_.network_of(chunk, forward) : 0;
+  }
+
+  // Gathered for every pass while the previous layer computes; gradients are reduced while the next one does.
+  // The rest is exposed: transfers over the network do not hide behind the pass's own. A root unit is gathered
+  // as a whole before the pass and reduced after it, so that nothing hides; it is not gathered again in
+  // backward, as FSDP leaves its root.
+  PipelineTransfers::Sharded of_every_pass(std::size_t c, const StageParameters& n,
+                                           const StageParameters& trained) const {
+    const Seconds seconds = transfers_.of(n, trained, in_.chunks[c], true);
+    constexpr std::int64_t kNoRoom = std::numeric_limits<std::int64_t>::max() / 4;
+    const bool root = plan_.fsdp_unit == FsdpUnit::kRoot;
+    const bool again = plan_.reshard_after_forward && !root;
+    const bool hides_forward = !root && plan_.overlap.parameters;
+    const bool hides_backward = hides_forward && plan_.overlap.gradients;
+    PipelineTransfers::Sharded all{
+        to_ps(seconds.gather), to_ps((again ? seconds.gather : 0) + seconds.reduce),
+        hides_forward ? network_of(c, true) : kNoRoom, hides_backward ? network_of(c, false) : kNoRoom};
+    // A host that waits for the counts of an exchange requests the experts' weights only afterwards, when
+    // nothing is left to hide their gather.
+    if (in_.waits_before_experts) all.exposed = to_ps(transfers_.gather_at_experts(n, in_.chunks[c]));
+    return all;
+  }
+
+  void add_once_a_step(PipelineTransfers& t, std::size_t c, const StageParameters& n,
+                       const StageParameters& trained) const {
+    const Seconds seconds = transfers_.of(n, trained, in_.chunks[c], false);
+    t.parameters.push_back(to_ps(seconds.gather));
+    t.gradients.push_back(to_ps(seconds.reduce));
+    t.pieces.push_back(
+        plan_.fsdp_unit == FsdpUnit::kRoot ? 1 : std::max(1, static_cast<int>(in_.chunks[c].layers.size())));
+    t.forward_link.push_back(network_of(c, true));
+    t.backward_link.push_back(network_of(c, false));
+  }
+
+  // Parameters of a chunk that a rank updates.
+  double shard(const StageParameters& of) const {
+    const auto shard_of = [](ShardingScheme scheme, double parameters, std::int64_t ranks) {
+      return scheme == ShardingScheme::kDdp
+                 ? parameters
+                 : parameters / static_cast<double>(std::max<std::int64_t>(1, ranks));
+    };
+    const double router = plan_.router_sharding ? of.router : 0;
+    return shard_of(plan_.sharding, of.dense - router, p_.data_ranks()) +
+           shard_of(of_router_, router, p_.data_ranks()) +
+           shard_of(of_experts_, of.experts, p_.expert_data_ranks());
+  }
+
+  // The optimizer, the norm of the gradients before it, and the zeroing of the gradient buffer; never faster
+  // than its kernels are launched.
+  std::int64_t optimizer(std::size_t c, const StageParameters& n, const StageParameters& trained) const {
+    StageParameters of_adam = trained;
+    MuonWork muon;
+    if (plan_.muon) {
+      const std::vector<MuonMatrix> matrices = muon_matrices(held_, p_, in_.chunks[c]);
+      const StageParameters of_muon = elements_of(matrices);
+      of_adam.dense -= of_muon.dense, of_adam.experts -= of_muon.experts;
+      muon = transfers_.muon(matrices);
+    }
+    const bool on_host = offloads_optimizer(plan_.offload);
+    const double moved = (shard(of_adam) * (on_host ? 0 : optimizer_traffic(plan_.optimizer)) + muon.bytes +
+                          shard(trained) * 4 + (trained.dense + trained.experts) * (sharded_ ? 0 : 4)) *
+                         in_.pricer.memory_seconds_per_byte();
+    const double kernels =
+        static_cast<double>(optimizer_launches(in_.scenario, trained)) +
+        muon.matrices * (kKernelsOfMatrix + kProductsOfStep * static_cast<double>(plan_.newton_schulz_steps));
+    const double launching = kernels * static_cast<double>(in_.pricer.launch_ps()) * 1e-12;
+    return to_ps(std::max(moved + muon.products, launching) + muon.exchange +
+                 (plan_.shampoo ? transfers_.shampoo(n) : 0) +
+                 (on_host ? transfers_.on_the_host(shard(trained)) : 0));
+  }
+
+  const TransferInputs& in_;
+  const Parallel& p_;
+  const TrainingPlan& plan_;
+  const Transfers transfers_;
+  Architecture held_;
+  const ShardingScheme of_router_ = plan_.router_sharding.value_or(plan_.sharding),
+                       of_experts_ = plan_.expert_sharding.value_or(plan_.sharding);
+  // Whether any module is gathered and reduced in every pass, and whether none moves anything once a step.
+  bool sharded_ = false, all_in_passes_ = true;
+};
+
+// Returns how long activations of a microbatch take from every chunk to the next, and its gradients back.
+std::vector<std::int64_t> stage_sends(const TransferInputs& in) {
+  const Parallel& p = in.scenario.parallel;
+  const TrainingPlan& plan = in.scenario.training;
+  const Transfers transfers(in);
+  const std::int64_t tokens = p.tokens_per_rank() * (plan.sequence_parallel ? 1 : p.tp);
+  const double bytes = static_cast<double>(tokens * in.scenario.model.hidden) * kBf16Bytes;
+  const auto send = [&](std::int64_t from, std::int64_t to) {
+    const Placement::Shapes& pairs = in.placement.pipeline_pairs(from, to);
+    const bool network =
+        std::any_of(pairs.begin(), pairs.end(), [](const GroupShape& pair) { return pair.across_domains(); });
+    // For a microbatch: activations, gradients.
+    return transfers.transfer(sim::CollectiveOp::send_recv, pairs, bytes, 2) *
+           (network ? in.faults.network : in.faults.nvlink) *
+           (in.contention ? in.contention->of_stages(from, to, bytes) : 1);
+  };
+  std::vector<std::int64_t> sends;
+  for (std::size_t c = 0; c + 1 < in.chunks.size(); ++c) {
+    const std::int64_t from = static_cast<std::int64_t>(c) % p.pp, to = (from + 1) % p.pp;
+    double seconds = send(from, to);
+    // The other direction's microbatches go between the mirrored stages.
+    if (plan.pipeline == PipelineKind::kDualPipe)
+      seconds = std::max(seconds, send(p.pp - 1 - from, p.pp - 1 - to));
+    sends.push_back(to_ps(seconds));
+  }
+  return sends;
+}
+
 }  // namespace
 
 std::int64_t optimizer_meshes(const Scenario& s, const StageParameters& n) {
@@ -283,135 +427,22 @@ std::int64_t optimizer_launches(const Scenario& s, const StageParameters& n) {
   return static_cast<std::int64_t>(sets) * kKernelsOfAdam;
 }
 
-PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& chunks, std::int64_t slots,
-                                 const Placement& placement, const ProgramPricer& pricer,
-                                 const LinkFaults& faults, const Contention* contention,
-                                 const std::function<std::int64_t(std::size_t, bool)>& network_of,
-                                 bool waits_before_experts,
-                                 const std::function<std::vector<double>()>& kept_of_pass,
-                                 DomainReport* report) {
-  const Parallel& p = s.parallel;
-  const TrainingPlan& plan = s.training;
-  const Transfers transfers(s, placement, pricer, faults, contention, report);
-  const bool across = transfers.across();
-  // Whether any module is gathered and reduced in every pass, and whether none moves anything once a step.
-  const ShardingScheme of_router = plan.router_sharding.value_or(plan.sharding),
-                       of_experts = plan.expert_sharding.value_or(plan.sharding);
-  bool sharded = false, all_in_passes = true;
-  for (const ShardingScheme scheme : {plan.sharding, of_router, of_experts}) {
-    sharded = sharded || transfers.sharded_passes(scheme);
-    all_in_passes = all_in_passes && transfers.sharded_passes(scheme) && !transfers.replicates(scheme);
-  }
+PipelineTransfers step_transfers(const TransferInputs& in) {
+  const TrainingPlan& plan = in.scenario.training;
   PipelineTransfers t;
   t.gradients_overlap = plan.overlap.gradients;
   t.parameters_overlap = plan.overlap.parameters;
-  t.optimizer.assign(static_cast<std::size_t>(p.pp), 0);
-  const double memory = pricer.memory_seconds_per_byte();
-  // A copy of an expert has its own gradients and state.
-  Architecture held = s.model;
-  held.experts = slots;
+  t.optimizer.assign(static_cast<std::size_t>(in.scenario.parallel.pp), 0);
   // Inference has neither gradients nor an optimizer, and its weights stay in place.
-  for (std::size_t c = 0; c < chunks.size() && s.train; ++c) {
-    const StageParameters n = chunk_parameters(held, p, chunks[c]);
-    const StageParameters trained =
-        plan.lora.rank > 0 ? trained_parameters(held, p, plan.lora, chunks[c]) : n;
-    if (sharded) {
-      const Seconds seconds = transfers.of(n, trained, chunks[c], true);
-      // Gathered for every pass while the previous layer computes; gradients are reduced while the next one
-      // does. The rest is exposed: transfers over the network do not hide behind the pass's own. A root unit
-      // is gathered as a whole before the pass and reduced after it, so that nothing hides; it is not
-      // gathered again in backward, as FSDP leaves its root.
-      constexpr std::int64_t kNoRoom = std::numeric_limits<std::int64_t>::max() / 4;
-      const bool root = plan.fsdp_unit == FsdpUnit::kRoot;
-      const bool again = plan.reshard_after_forward && !root;
-      const bool hides_forward = !root && plan.overlap.parameters;
-      const bool hides_backward = hides_forward && plan.overlap.gradients;
-      t.sharded.push_back({to_ps(seconds.gather), to_ps((again ? seconds.gather : 0) + seconds.reduce),
-                           !hides_forward ? kNoRoom
-                           : across       ? network_of(c, true)
-                                          : 0,
-                           !hides_backward ? kNoRoom
-                           : across        ? network_of(c, false)
-                                           : 0});
-      // A host that waits for the counts of an exchange requests the experts' weights only afterwards, when
-      // nothing is left to hide their gather.
-      if (waits_before_experts) t.sharded.back().exposed = to_ps(transfers.gather_at_experts(n, chunks[c]));
-    }
-    if (!all_in_passes) {
-      const Seconds seconds = transfers.of(n, trained, chunks[c], false);
-      t.parameters.push_back(to_ps(seconds.gather));
-      t.gradients.push_back(to_ps(seconds.reduce));
-      t.pieces.push_back(
-          plan.fsdp_unit == FsdpUnit::kRoot ? 1 : std::max(1, static_cast<int>(chunks[c].layers.size())));
-      t.forward_link.push_back(across ? network_of(c, true) : 0);
-      t.backward_link.push_back(across ? network_of(c, false) : 0);
-    }
-    const auto shard_of = [](ShardingScheme scheme, double parameters, std::int64_t ranks) {
-      return scheme == ShardingScheme::kDdp
-                 ? parameters
-                 : parameters / static_cast<double>(std::max<std::int64_t>(1, ranks));
-    };
-    const double router = plan.router_sharding ? n.router : 0;
-    const auto shard = [&](const StageParameters& of) {
-      return shard_of(plan.sharding, of.dense - router, p.data_ranks()) +
-             shard_of(of_router, router, p.data_ranks()) +
-             shard_of(of_experts, of.experts, p.expert_data_ranks());
-    };
-    StageParameters of_adam = trained;
-    MuonWork muon;
-    if (plan.muon) {
-      const std::vector<MuonMatrix> matrices = muon_matrices(held, p, chunks[c]);
-      const StageParameters of_muon = elements_of(matrices);
-      of_adam.dense -= of_muon.dense, of_adam.experts -= of_muon.experts;
-      muon = transfers.muon(matrices);
-    }
-    // The optimizer, the norm of the gradients before it, and the zeroing of the gradient buffer; never
-    // faster than its kernels are launched.
-    const double moved =
-        (shard(of_adam) * (offloads_optimizer(plan.offload) ? 0 : optimizer_traffic(plan.optimizer)) +
-         muon.bytes + shard(trained) * 4 + (trained.dense + trained.experts) * (sharded ? 0 : 4)) *
-        memory;
-    const double kernels =
-        static_cast<double>(optimizer_launches(s, trained)) +
-        muon.matrices * (kKernelsOfMatrix + kProductsOfStep * static_cast<double>(plan.newton_schulz_steps));
-    const double launching = kernels * static_cast<double>(pricer.launch_ps()) * 1e-12;
-    const std::int64_t update =
-        to_ps(std::max(moved + muon.products, launching) + muon.exchange +
-              (plan.shampoo ? transfers.shampoo(n) : 0) +
-              (offloads_optimizer(plan.offload) ? transfers.on_the_host(shard(trained)) : 0));
-    const std::size_t stage = c % static_cast<std::size_t>(p.pp);
-    t.optimizer[stage] += update;
-    if (plan.pipeline == PipelineKind::kDualPipe)
-      t.optimizer[static_cast<std::size_t>(p.pp) - 1 - stage] += update;
-  }
+  if (in.scenario.train) ParameterTransfers(in).add(t);
   if (offloads_activations(plan.offload)) {
-    for (const double bytes : kept_of_pass())
-      t.offloaded.push_back(to_ps(bytes / s.cluster->profile.device().host_link));
-    if (report)
-      report->add(static_cast<double>(*std::ranges::max_element(t.offloaded)) * 1e-12,
-                  host_link_unmeasured(s.cluster->profile));
+    for (const double bytes : in.kept_of_pass())
+      t.offloaded.push_back(to_ps(bytes / in.scenario.cluster->profile.device().host_link));
+    if (in.report)
+      in.report->add(static_cast<double>(*std::ranges::max_element(t.offloaded)) * 1e-12,
+                     host_link_unmeasured(in.scenario.cluster->profile));
   }
-  if (p.pp > 1) {
-    const std::int64_t tokens = p.tokens_per_rank() * (plan.sequence_parallel ? 1 : p.tp);
-    const double bytes = static_cast<double>(tokens * s.model.hidden) * kBf16Bytes;
-    const auto send = [&](std::int64_t from, std::int64_t to) {
-      const Placement::Shapes& pairs = placement.pipeline_pairs(from, to);
-      const bool network = std::any_of(pairs.begin(), pairs.end(),
-                                       [](const GroupShape& pair) { return pair.across_domains(); });
-      // For a microbatch: activations, gradients.
-      return transfers.transfer(sim::CollectiveOp::send_recv, pairs, bytes, 2) *
-             (network ? faults.network : faults.nvlink) *
-             (contention ? contention->of_stages(from, to, bytes) : 1);
-    };
-    for (std::size_t c = 0; c + 1 < chunks.size(); ++c) {
-      const std::int64_t from = static_cast<std::int64_t>(c) % p.pp, to = (from + 1) % p.pp;
-      double seconds = send(from, to);
-      // The other direction's microbatches go between the mirrored stages.
-      if (plan.pipeline == PipelineKind::kDualPipe)
-        seconds = std::max(seconds, send(p.pp - 1 - from, p.pp - 1 - to));
-      t.send.push_back(to_ps(seconds));
-    }
-  }
+  if (in.scenario.parallel.pp > 1) t.send = stage_sends(in);
   return t;
 }
 

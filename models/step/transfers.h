@@ -27,17 +27,23 @@ struct LinkFaults {
 std::int64_t optimizer_meshes(const Scenario& scenario, const StageParameters& parameters);
 std::int64_t optimizer_launches(const Scenario& scenario, const StageParameters& parameters);
 
-// `slots`: experts with every copy that the placement keeps. `network_of(chunk, forward)`: time for which the
-// collectives of a chunk's pass occupy the network between NVLink domains. `waits_before_experts`: the host
-// waits in a layer's forward pass, before its experts. `kept_of_pass()`: kept_by_pass() of the job, called
-// where activations are offloaded. `contention`: with timing `flow`; null: none. `report`: collects prices
-// outside of the measured domain for one microbatch; may be null.
-PipelineTransfers step_transfers(const Scenario& scenario, const std::vector<Chunk>& chunks,
-                                 std::int64_t slots, const Placement& placement, const ProgramPricer& pricer,
-                                 const LinkFaults& faults, const Contention* contention,
-                                 const std::function<std::int64_t(std::size_t, bool)>& network_of,
-                                 bool waits_before_experts,
-                                 const std::function<std::vector<double>()>& kept_of_pass,
-                                 DomainReport* report);
+// The step whose transfers are asked for, and how its passes run.
+struct TransferInputs {
+  const Scenario& scenario;
+  const std::vector<Chunk>& chunks;
+  std::int64_t slots;  // experts with every copy that the placement keeps
+  const Placement& placement;
+  const ProgramPricer& pricer;
+  // Time for which the collectives of a chunk's pass (chunk, forward) occupy the network between NVLink
+  // domains.
+  std::function<std::int64_t(std::size_t, bool)> network_of;
+  // kept_by_pass() of the job, called where activations are offloaded.
+  std::function<std::vector<double>()> kept_of_pass;
+  LinkFaults faults = {};
+  const Contention* contention = nullptr;  // with timing `flow`
+  bool waits_before_experts = false;       // the host waits in a layer's forward pass, before its experts
+  DomainReport* report = nullptr;  // collects prices outside of the measured domain for one microbatch
+};
+PipelineTransfers step_transfers(const TransferInputs& inputs);
 
 }  // namespace moesim::models

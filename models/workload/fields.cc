@@ -967,11 +967,13 @@ std::vector<Field> question_fields() {
                                          .fallback = "the model's",
                                          .group = kRouting,
                                          .help = "Experts per token"}),
-      boolean<&Scenario::train>({.path = "train",
-                                 .flag = "--inference",
-                                 .fallback = "true",
-                                 .group = kQuestion,
-                                 .help = "false (--inference): forward only, no backward"}),
+      boolean<&Scenario::train>(
+          {.path = "train",
+           .flag = "--inference",
+           .fallback = "true",
+           .group = kQuestion,
+           .help = "false (--inference): the forward pass of a training batch alone; moesim prices no "
+                   "serving: no decode, no KV cache"}),
       {.path = "seed",
        .flag = "--seed",
        .type = FieldType::kInteger,

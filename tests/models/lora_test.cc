@@ -128,11 +128,14 @@ TEST(Lora, CollectivesAreTheAdapters) {
     s.training.lora = lora;
     const Scenario r = testing::resolved(std::move(s));
     const JobPlan plan(r, false);
-    return std::pair(
-        step_transfers(
-            r, plan.chunks, r.model.experts, Placement(r), ProgramPricer(*r.cluster), {}, nullptr,
-            [](std::size_t, bool) { return 0; }, false, [] { return std::vector<double>{}; }, nullptr),
-        trained_parameters(r.model, r.parallel, lora, plan.chunks.front()));
+    return std::pair(step_transfers({.scenario = r,
+                                     .chunks = plan.chunks,
+                                     .slots = r.model.experts,
+                                     .placement = Placement(r),
+                                     .pricer = ProgramPricer(*r.cluster),
+                                     .network_of = [](std::size_t, bool) { return 0; },
+                                     .kept_of_pass = [] { return std::vector<double>{}; }}),
+                     trained_parameters(r.model, r.parallel, lora, plan.chunks.front()));
   };
   const auto [ddp, adapters] = transfers("ddp", kAttention);
   const Scenario s = testing::resolved(testing::published_job());

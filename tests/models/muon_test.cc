@@ -64,12 +64,12 @@ TEST(Muon, HasTheMatricesOfTheLayers) {
 TEST(Muon, WholeMatricesAreDealtOutLargestFirst) {
   const std::vector<MuonMatrix> matrices{{2, 2, 2, false}, {4, 4, 3, false}};
   const auto seconds = [](const MuonMatrix& m) { return static_cast<double>(m.rows); };
-  const MuonShare two = largest_share(matrices, 2, seconds);
+  const MuonShare two = largest_muon_share(matrices, 2, seconds);
   EXPECT_EQ(two.elements, 32);
   EXPECT_EQ(two.seconds, 8);
   EXPECT_EQ(two.matrices, 3);  // the other rank: one of 16 and both of 4
-  EXPECT_EQ(largest_share(matrices, 1, seconds).elements, 56);
-  EXPECT_EQ(largest_share(matrices, 8, seconds).elements, 16);  // three ranks have nothing
+  EXPECT_EQ(largest_muon_share(matrices, 1, seconds).elements, 56);
+  EXPECT_EQ(largest_muon_share(matrices, 8, seconds).elements, 16);  // three ranks have nothing
 }
 
 RC_GTEST_PROP(Muon, NoRankHasLessThanTheMeanOrMoreThanAMatrixBesides, ()) {
@@ -83,7 +83,7 @@ RC_GTEST_PROP(Muon, NoRankHasLessThanTheMeanOrMoreThanAMatrixBesides, ()) {
     largest = std::max(largest, matrices.back().elements());
   }
   const auto ranks = *rc::gen::inRange<std::int64_t>(1, 20);
-  const double most = largest_share(matrices, ranks, [](const MuonMatrix&) { return 1.0; }).elements;
+  const double most = largest_muon_share(matrices, ranks, [](const MuonMatrix&) { return 1.0; }).elements;
   RC_ASSERT(most >= all / static_cast<double>(ranks) * (1 - 1e-12));
   RC_ASSERT(most <= all / static_cast<double>(ranks) + largest);
 }
@@ -124,9 +124,13 @@ double optimizer_seconds(const std::string& sharding, std::int64_t steps = 5) {
   s.training.newton_schulz_steps = steps;
   const Scenario r = testing::resolved(std::move(s));
   const JobPlan plan(r, false);
-  const PipelineTransfers t = step_transfers(
-      r, plan.chunks, r.model.experts, Placement(r), ProgramPricer(*r.cluster), {}, nullptr,
-      [](std::size_t, bool) { return 0; }, false, [] { return std::vector<double>{}; }, nullptr);
+  const PipelineTransfers t = step_transfers({.scenario = r,
+                                              .chunks = plan.chunks,
+                                              .slots = r.model.experts,
+                                              .placement = Placement(r),
+                                              .pricer = ProgramPricer(*r.cluster),
+                                              .network_of = [](std::size_t, bool) { return 0; },
+                                              .kept_of_pass = [] { return std::vector<double>{}; }});
   return static_cast<double>(t.optimizer[0]) * 1e-12;
 }
 

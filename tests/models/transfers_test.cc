@@ -28,9 +28,15 @@ struct Job {
   }
   PipelineTransfers transfers_of(std::int64_t slots, const LinkFaults& faults = {},
                                  bool waits_before_experts = false) const {
-    return step_transfers(
-        scenario, plan.chunks, slots, placement, pricer, faults, nullptr, [](std::size_t, bool) { return 0; },
-        waits_before_experts, [] { return std::vector<double>{1e9}; }, nullptr);
+    return step_transfers({.scenario = scenario,
+                           .chunks = plan.chunks,
+                           .slots = slots,
+                           .placement = placement,
+                           .pricer = pricer,
+                           .network_of = [](std::size_t, bool) { return 0; },
+                           .kept_of_pass = [] { return std::vector<double>{1e9}; },
+                           .faults = faults,
+                           .waits_before_experts = waits_before_experts});
   }
   StageParameters parameters(std::size_t chunk = 0) const {
     return chunk_parameters(scenario.model, scenario.parallel, plan.chunks[chunk]);

@@ -6,7 +6,7 @@
 
 #include "models/workload/scenario.h"
 #include "tools/moesim/jobs/arguments.h"
-#include "tools/moesim/jobs/reasons.h"
+#include "tools/moesim/jobs/no_effect_reasons.h"
 
 namespace moesim::tools {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "tools/moesim/jobs/reasons.h"
+#include "tools/moesim/jobs/no_effect_reasons.h"
 
 namespace moesim::tools {
 

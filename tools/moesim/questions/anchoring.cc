@@ -17,8 +17,8 @@
 #include "replay/run/run_summary.h"
 #include "tools/moesim/jobs/training_log.h"
 #include "tools/moesim/questions/recordings.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {

@@ -150,7 +150,7 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
   if (s.scope != models::Scenario::Scope::kStep)
     throw InputError("plan: found scope layer, expected step: a training is made of steps");
   if (s.model.hidden == 0) throw InputError("plan: found no model, expected --model NAME");
-  if (!s.train) throw InputError("plan: found --inference, expected a training");
+  if (!s.train) throw InputError("plan: found --inference, expected a training (serving is not priced)");
   if (tokens_.empty())
     throw InputError("plan: found no --tokens, expected how many are trained on, such as 15T");
   q.tokens = models::parse_count("--tokens", tokens_);

@@ -22,10 +22,10 @@
 #include "tools/moesim/jobs/job_arguments.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/comparison.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {

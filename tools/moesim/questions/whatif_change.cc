@@ -189,8 +189,10 @@ const Answer* named(const Comparison& e, const std::string& dispatcher) {
   return nullptr;
 }
 
-const char* of_scope(const Comparison& e) {
-  return e.scenario->scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer";
+std::string of_scope(const Comparison& e) {
+  const models::Scenario& s = *e.scenario;
+  const char* scope = s.scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer";
+  return s.train ? scope : std::string("forward pass of ") + scope;
 }
 
 // Calls row(name, before, after) for each dispatcher, null where it has no answer, and for the fastest.
@@ -363,69 +365,48 @@ int run_changes(const Base& base, const std::vector<std::string>& sets, const As
   return 0;
 }
 
-int run_each(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
-             const CommonOptions& common) {
-  const Comparison before = ask(base.resolved.scenario, asked);
-  if (tells_unexplained("whatif", before, common)) return 1;
+namespace {
+
+// One change by itself, answered.
+struct EachRow {
+  Change change;
+  Comparison after;
+  std::string error;
+  double gain = 0;
+};
+
+ordered_json ranking_json(const Comparison& before, const std::vector<EachRow>& rows) {
   const Answer& b = *before.winner();
-  struct Row {
-    Change change;
-    Comparison after;
-    std::string error;
-    double gain = 0;
-  };
-  std::vector<Row> rows;
-  for (const std::string& text : sets) {
-    Row& row = rows.emplace_back();
-    row.change = understand(text, *before.scenario);
-    try {
-      row.after = ask(changed(base, {row.change}).resolved.scenario, of_change(asked, before));
-      row.gain = throughput_ratio(b, *row.after.winner()).value;
-    } catch (const InputError& error) {
-      row.error = error.what();
+  ordered_json ranking = ordered_json::array();
+  for (const EachRow& row : rows) {
+    ordered_json j = change_json(row.change);
+    if (!row.error.empty()) {
+      j["error"] = row.error;
+    } else {
+      const Answer& a = *row.after.winner();
+      j["dispatcher"] = a.dispatcher;
+      j["time_us"] = estimate_json(a.time_us);
+      j["difference_us"] = estimate_json(difference_us(b, a));
+      j["ratio"] = estimate_json(ratio(b, a));
+      j["throughput_ratio"] = estimate_json(throughput_ratio(b, a));
+      if (a.cost > 0) j["cost_per_million_tokens"] = a.cost_per_million_tokens();
+      j["fits"] = a.memory.fits;
+      j["fits_probability"] = a.memory.fits_probability;
+      j["because"] = because(before, row.after);
     }
+    ranking.push_back(std::move(j));
   }
-  std::vector<std::string> warnings = before.warnings;
-  for (const Row& row : rows)
-    for (const std::string& warning : row.after.warnings)
-      if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
-        add_new(warnings, {row.change.text() + ": " + warning});
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.gain > y.gain; });
-  const std::string answer = rows.front().error.empty()
-                                 ? fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
-                                               change_text(throughput_ratio(b, *rows.front().after.winner())))
-                                 : "No change has a forecast.";
-  if (wants_result(common)) {
-    ordered_json result = whatif_result(base, warnings, common);
-    result["answer"] = answer;
-    result["baseline"] = evaluation_json(before);
-    result["ranking"] = ordered_json::array();
-    for (const Row& row : rows) {
-      ordered_json j = change_json(row.change);
-      if (!row.error.empty()) {
-        j["error"] = row.error;
-      } else {
-        const Answer& a = *row.after.winner();
-        j["dispatcher"] = a.dispatcher;
-        j["time_us"] = estimate_json(a.time_us);
-        j["difference_us"] = estimate_json(difference_us(b, a));
-        j["ratio"] = estimate_json(ratio(b, a));
-        j["throughput_ratio"] = estimate_json(throughput_ratio(b, a));
-        if (a.cost > 0) j["cost_per_million_tokens"] = a.cost_per_million_tokens();
-        j["fits"] = a.memory.fits;
-        j["fits_probability"] = a.memory.fits_probability;
-        j["because"] = because(before, row.after);
-      }
-      result["ranking"].push_back(std::move(j));
-    }
-    if (publish(result, common)) return 0;
-  }
-  const bool cost = b.cost > 0, people = common.format == Format::kTable;
+  return ranking;
+}
+
+// `people`: without the reasons, which do not fit into 100 columns; they are in the JSON and on the page.
+Table ranking_table(const Comparison& before, const std::vector<EachRow>& rows, bool people) {
+  const Answer& b = *before.winner();
+  const bool cost = b.cost > 0;
   double largest = b.time_us.value;
-  for (const Row& row : rows)
+  for (const EachRow& row : rows)
     if (row.error.empty()) largest = std::max(largest, row.after.winner()->time_us.value);
   const TimeUnit unit = people ? TimeUnit::of(largest) : TimeUnit::us();
-  // The reasons are in the JSON and on the page; they do not fit into 100 columns.
   std::vector<Table::Column> columns{{"change", Table::Align::kLeft}, {unit.head("time")}};
   if (!people) columns.push_back({"time", Table::Align::kLeft});
   columns.push_back({"tokens/s/GPU", Table::Align::kLeft});
@@ -454,10 +435,50 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const AskOp
               : "");
     table.row(cells);
   };
-  for (const Row& row : rows)
+  for (const EachRow& row : rows)
     add(row.change.text(), row.error.empty() ? row.after.winner() : nullptr, row.error);
   table.separator();
   add("baseline", &b, "");
+  return table;
+}
+
+}  // namespace
+
+int run_each(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
+             const CommonOptions& common) {
+  const Comparison before = ask(base.resolved.scenario, asked);
+  if (tells_unexplained("whatif", before, common)) return 1;
+  const Answer& b = *before.winner();
+  std::vector<EachRow> rows;
+  for (const std::string& text : sets) {
+    EachRow& row = rows.emplace_back();
+    row.change = understand(text, *before.scenario);
+    try {
+      row.after = ask(changed(base, {row.change}).resolved.scenario, of_change(asked, before));
+      row.gain = throughput_ratio(b, *row.after.winner()).value;
+    } catch (const InputError& error) {
+      row.error = error.what();
+    }
+  }
+  std::vector<std::string> warnings = before.warnings;
+  for (const EachRow& row : rows)
+    for (const std::string& warning : row.after.warnings)
+      if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
+        add_new(warnings, {row.change.text() + ": " + warning});
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const EachRow& x, const EachRow& y) { return x.gain > y.gain; });
+  const std::string answer = rows.front().error.empty()
+                                 ? fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
+                                               change_text(throughput_ratio(b, *rows.front().after.winner())))
+                                 : "No change has a forecast.";
+  if (wants_result(common)) {
+    ordered_json result = whatif_result(base, warnings, common);
+    result["answer"] = answer;
+    result["baseline"] = evaluation_json(before);
+    result["ranking"] = ranking_json(before, rows);
+    if (publish(result, common)) return 0;
+  }
+  const Table table = ranking_table(before, rows, common.format == Format::kTable);
   if (common.format == Format::kCsv) {
     print(table.csv());
     return 0;
@@ -466,7 +487,7 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const AskOp
   print(fmt::format("{}, {}: each change by itself, the most helpful first\n\n", of_scope(before),
                     before.scenario->model.name));
   print(table.text());
-  for (const Row& row : rows)
+  for (const EachRow& row : rows)
     if (!row.error.empty()) print(fmt::format("{}: {}\n", row.change.text(), row.error));
   warn_below(common, warnings);
   return 0;

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/moesim/show/comparison.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {

@@ -20,6 +20,13 @@ namespace moesim::tools {
 enum class Detail : std::uint8_t { kNone, kTimes, kMessages, kOperations, kRanks, kMemory };
 Detail parse_detail(const std::string& name);  // "messages", ...; other text is kNone
 
+// Bytes that ranks of the dispatch group send for one MoE layer.
+struct SentBytes {
+  std::int64_t min = 0, max = 0;
+  double mean = 0;
+};
+SentBytes sent_bytes(const models::Answer& answer);
+
 // One dispatcher's answer: the figures that every verb shows, and all that `compare` shows.
 nlohmann::ordered_json figures_json(const models::Answer& answer);
 nlohmann::ordered_json answer_json(const models::Answer& answer, const models::Scenario& scenario,

@@ -18,7 +18,7 @@
 #include "base/input_error.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "tools/moesim/show/inputs.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/version.h"
 
 namespace moesim::tools {

@@ -25,7 +25,7 @@
 #include "base/input_error.h"
 #include "base/sha256.h"
 #include "base/text.h"
-#include "tools/moesim/sweeps/own_library.h"
+#include "tools/moesim/sweeps/plugin_path.h"
 #include "tools/moesim/sweeps/sweep_exchange.h"
 #include "tools/moesim/sweeps/sweep_mpi_transport.h"
 
@@ -103,7 +103,7 @@ std::pair<std::uint64_t, SweepBlock> unpacked(const SweepJob& job, const std::st
 std::unique_ptr<SweepMpi> SweepMpi::start(bool parts_of_their_own) {
   const int processes = launched(parts_of_their_own);
   if (processes < 2) return nullptr;
-  const std::filesystem::path library = own_library("libmoesim_mpi.so");
+  const std::filesystem::path library = plugin_path("libmoesim_mpi.so");
   if (!path_exists(library))
     throw InputError(
         fmt::format("sweep: found {} processes, expected one: this moesim was built without MPI "

@@ -10,8 +10,8 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 
 namespace moesim::tools {
 

@@ -23,8 +23,8 @@
 #include "calibration/fit/refine.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/calibrate_measure.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 

@@ -26,8 +26,8 @@
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 

@@ -16,8 +16,8 @@
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/show/comparison.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {

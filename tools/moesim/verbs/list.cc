@@ -21,8 +21,8 @@
 #include "models/routing/routing.h"
 #include "models/workload/architecture.h"
 #include "models/workload/model_summary.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {

@@ -20,11 +20,11 @@
 #include "base/text.h"
 #include "tools/moesim/serve/answerer.h"
 #include "tools/moesim/serve/http_server.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/report_template.h"
-#include "tools/moesim/sweeps/own_library.h"
+#include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/sweeps/plugin_path.h"
 #include "tools/moesim/verbs/command_line.h"
 #include "tools/moesim/verbs/serve_questions.h"
 #include "tools/moesim/verbs/verb.h"
@@ -42,7 +42,7 @@ struct ServeOptions {
 };
 
 std::unique_ptr<HttpServer> listen(const HttpSetup& setup) {
-  const std::filesystem::path library = own_library("libmoesim_http.so");
+  const std::filesystem::path library = plugin_path("libmoesim_http.so");
   if (!path_exists(library))
     throw InputError(
         fmt::format("serve: this moesim was built without cpp-httplib (no {}); install "

@@ -13,8 +13,8 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"
 #include "traces/cmd_writer.h"

@@ -10,8 +10,8 @@
 
 #include "base/text.h"
 #include "tools/moesim/questions/recordings.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"
 #include "traces/foreign_format.h"

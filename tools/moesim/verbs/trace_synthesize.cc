@@ -12,8 +12,8 @@
 #include "models/workload/model_summary.h"
 #include "replay/job/synthesize.h"
 #include "tools/moesim/questions/recordings.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_writer.h"
 

@@ -16,8 +16,8 @@
 #include "calibration/rows/csv_table.h"
 #include "models/hardware/cluster.h"
 #include "models/step/step_forecast.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 
 namespace moesim::tools {
 

@@ -18,9 +18,9 @@
 #include "calibration/rows/measurements.h"
 #include "calibration/training/training_rows.h"
 #include "models/hardware/profile.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_inputs.h"
 
 namespace moesim::tools {
 

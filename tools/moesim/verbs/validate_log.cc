@@ -19,8 +19,8 @@
 #include "tools/moesim/jobs/training_log.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {

@@ -16,9 +16,9 @@
 #include "calibration/training/training_rows.h"
 #include "models/answers/invariants.h"
 #include "models/step/step_memory.h"
-#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/error_figures.h"
 #include "tools/moesim/verbs/skipped_rows.h"
 

@@ -87,12 +87,12 @@ def run(verb: str, scenario: _t.Any = None, /, *words: str, **options: _t.Any) -
     `scenario` is a dict, JSON, or the path of a file; an option that is True stands alone, one that is None or False is
     not given."""
     asked = [*_words(verb, scenario, options), *map(_text, words), "--quiet", "--format", "json"]
-    code, text = _moesim.run([_bytes(word) for word in asked])
-    del code  # of checks: the result says what it found
+    _code, text = _moesim.run([_bytes(word) for word in asked])  # of checks: the result says what it found
     try:
-        return _json.loads(text)
+        result: _t.Dict[str, _t.Any] = _json.loads(text)
     except _json.JSONDecodeError:
         raise InputError(f"{verb}: found no JSON result, expected a verb that has one") from None
+    return result
 
 
 def _anchoring(measured: _t.Any, tolerance: _t.Any) -> _t.Dict[str, _t.Any]:

@@ -116,7 +116,8 @@ class Recommendation:
 
     @classmethod
     def _of(cls, data: Mapping[str, Any]) -> "Recommendation":
-        return cls(**{**data, "alike": tuple(data["alike"])})
+        all: Dict[str, Any] = {**data, "alike": tuple(data["alike"])}
+        return cls(**all)
 
 
 @dataclass(frozen=True)
@@ -267,9 +268,10 @@ class Plan:
     def _of(cls, data: Dict[str, Any]) -> "Plan":
         same = ("cluster", "gpus", "parallel", "dispatcher", "precision", "schedule", "recompute", "mfu", "fits_probability",
                 "deadline_probability", "budget_probability", "group", "meets", "lower_precision", "command")
-        return cls(**{name: copy.deepcopy(data[name]) for name in same},
-                   **{name: Estimate._of(data[name]) for name in ("step_time_us", "days", "cost")},
-                   purchase=copy.deepcopy(data.get("purchase")), _data=data)
+        all: Dict[str, Any] = {name: copy.deepcopy(data[name]) for name in same}
+        for name in ("step_time_us", "days", "cost"):
+            all[name] = Estimate._of(data[name])
+        return cls(**all, purchase=copy.deepcopy(data.get("purchase")), _data=data)
 
     @property
     def scenario(self) -> Dict[str, Any]:

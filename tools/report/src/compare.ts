@@ -68,7 +68,7 @@ function about(result: any): string {
   if (!s) return "";
   const p = s.parallel ?? {};
   const sizes = ["tp", "cp", "ep", "etp", "dp", "pp", "vpp"].filter((k) => (p[k] ?? 1) > 1 || k === "ep").map((k) => `${k.toUpperCase()} ${p[k]}`);
-  return `${s.scope === "step" ? "One training step" : `One MoE layer, ${s.train ? "forward and backward" : "forward"}`}; ` +
+  return `${s.scope === "step" ? "One training step" : "One MoE layer"}${s.train === false ? ", forward pass alone (no serving)" : s.scope === "step" ? "" : ", forward and backward"}; ` +
     `${sizes.join(", ")}; ${number(p.seq ?? 0)} tokens per sequence, top-${s.topk}; routing ${nameOf(s.routing, "as given")}.`;
 }
 

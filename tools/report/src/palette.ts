@@ -35,7 +35,7 @@ export function causeColor(cause: string): string {
 }
 
 // Series that are no categories: parts of memory, forecasts and measurements.
-export function seriesColor(index: number): string {
+function seriesColor(index: number): string {
   return `var(--s-${index % 8})`;
 }
 

@@ -180,7 +180,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   }
 
   const used = columns.map((name, c) => ({ name, c })).filter(({ name, c }) => name !== "error" || failed.length > 0 ? all.some((row) => row.values[c] !== null && row.values[c] !== "") : false);
-  // What all rows have alike is told once.
+  // Values that all rows share are told once, above the table.
   const alike = all.length > 1 ? used.filter(({ c }) => c > 0 && all.every((row) => row.values[c] === all[0]!.values[c])) : [];
   const cells: Column<Row>[] = used.filter((one) => !alike.includes(one)).map(({ name, c }) => {
     const numbers = good.map((row) => row.values[c]).filter((v) => typeof v === "number") as number[];

@@ -28,7 +28,7 @@ interface Evaluation {
 function about(result: Result): string {
   const s = result.inputs["scenario"] as Record<string, any> | undefined;
   if (!s) return "";
-  const scope = s["scope"] === "step" ? "one training step" : "one MoE layer";
+  const scope = (s["train"] === false ? "forward pass of " : "") + (s["scope"] === "step" ? "one training step" : "one MoE layer");
   return `Scenario: ${scope} of ${nameOf(result["model"], nameOf(s["model"], "a model"))}${s["cluster"] ? ` on ${nameOf(s["cluster"], "a machine of its own")}` : ""}` +
     (s["routing"] ? `, routing ${nameOf(s["routing"], "as given")}` : "") + ".";
 }

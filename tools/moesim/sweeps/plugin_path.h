@@ -8,6 +8,6 @@ namespace moesim::tools {
 
 // Returns the path of a library of ours: beside the program in a build folder, below lib/ where installed. It
 // need not exist.
-std::filesystem::path own_library(std::string_view name);
+std::filesystem::path plugin_path(std::string_view name);
 
 }  // namespace moesim::tools

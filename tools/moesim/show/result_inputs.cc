@@ -1,4 +1,4 @@
-#include "tools/moesim/show/inputs.h"
+#include "tools/moesim/show/result_inputs.h"
 
 #include <nlohmann/json.hpp>
 
