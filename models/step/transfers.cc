@@ -12,6 +12,7 @@
 #include "models/step/parameter_collectives.h"
 #include "models/step/shampoo.h"
 #include "models/step/step_memory.h"
+#include "models/workload/residual.h"
 
 namespace moesim::models {
 
@@ -84,7 +85,7 @@ class Transfers {
   Seconds of(const StageParameters& n, const StageParameters& trained, const Chunk& chunk,
              bool in_passes) const {
     Seconds all;
-    const bool frozen = plan_.lora.rank > 0;  // but adapters, which lie in the dense part
+    const bool frozen = plan_.lora.rank > 0;  // but adapters
     const auto one = [&](const Placement::Replicas& replicas, double parameters, double units,
                          std::optional<ShardingScheme> module, double reduced = 0) {
       const ShardingScheme scheme = module.value_or(plan_.sharding);
@@ -94,10 +95,10 @@ class Transfers {
     const double router = plan_.router_sharding ? n.router : 0;
     const double of_layers = layer_units(chunk), of_experts = expert_units(chunk);
     if (experts_within_layers()) {
-      one(dense_, n.dense - router + n.experts, of_layers, std::nullopt, trained.dense);
+      one(dense_, n.dense - router + n.experts, of_layers, std::nullopt, trained.dense + trained.experts);
     } else {
       one(dense_, n.dense - router, of_layers, std::nullopt, trained.dense);
-      one(experts_, n.experts, of_experts, plan_.expert_sharding);
+      one(experts_, n.experts, of_experts, plan_.expert_sharding, trained.experts);
     }
     one(dense_, router, of_experts, plan_.router_sharding);
     // Rings over the data-parallel ranks are as slow as their slowest link.
@@ -393,7 +394,8 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
   }
   if (p.pp > 1) {
     const std::int64_t tokens = p.tokens_per_rank() * (plan.sequence_parallel ? 1 : p.tp);
-    const double bytes = static_cast<double>(tokens * s.model.hidden) * kBf16Bytes;
+    const double bytes =
+        static_cast<double>(tokens * s.model.hidden * rows_between_stages(s.model)) * kBf16Bytes;
     const auto send = [&](std::int64_t from, std::int64_t to) {
       const Placement::Shapes& pairs = placement.pipeline_pairs(from, to);
       const bool network = std::any_of(pairs.begin(), pairs.end(),
