@@ -273,7 +273,7 @@ TEST(LayerKinds, CompressedAttentionByHand) {
   EXPECT_EQ(mixer_parameters(a, Mixer::kSelected), attention + indexer + compressors);
   const double window = 128 - 128.0 * 128 / 2 / 1024;
   EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kWindowed, 1024), window);
-  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kCompressed, 1024), window + 1024 / 128 / 2);
+  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kCompressed, 1024), window + 1024.0 / 128 / 2);
   EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kSelected, 1024), window + 64 - 64.0 * 64 / 2 / 256);
   // The core is priced over a window of as many keys.
   for (const Mixer mixer : {Mixer::kCompressed, Mixer::kSelected})
@@ -284,9 +284,9 @@ TEST(LayerKinds, CompressedAttentionByHand) {
 TEST(LayerKinds, APooledChoiceByHand) {
   const Architecture a = model_of("pooled choice"), single = model_of("sparse");
   EXPECT_EQ(a.attention.indexer_parameters(256), 64 * 64 + 256 * (2 * 16 + 4) + 2 * 16 + 4 * 16);
-  EXPECT_DOUBLE_EQ(index_keys(a.attention, 1024, true), 1024 / 4 / 2);
+  EXPECT_DOUBLE_EQ(index_keys(a.attention, 1024, true), 1024.0 / 4 / 2);
   EXPECT_DOUBLE_EQ(index_keys(a.attention, 1024, false), 64 - 64.0 * 64 / 2 / 256);
-  EXPECT_DOUBLE_EQ(index_keys(single.attention, 1024, true), 1024 / 2);
+  EXPECT_DOUBLE_EQ(index_keys(single.attention, 1024, true), 1024.0 / 2);
   EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kAttention, 1024), keys_of(single, Mixer::kAttention, 1024));
   // The core of the indexer is priced over a window of as many keys.
   for (const bool forward : {true, false})
