@@ -53,6 +53,7 @@ struct MoeLayer {
   bool own_links = true;          // NVLink or xGMI joins the GPUs of a node; else PCIe alone
   std::int64_t microbatches = 1;  // per step
   int gradient_bytes = 4;         // per weight of a gradient that is summed over copies
+  std::int64_t lora_rank = 0;     // of adapters of the routed experts, whose weights are frozen; 0: none
   int routing_groups = 1;         // blocks of experts, of which a token uses routing_topk_groups
   int routing_topk_groups = 1;
   const Routing* routing = nullptr;

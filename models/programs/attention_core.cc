@@ -66,6 +66,13 @@ AttentionCore attention_core(const Architecture& model, LayerKind::Mixer mixer, 
   return pair(gathered) < pair(core) ? gathered : core;
 }
 
+double index_keys(const Attention& t, std::int64_t seq, bool all) {
+  const std::int64_t of = t.scored_tokens();
+  // Compressed keys are chosen one by one, pooled ones by their tokens.
+  const std::int64_t chosen = t.compress > 0 ? t.index_topk : std::max<std::int64_t>(1, t.index_topk / of);
+  return mean_keys(std::max<std::int64_t>(1, seq / of), all ? 0 : chosen);
+}
+
 AttentionCore index_core(const Architecture& model, std::int64_t seq, bool forward) {
   const Attention& t = model.attention;
   AttentionCore core;
@@ -74,11 +81,8 @@ AttentionCore index_core(const Architecture& model, std::int64_t seq, bool forwa
   core.kv_heads = 1;
   core.score_dim = t.index_dim;
   core.value_dim = 0;
-  if (t.compress > 0)
-    core.window =
-        window_of(seq, mean_keys(std::max<std::int64_t>(1, seq / t.compress), forward ? 0 : t.index_topk));
-  else
-    core.window = forward ? 0 : t.index_topk;
+  const double keys = index_keys(t, seq, forward);
+  core.window = t.scored_tokens() > 1 ? window_of(seq, keys) : forward ? 0 : t.index_topk;
   return core;
 }
 

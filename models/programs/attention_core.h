@@ -20,8 +20,15 @@ inline bool has_indexer(const Architecture& model, LayerKind::Mixer mixer) {
   return (mixer == LayerKind::Mixer::kAttention && model.attention.index_topk > 0) ||
          mixer == LayerKind::Mixer::kSelected;
 }
+// Whether the core computes with an indexer's choice of tokens, which sets its window.
+inline bool takes_chosen(const Architecture& model, LayerKind::Mixer mixer, const AttentionCore& core) {
+  return (mixer == LayerKind::Mixer::kAttention || mixer == LayerKind::Mixer::kShared) &&
+         model.attention.index_topk > 0 && core.window > 0;
+}
 // Returns the mean number of keys per query.
 double keys_of(const Architecture& model, LayerKind::Mixer mixer, std::int64_t seq);
+// Returns the mean number of keys per query that the indexer scores, or of those that it chose.
+double index_keys(const Attention& attention, std::int64_t seq, bool all);
 // Returns the indexer's scores: forward over all earlier tokens or their compressed keys; backward, which
 // learns the core's weights, over the tokens that the core took. Every rank computes all heads, since the
 // score of a pair is a sum over them.

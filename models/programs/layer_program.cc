@@ -108,7 +108,8 @@ class Writer {
   // Adds the core of attention as one operation with the launches of its kernels.
   void core(LayerKind::Mixer mixer, bool forward) {
     const AttentionCore core = attention_core(a_, mixer, c_.parallel.seq, tp_);
-    const bool unmeasured = core.gathered || !compressors_of(a_, mixer).empty();
+    const bool unmeasured =
+        core.gathered || !compressors_of(a_, mixer).empty() || takes_chosen(a_, mixer, core);
     core_of(forward ? "attention" : "attention backward", core, forward, unmeasured);
   }
   // All heads of an indexer score every earlier token, and the best are chosen; its backward covers only the
@@ -331,6 +332,10 @@ class Layer {
   // Gradients of all inputs: they are read, added to and written.
   void residual_backward(Category category) {
     if (residual_.read_before == 0) return;
+    if (again_.streams && !again_.full && residual_.mixed > 0) {
+      read_residual(category);
+      add_residual(category);
+    }
     if (residual_.mixed > 0) w_.backward_of(category, w_.T(), mixing());
     w_.rows("residuals backward", category, KernelClass::kReduce, w_.T(),
             2 * (residual_.read_before + residual_.written_after),
@@ -366,8 +371,11 @@ class Layer {
     w_.rows(name, Category::attention, KernelClass::kElementwise, w_.all(), columns, columns, 2);
     if (norm_reads != 1) norm();
   }
-  // Returns the columns of the indexer's queries and key, which are rotated; the key is normalised.
-  std::int64_t index_columns() const { return (a_.attention.index_heads + 1) * a_.attention.index_dim; }
+  // Returns the columns of the indexer's queries and key, which are rotated; the key is normalised, and
+  // pooled by its gate.
+  std::int64_t index_columns() const {
+    return a_.attention.index_heads * a_.attention.index_dim + a_.attention.index_key_columns();
+  }
   void indexer_forward(const Projections& p) {
     if (p.index.empty()) return;
     for (const Weight& w : p.index) w_.product(Category::attention, w_.all(), w, GemmPass::kForward);

@@ -51,7 +51,7 @@ Projections projections_of(const Architecture& model, LayerKind::Mixer mixer, st
     p.index.push_back({"indexer queries", t.index_heads * t.index_dim, t.q_rank > 0 ? t.q_rank : hidden,
                        false, Part::kSmall});
     // Compressed keys come from a separate compressor.
-    const std::int64_t key = mixer == LayerKind::Mixer::kSelected ? 0 : t.index_dim;
+    const std::int64_t key = mixer == LayerKind::Mixer::kSelected ? 0 : t.index_key_columns();
     p.index.push_back({"indexer key and weights", key + t.index_heads, hidden, true, Part::kSmall});
   }
   // Compressors are whole on every rank.

@@ -64,10 +64,17 @@ std::vector<Projections::Weight> layer_weights(const Architecture& model, const 
 inline bool adapted(const Lora& lora, const Projections::Weight& weight) {
   using enum Projections::Part;
   return lora.rank > 0 &&
-         (weight.part == kMixer || (weight.part == kFfn && lora.modules == Lora::Modules::kDense));
+         (weight.part == kMixer || (weight.part == kFfn && lora.modules != Lora::Modules::kAttention));
 }
 inline std::int64_t adapter_elements(const Lora& lora, const Projections::Weight& weight) {
   return adapted(lora, weight) ? lora.rank * (weight.n + weight.k) : 0;
+}
+// The elements of both adapters of a routed expert, beside its joined up projections and its down projection.
+// Example of 64 columns, 32 inner ones, a gate and rank 8: 8 x (64 + 64) + 8 x (32 + 64) = 1792.
+inline std::int64_t expert_adapter_elements(const Lora& lora, const Architecture& model, std::int64_t etp) {
+  if (lora.rank == 0 || lora.modules != Lora::Modules::kExperts) return 0;
+  const std::int64_t inner = rank_share(model.expert_ffn, etp);
+  return lora.rank * (((model.gated ? 2 : 1) + 1) * inner + 2 * model.expert_width());
 }
 
 }  // namespace moesim::models

@@ -92,8 +92,9 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
     kept.add("attention/compressor's input", s.all * static_cast<double>(2 * c.columns) * kBf16Bytes);
   if (has_indexer(a, mixer)) {
     kept.add("attention/indexer's queries and keys",
-             s.all * static_cast<double>((t.index_heads + 1) * t.index_dim) * kBf16Bytes);
-    kept.add("attention/chosen tokens", s.all * static_cast<double>(t.index_topk) * kIndexBytes);
+             s.all * static_cast<double>(t.index_heads * t.index_dim + t.index_key_columns()) * kBf16Bytes);
+    kept.add("attention/chosen tokens",
+             s.all * static_cast<double>(t.index_topk) / static_cast<double>(t.index_block) * kIndexBytes);
   }
   // The projection's input is the core's output: in bf16 one tensor, which recomputing the core does not
   // free. A gate, or a core on latent vectors, separates them.
@@ -125,7 +126,7 @@ void state_space(Kept& kept, const StateMixer& m, const Sizes& s, const Training
 
 // Whether the products of FFNs read what they multiply again in backward, for the gradient of a weight.
 bool trains_ffn(const TrainingPlan& plan) {
-  return plan.lora.rank == 0 || plan.lora.modules == Lora::Modules::kDense;
+  return plan.lora.rank == 0 || plan.lora.modules != Lora::Modules::kAttention;
 }
 
 void ffn(Kept& kept, const std::string& module, const Architecture& a, const Sizes& s,
@@ -133,6 +134,14 @@ void ffn(Kept& kept, const std::string& module, const Architecture& a, const Siz
   const double width = static_cast<double>(inner) / s.tp;
   kept.add(module + "/up projection's output", s.all * (a.gated ? 2 : 1) * width * kBf16Bytes);
   if (trains_ffn(plan)) kept.add(module + "/activation", s.all * width * product_bytes(plan));
+}
+
+// Returns the blocks whose streams are recomputed from those of the first; 0: none are.
+double recomputed_streams(const Architecture& a, const Parallel& p, const TrainingPlan& plan) {
+  if (!plan.recompute.streams || a.residual.kind != Residual::Kind::kHyper) return 0;
+  std::int64_t blocks = 0;
+  for (const LayerKind& kind : layer_stack(a)) blocks += blocks_of(kind);
+  return static_cast<double>(recomputed_blocks(a, std::max<std::int64_t>(1, blocks / p.pp)));
 }
 
 }  // namespace
@@ -154,8 +163,14 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
       kept.add("layer/sum of its group", s.rows / static_cast<double>(a.residual.group));
     return kept.take();
   }
-  kept.add("residual/streams",
-           s.tokens * static_cast<double>(blocks_of(kind) * residual_work(a).kept) * kBf16Bytes);
+  const double group = recomputed_streams(a, p, plan);
+  const double streams =
+      group > 0
+          ? s.hidden * (1 + static_cast<double>(residual_streams(a)) / group)  // outputs of blocks beside
+          : static_cast<double>(residual_work(a).kept);
+  kept.add("residual/streams", s.tokens * blocks_of(kind) * streams * kBf16Bytes);
+  // A recomputed row out of the streams is not kept.
+  const double norm_input = group > 0 ? 0 : s.rows;
   const double normed = s.tokens * s.hidden * product_bytes(plan);
   if (kind.mtp) kept.add("MTP/joined streams", 3 * s.rows);
   if (plan.lora.rank > 0) {
@@ -165,7 +180,7 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
              s.all * adapters * static_cast<double>(plan.lora.rank) * kBf16Bytes);
   }
   if (kind.mixer != LayerKind::Mixer::kNone) {
-    kept.add("norm/input of attention's norm", s.rows);
+    kept.add("norm/input of attention's norm", norm_input);
     if (!again.norms) kept.add("norm/output of attention's norm", normed);
     if (is_attention(kind.mixer))
       attention(kept, a, s, plan, kind.mixer);
@@ -173,7 +188,7 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
       state_space(kept, state_mixer(a, kind.mixer), s, plan);
   }
   if (kind.ffn == LayerKind::Ffn::kNone) return kept.take();
-  kept.add("norm/input of the FFN's norm", s.rows);
+  kept.add("norm/input of the FFN's norm", norm_input);
   if (kind.ffn == LayerKind::Ffn::kDense) {
     if (!again.norms && trains_ffn(plan)) kept.add("norm/output of the FFN's norm", normed);
     if (!again.dense) ffn(kept, "dense FFN", a, s, plan, dense_ffn_of(a, kind));
@@ -196,9 +211,9 @@ namespace {
 constexpr std::string_view kRouterInput = "router input";
 
 // Whether a program keeps a tensor for the gradients of weights alone. Frozen experts and a frozen router
-// need no rows that they multiplied; adapters of a shared expert do.
+// need no rows that they multiplied; adapters beside them do.
 bool only_for_weights(std::string_view name, const TrainingPlan& plan) {
-  if (plan.lora.rank == 0) return false;
+  if (plan.lora.rank == 0 || plan.lora.modules == Lora::Modules::kExperts) return false;
   return name == "fc2 input" || name == "expert input" || name == "permuted rows" ||
          (name == kRouterInput && !trains_ffn(plan));
 }
@@ -280,8 +295,11 @@ double backward_transient(const Architecture& a, const Parallel& p, const Traini
   const Sizes s(a, p, plan, kind.mixer);
   // The gradient of the residual stream; with tensor parallelism also the gathered rows of two products, or a
   // gradient before its all-reduce.
-  const double stream = s.rows * static_cast<double>(residual_streams(a)) +
-                        (s.tp > 1 ? (plan.sequence_parallel ? 2 * s.tp : 1) * s.rows : 0);
+  // Recomputed streams and rows of a group of blocks are there at once.
+  const double stream =
+      s.rows * static_cast<double>(residual_streams(a)) +
+      (s.tp > 1 ? (plan.sequence_parallel ? 2 * s.tp : 1) * s.rows : 0) +
+      s.rows * static_cast<double>(residual_streams(a) + 2) * recomputed_streams(a, p, plan);
   double most = 0;
   const auto of_ffn = [&](std::int64_t inner, bool again) {
     // The gradient of the up projection's output; kept tensors are freed as backward passes them.

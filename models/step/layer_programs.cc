@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "models/dispatchers/parts/balanced.h"
+#include "models/dispatchers/parts/common.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/gpu_family.h"
 #include "models/programs/program_builder.h"
@@ -99,6 +100,7 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement
   layer.own_links = family == nullptr || !family->by_pcie();
   layer.microbatches = s.parallel.microbatches;
   layer.gradient_bytes = s.training.gradient_bytes;
+  if (s.training.lora.modules == Lora::Modules::kExperts) layer.lora_rank = s.training.lora.rank;
   layer.routing_groups = static_cast<int>(s.model.routing_groups);
   layer.routing_topk_groups = static_cast<int>(s.model.routing_topk_groups);
   layer.routing = &routing;
@@ -217,8 +219,13 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
                                    lora.rank, text_, what, expected));
     };
     if (balances_) refuse("sums gradients of experts' copies", "one that moves no experts");
-    if (!shared_expert_ && lora.modules == Lora::Modules::kDense)
+    if (!shared_expert_ && lora.modules != Lora::Modules::kAttention)
       refuse("runs the shared expert without adapters", "training.lora_modules attention");
+    const auto has_adapters = [](const std::vector<Op>& pass) {
+      return std::ranges::any_of(pass, [](const Op& op) { return op.name == kLoraDown; });
+    };
+    if (layer.lora_rank > 0 && (!has_adapters(program.forward()) || !has_adapters(program.backward())))
+      refuse("runs the experts without adapters", "training.lora_modules attention+ffn");
   }
   experts_ = made_->expert_slots(layer);
   if (!dense_)

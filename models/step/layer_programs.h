@@ -111,8 +111,11 @@ class LayerPrograms {
   const GroupShapes& shapes() const { return *shapes_; }
   int ranks() const { return static_cast<int>(scenario_.parallel.dispatch_ranks()); }
   int experts() const { return experts_; }  // with every copy
-  // Whether the routed experts' weights are not trained.
-  bool frozen_experts() const { return scenario_.training.lora.rank > 0; }
+  // Whether nothing of the routed experts is trained, but their programs compute gradients of weights.
+  bool frozen_experts() const {
+    const Lora& lora = scenario_.training.lora;
+    return lora.rank > 0 && lora.modules != Lora::Modules::kExperts;
+  }
   const Placement& placement() const { return placement_; }
   const Placement::DispatchClass& where() const { return where_; }
   const std::string& dispatcher() const { return text_; }

@@ -161,7 +161,11 @@ class Stages {
       const StageParameters part = chunk_parameters(a_, p_, chunk);
       n.dense += part.dense;
       n.experts += part.experts;
-      if (plan_.lora.rank > 0) adapters_.dense += trained_parameters(a_, p_, plan_.lora, chunk).dense;
+      if (plan_.lora.rank > 0) {
+        const StageParameters trained = trained_parameters(a_, p_, plan_.lora, chunk);
+        adapters_.dense += trained.dense;
+        adapters_.experts += trained.experts;
+      }
       if (plan_.muon) std::ranges::copy(muon_matrices(a_, p_, chunk), std::back_inserter(matrices_));
       find_units(chunk, units);
       for (const AlikeLayers& l : layers_[c]) kinds.push_back(l.kind);
@@ -578,11 +582,17 @@ StageParameters trained_parameters(const Architecture& a, const Parallel& p, con
                                    const Chunk& chunk) {
   if (lora.rank == 0) return chunk_parameters(a, p, chunk);
   StageParameters n;
-  for (const LayerKind& kind : chunk.layers)
+  const double of_experts = static_cast<double>(expert_adapter_elements(lora, a, p.etp) *
+                                                std::max<std::int64_t>(1, a.experts / p.ep));
+  for (const LayerKind& kind : chunk.layers) {
     for (const Projections::Weight& w : layer_weights(a, kind, p.tp)) {
       n.dense += static_cast<double>(adapter_elements(lora, w));
       n.dense_tensors += adapted(lora, w) ? 2 : 0;
     }
+    if (kind.ffn != LayerKind::Ffn::kMoe || of_experts == 0) continue;
+    n.experts += of_experts;
+    n.expert_tensors += 4;
+  }
   return n;
 }
 

@@ -26,11 +26,9 @@ double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, 
   if (is_attention(kind.mixer)) {
     const Attention& t = attention_of(a, kind.mixer);
     core += 2 * keys_of(a, kind.mixer, seq) * static_cast<double>(t.heads * (t.score_dim() + t.output_dim()));
-    if (has_indexer(a, kind.mixer)) {
-      const std::int64_t scored = std::max<std::int64_t>(1, seq / std::max<std::int64_t>(1, t.compress));
-      core += 2.0 / 3 * (mean_keys(scored, 0) + 2 * mean_keys(scored, t.index_topk)) *
+    if (has_indexer(a, kind.mixer))
+      core += 2.0 / 3 * (index_keys(t, seq, true) + 2 * index_keys(t, seq, false)) *
               static_cast<double>(t.index_heads * t.index_dim);
-    }
   } else if (kind.mixer != LayerKind::Mixer::kNone) {
     core += static_cast<double>(state_mixer(a, kind.mixer).recurrence_flops);
   }
@@ -40,7 +38,8 @@ double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, 
     weights += h * static_cast<double>(a.experts + a.zero_experts) +
                matrices * h * static_cast<double>(a.shared_ffn) + 2 * h * static_cast<double>(a.latent) +
                static_cast<double>(topk) * static_cast<double>(a.parameters_per_expert());
-  double adapters = 0;
+  double adapters =
+      kind.ffn == LayerKind::Ffn::kMoe ? static_cast<double>(topk * expert_adapter_elements(lora, a, 1)) : 0;
   if (lora.rank > 0)
     for (const Projections::Weight& w : layer_weights(a, kind, 1))
       adapters += static_cast<double>(adapter_elements(lora, w));
@@ -62,7 +61,8 @@ LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int
 }
 
 double expert_flops_per_token(const Architecture& model, std::int64_t topk, const Lora& lora) {
-  return per_weight(lora) * static_cast<double>(topk) * static_cast<double>(model.parameters_per_expert());
+  return static_cast<double>(topk) * (per_weight(lora) * static_cast<double>(model.parameters_per_expert()) +
+                                      6 * static_cast<double>(expert_adapter_elements(lora, model, 1)));
 }
 
 double training_flops_per_token(const Architecture& model, std::int64_t seq, std::int64_t topk,

@@ -12,6 +12,7 @@
 #include "models/step/parameter_collectives.h"
 #include "models/step/shampoo.h"
 #include "models/step/step_memory.h"
+#include "models/workload/residual.h"
 
 namespace moesim::models {
 
@@ -83,7 +84,7 @@ class Transfers {
   Seconds of(const StageParameters& n, const StageParameters& trained, const Chunk& chunk,
              bool in_passes) const {
     Seconds all;
-    const bool frozen = plan_.lora.rank > 0;  // but adapters, which lie in the dense part
+    const bool frozen = plan_.lora.rank > 0;  // but adapters
     const auto one = [&](const Placement::Replicas& replicas, double parameters, double units,
                          std::optional<ShardingScheme> module, double reduced = 0) {
       const ShardingScheme scheme = module.value_or(plan_.sharding);
@@ -93,10 +94,10 @@ class Transfers {
     const double router = plan_.router_sharding ? n.router : 0;
     const double of_layers = layer_units(chunk), of_experts = expert_units(chunk);
     if (experts_within_layers()) {
-      one(dense_, n.dense - router + n.experts, of_layers, std::nullopt, trained.dense);
+      one(dense_, n.dense - router + n.experts, of_layers, std::nullopt, trained.dense + trained.experts);
     } else {
       one(dense_, n.dense - router, of_layers, std::nullopt, trained.dense);
-      one(experts_, n.experts, of_experts, plan_.expert_sharding);
+      one(experts_, n.experts, of_experts, plan_.expert_sharding, trained.experts);
     }
     one(dense_, router, of_experts, plan_.router_sharding);
     // Rings over the data-parallel ranks are as slow as their slowest link.
@@ -392,7 +393,9 @@ std::vector<std::int64_t> stage_sends(const TransferInputs& in) {
   const TrainingPlan& plan = in.scenario.training;
   const Transfers transfers(in);
   const std::int64_t tokens = p.tokens_per_rank() * (plan.sequence_parallel ? 1 : p.tp);
-  const double bytes = static_cast<double>(tokens * in.scenario.model.hidden) * kBf16Bytes;
+  const double bytes =
+      static_cast<double>(tokens * in.scenario.model.hidden * rows_between_stages(in.scenario.model)) *
+      kBf16Bytes;
   const auto send = [&](std::int64_t from, std::int64_t to) {
     const Placement::Shapes& pairs = in.placement.pipeline_pairs(from, to);
     const bool network =

@@ -33,10 +33,13 @@ std::int64_t Attention::parameters(std::int64_t hidden) const {
 }
 
 // Queries from the latent queries where they exist, one key for all heads with a LayerNorm, a weight per head
-// (class Indexer of DeepSeek-V3.2-Exp's inference/model.py).
+// (class Indexer of DeepSeek-V3.2-Exp's inference/model.py); for pooled keys also a gate per token and a bias
+// per position of a block (the tensors of GLM-5.3-Flash). Example of GLM-5.3-Flash, queries of rank 1536, 32
+// heads of 128 and blocks of 4: 1536 x 4096 + 4096 x (256 + 32) + 256 + 4 x 128 = 7,471,872.
 std::int64_t Attention::indexer_parameters(std::int64_t hidden) const {
-  return (q_rank > 0 ? q_rank : hidden) * index_heads * index_dim + hidden * (index_dim + index_heads) +
-         2 * index_dim;
+  return (q_rank > 0 ? q_rank : hidden) * index_heads * index_dim +
+         hidden * (index_key_columns() + index_heads) + 2 * index_dim +
+         (index_pooled ? index_block * index_dim : 0);
 }
 
 bool Architecture::is_moe_layer(std::int64_t layer) const {

@@ -41,8 +41,11 @@ struct Attention {
   bool chunked = false;  // windows are fixed chunks of the sequence instead of sliding (Llama 4)
   // Sparse attention (DeepSeek-V3.2, arXiv 2512.02556): an indexer with index_heads heads of index_dim
   // columns scores all earlier tokens, and the core takes the best index_topk; 0: none. Windowed layers have
-  // no indexer.
+  // no indexer. It may choose blocks of `index_block` tokens (MiniMax-M3), by the best score of their tokens
+  // or, where `index_pooled`, by that of one key that learned weights make of them (GLM-5.3-Flash).
   std::int64_t index_heads = 0, index_dim = 0, index_topk = 0;
+  std::int64_t index_block = 1;
+  bool index_pooled = false;
   // A low-rank output projection through output_groups groups of output_rank columns each (DeepSeek-V4); 0:
   // direct.
   std::int64_t output_groups = 0, output_rank = 0;
@@ -59,6 +62,10 @@ struct Attention {
   }
   std::int64_t parameters(std::int64_t hidden) const;
   std::int64_t indexer_parameters(std::int64_t hidden) const;
+  // Returns the tokens of a key that the indexer scores: a pooled block's, or a compressed key's.
+  std::int64_t scored_tokens() const { return compress > 0 ? compress : index_pooled ? index_block : 1; }
+  // Returns the columns of the products for the indexer's key: the key, and the weights that pool it.
+  std::int64_t index_key_columns() const { return (index_pooled ? 2 : 1) * index_dim; }
 
   friend bool operator==(const Attention&, const Attention&) = default;
 };
@@ -155,8 +162,9 @@ struct Architecture {
   Residual residual;
   // Hybrid models whose layers are one block each, a letter per layer: M Mamba, L linear attention, C short
   // convolution, W windowed attention, I sparse attention that reuses the previous layer's choice, S and H
-  // attention over compressed keys chosen by an indexer and over all of them, * other attention, E experts, -
-  // dense FFN. Empty: every layer is a mixer and an FFN.
+  // attention over compressed keys chosen by an indexer and over all of them, * other attention, which is
+  // sparse where the model has an indexer, F attention over all tokens in such a model, E experts, - dense
+  // FFN. Empty: every layer is a mixer and an FFN.
   std::string pattern;
   // For layers of a mixer and an FFN: their letters, one per layer, a point for none. Empty: attention with
   // windows by `window_every`; experts by `dense_layers` and `moe_every`.

@@ -21,7 +21,8 @@ double most_parameters(const Architecture& a) {
   const double width = d(std::max(a.hidden, a.latent)) + 1;
   double attention = 0;
   for (const Attention* t : {&a.attention, &a.windowed}) {
-    const double ranks = d(t->q_rank) + d(t->kv_rank), index = (d(t->index_heads) + 1) * d(t->index_dim),
+    const double ranks = d(t->q_rank) + d(t->kv_rank),
+                 index = (d(t->index_heads) + 2) * (d(t->index_dim) + 1),
                  columns =
                      d(t->head_dim) + d(t->nope_dim) + d(t->rope_dim) + d(t->value_dim) + d(t->gate_dim);
     attention += (width + ranks) *
@@ -56,7 +57,7 @@ void check_letters(const Architecture& a, const JsonNode& node) {
       node.fail(fmt::format("\"{}\" {}", key, in_quotes(text)),
                 fmt::format("a letter of {} for each of the {} layers", known, a.layers));
   };
-  letters("mixers", a.mixers, "*WMLCISH.");
+  letters("mixers", a.mixers, "*WMLCISHF.");
   letters("ffns", a.ffns, "E-.");
   const auto has = [&](char letter) { return (a.pattern + a.mixers).find(letter) != std::string::npos; };
   if (has('M') && a.mamba.heads == 0)
@@ -66,6 +67,8 @@ void check_letters(const Architecture& a, const JsonNode& node) {
               "\"linear_attention\" (or \"linear_num_value_heads\") for it");
   if (has('C') && a.convolution.taps == 0)
     node.fail("short convolutions without taps", "\"convolution\" (or \"conv_L_cache\") for them");
+  if (has('F') && a.attention.index_topk == 0)
+    node.fail("letters F in a model without an indexer", "* for attention over all tokens");
   if (has('I') && a.attention.index_topk == 0)
     node.fail("layers that share an indexer's choice in a model without one",
               "\"index_topk\" in \"attention\" for them");
@@ -128,11 +131,11 @@ void check_consistent(const Architecture& a, const JsonNode& node) {
 void set_pattern(Architecture& a, const std::string& pattern, const JsonNode& node) {
   a.pattern = pattern;
   if (pattern.empty()) return;
-  if (const std::size_t odd = pattern.find_first_not_of("ML*WCISHE-"); odd != std::string::npos)
+  if (const std::size_t odd = pattern.find_first_not_of("ML*WCISHFE-"); odd != std::string::npos)
     node.fail(
         fmt::format("layer pattern letter {}", in_quotes(pattern.substr(odd, 1))),
         "M (Mamba), L (linear attention), C (short convolution), * (attention), W (windowed), I (with shared "
-        "choice), S and H (compressed), E (experts) or - (dense FFN)");
+        "choice), S and H (compressed), F (all tokens), E (experts) or - (dense FFN)");
   a.layers = static_cast<std::int64_t>(pattern.size());
 }
 

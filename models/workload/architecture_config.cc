@@ -85,21 +85,52 @@ void set_extras(const ModelConfig& c, Attention& a) {
   a.qk_norm = c.flag("use_qk_norm", c.flag("qk_norm", family.starts_with("qwen3") ||
                                                           family.starts_with("lfm2") || family == "olmoe"));
   a.sinks = a.sinks || family == "gpt_oss" || c.flag("add_full_attention_sink_bias", false);
-  if (c.flag("attn_output_gate", qwen3_next(c) || family == "afmoe") || c.flag("mla_use_output_gate", false))
+  if (c.flag("attn_output_gate", qwen3_next(c) || family == "afmoe") ||
+      c.flag("mla_use_output_gate", false) || c.flag("attention_output_gate", false))
     a.gate_dim = a.output_dim();
   else if (c.flag("use_head_wise_attn_gate", false))
     a.gate_dim = 1;
 }
 
+// MiniMax-M3 (its config.json and the public loaders of its checkpoint): an indexer chooses blocks of tokens
+// by their best score. Values of the indexer's own, which the checkpoint lacks, are refused.
+void set_block_indexer(const JsonNode& sparse, Attention& a) {
+  const ModelConfig part(sparse);
+  if (!part.flag("use_sparse_attention", true)) return;
+  if (const auto without = sparse.find("sparse_disable_index_value"),
+      freq = sparse.find("sparse_attention_freq");
+      without && freq && without->is_array() && freq->is_array())
+    for (std::size_t i = 0; i < std::min(without->size(), freq->size()); ++i)
+      if (!says_nothing(freq->items()[i]) && says_nothing(without->items()[i]))
+        without->fail("values of an indexer", "1 for every sparse layer: they are not modelled here");
+  a.index_block = part.size({"sparse_block_size"}, 0, 1);
+  const std::int64_t blocks = part.size({"sparse_topk_blocks"}, 0, 1);
+  if (blocks > kMaxModelSize / a.index_block)
+    sparse.fail(fmt::format("{} blocks of {} tokens", blocks, a.index_block), "at most 2^31 tokens");
+  a.index_topk = blocks * a.index_block;
+  a.index_heads = part.size({"sparse_num_index_heads"}, 0, 1);
+  a.index_dim = part.size({"sparse_index_dim"}, 0, 1);
+}
+
 void set_indexer(const ModelConfig& c, Attention& a) {
+  if (const auto sparse = c.said({"sparse_attention_config"}); sparse && sparse->is_object())
+    set_block_indexer(*sparse, a);
   const auto topk = c.said({"index_topk"});
   if (!topk) return;
-  if (a.kind != Attention::Kind::kLatent && !c.said({"compress_ratios"}))
+  if (a.kind != Attention::Kind::kLatent && a.compress == 0)
     topk->fail("sparse attention without latent vectors (\"kv_lora_rank\")",
                "DeepSeek-V3.2's or \"compress_ratios\": other sparse attention is not modelled here");
   a.index_topk = topk->integer(1, kMaxModelSize);
   a.index_heads = c.size({"index_n_heads"}, 0, 1);
   a.index_dim = c.size({"index_head_dim"}, 0, 1);
+  const auto pool = c.said({"index_kpool"});
+  if (!pool) return;
+  if (!c.flag("index_kpool_compress", false))
+    pool->fail(pool->describe(),
+               "\"index_kpool_compress\": keys pooled without weights are not modelled here");
+  c.has({"index_kpool_always_select_tail"});  // within the chosen tokens
+  a.index_block = pool->integer(1, a.index_topk);
+  a.index_pooled = true;
 }
 
 Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
@@ -110,7 +141,8 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
     a.q_rank = c.size({"q_lora_rank"}, 0);
     a.kv_rank = c.size({"kv_lora_rank"}, 0, 1);
     a.nope_dim = c.size({"qk_nope_head_dim"}, 0, 1);
-    a.rope_dim = c.size({"qk_rope_head_dim"}, 0, 1);
+    const ModelConfig::Keys rope{"qk_rope_head_dim"};  // 0: the indexer alone knows positions (GLM-5.3-Flash)
+    a.rope_dim = c.size(rope, 0, c.has(rope) ? 0 : 1);
     // MiniCPM3's class takes the quotient.
     a.value_dim = c.size({"v_head_dim"}, c.family() == "minicpm3" ? hidden / a.heads : 0, 1);
     // Redundant beside latent vectors: these keys have no effect, or are sums of others.
@@ -125,13 +157,11 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
     a.q_rank = c.size({"q_lora_rank"}, 0);
     a.output_groups = c.size({"o_groups"}, 0);
     a.output_rank = c.size({"o_lora_rank"}, 0);
-    if (const auto ratios = c.said({"compress_ratios"})) {
-      c.has({"qk_rope_head_dim"});  // a part of a head
+    if (const auto compression = config_compression(c)) {
+      c.has({"qk_rope_head_dim", "partial_rotary_factor"});  // a part of a head
       a.shared_values = a.sinks = true;
-      const std::vector<std::int64_t> all = ratios->integers(0, 1 << 20);
-      for (const std::int64_t ratio : all)
-        (ratio == 4 ? a.compress : a.compress_all) =
-            std::max(ratio, ratio == 4 ? a.compress : a.compress_all);
+      a.compress = compression->chosen;
+      a.compress_all = compression->all;
     }
   }
   set_extras(c, a);
@@ -238,7 +268,7 @@ void set_shortcut(const ModelConfig& c, Architecture& a) {
 
 // Sets the residual streams.
 void set_residual(const ModelConfig& c, Architecture& a) {
-  if (const std::int64_t streams = c.size({"hc_mult"}, 1); streams > 1) {
+  if (const std::int64_t streams = c.size({"hc_mult"}, 1); streams > 1 && c.flag("mhc", true)) {
     if (streams > 64) c.node().fail(fmt::format("{} residual streams", streams), "at most 64");
     a.residual.kind = Residual::Kind::kHyper;
     a.residual.streams = streams;
@@ -381,6 +411,7 @@ std::int64_t mtp_layers(const ModelConfig& c) {
         blocks->fail(blocks->describe(),
                      "attention and experts: other layers of prediction are not modelled here");
     }
+  if (c.has({"num_nextn_predict_layers"})) c.has({"num_mtp_modules"});  // MiniMax-M3: drafts of these layers
   return c.size({"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "num_mtp_modules"},
                 0) *
          std::max<std::int64_t>(1, c.size({"mtp_transformer_layers"}, 1));
@@ -396,9 +427,9 @@ void set_counted(std::string_view family, Architecture& a) {
 
 }  // namespace
 
-Architecture parse_config(const JsonNode& node, const std::string& name) {
-  refuse_other_models(node);
-  const ModelConfig c(node);
+Architecture parse_config(const JsonNode& node, const std::string& name, const std::string& family) {
+  const ModelConfig c(node, family);
+  refuse_other_models(node, c.family());
   Architecture a;
   a.name = name.empty() ? c.family() : name;
   a.source = node.place().file;
@@ -437,7 +468,7 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
   if (a.mtp_layers > 1 << 20) node.fail(fmt::format("{} layers of prediction", a.mtp_layers), "at most 2^20");
   set_counted(c.family(), a);
   check_consistent(a, node);
-  KeyUse use = key_use(node, c.asked());
+  KeyUse use = key_use(node, c.family(), c.asked());
   if (!use.unknown.empty())
     a.remarks.push_back(fmt::format("{}: not used, and not known to leave the model alone: {}",
                                     node.place().file, join(use.unknown, ", ")));

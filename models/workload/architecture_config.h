@@ -10,7 +10,7 @@ namespace moesim::models {
 
 // Reads a Hugging Face config.json, or one with DeepSeek's own key names. Throws InputError at the place of
 // keys that describe a model beyond Architecture, and for missing or impossible values. `name` as in
-// Architecture::parse().
-Architecture parse_config(const JsonNode& node, const std::string& name);
+// Architecture::parse(); `family` of a part that names none of its own ("": none).
+Architecture parse_config(const JsonNode& node, const std::string& name, const std::string& family);
 
 }  // namespace moesim::models

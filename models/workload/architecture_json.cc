@@ -57,6 +57,8 @@ Attention parse_attention(const JsonNode& node, std::int64_t hidden) {
     a.index_topk = o.integer("index_topk", 0, 0, kMaxSize);
     a.index_heads = o.at("index_heads").integer(a.index_topk > 0 ? 1 : 0, kMaxSize);
     a.index_dim = o.at("index_dim").integer(a.index_topk > 0 ? 1 : 0, kMaxSize);
+    a.index_block = o.integer("index_block", 1, 1, std::max<std::int64_t>(1, a.index_topk));
+    a.index_pooled = o.boolean("index_pooled", false);
   }
   o.finish();
   return a;
@@ -187,6 +189,31 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
   return a;
 }
 
+// Returns "; left out: vision_config, 27 layers of 1152 columns with about 0.41 B parameters" for the encoders of
+// other data than text: four products of attention and two of an FFN a layer, three where it has a gate. ""
+// without any.
+std::string without_towers(const JsonNode& node) {
+  std::string text;
+  for (const char* key : {"vision_config", "audio_config", "vision_tower"}) {
+    const auto tower = node.find(key);
+    if (!tower || !tower->is_object() || tower->size() == 0) continue;
+    const ModelConfig part(*tower);
+    const auto size = [&](ModelConfig::Keys keys) -> double {
+      const auto value = part.find(keys);
+      return value && value->is_integer() ? static_cast<double>(value->integer()) : 0;
+    };
+    const double layers = size({"depth", "num_hidden_layers", "vt_num_hidden_layers"}),
+                 columns = size({"hidden_size", "vt_hidden_size"}),
+                 inner = size({"intermediate_size", "vt_intermediate_size"}),
+                 products = part.text("hidden_act") == "silu" ? 3 : 2;
+    text += (text.empty() ? "; left out: " : ", ") + std::string(key);
+    if (layers <= 0 || columns <= 0 || inner <= 0) continue;
+    text += fmt::format(", {:.0f} layers of {:.0f} columns with about {:.2g} B parameters", layers, columns,
+                        layers * columns * (4 * columns + products * inner) * 1e-9);
+  }
+  return text;
+}
+
 // Replaces numbers of Hugging Face that JSON lacks by equally long JSON numbers, so that places stay.
 std::string with_json_numbers(std::string text) {
   constexpr std::string_view kInfinity = "Infinity", kLarge = "1.0e+308";
@@ -222,23 +249,34 @@ std::span<const std::string> Architecture::names() {
   return names;
 }
 
-Architecture Architecture::parse(const JsonNode& node, const std::string& name) {
-  if (node.is_string()) return load(node.string());
-  if (!node.is_object()) node.fail(node.describe(), "a model's name, an object, or a Hugging Face config");
+namespace {
+
+// Reads a file in which `family` is that of the whole where the part of the language model names none.
+Architecture parse_object(const JsonNode& node, const std::string& name, std::string family) {
+  if (const auto type = node.find("model_type"); type && type->is_string()) family = type->string();
   // Multimodal checkpoints nest the language model.
   for (const char* part : {"text_config", "language_config", "llm_config", "thinker_config"})
     if (const auto text = node.find(part); text && text->is_object()) {
-      Architecture a = parse(*text, name);
+      Architecture a = parse_object(*text, name, family);
       // The outer config supplies the key where the part lacks it.
       if (const auto tied = node.find("tie_word_embeddings");
           tied && tied->is_boolean() && !text->find("tie_word_embeddings"))
         a.tied_embeddings = tied->boolean();
-      a.remarks.push_back(fmt::format("{}: the language model ({}) alone is taken", node.place().file, part));
+      a.remarks.push_back(fmt::format("{}: the language model ({}) alone is taken{}", node.place().file, part,
+                                      without_towers(node)));
       return a;
     }
   const bool hugging_face =
       node.find("hidden_size") || node.find("d_model") || (node.find("dim") && node.find("n_layers"));
-  return hugging_face ? parse_config(node, name) : parse_own(node, name);
+  return hugging_face ? parse_config(node, name, family) : parse_own(node, name);
+}
+
+}  // namespace
+
+Architecture Architecture::parse(const JsonNode& node, const std::string& name) {
+  if (node.is_string()) return load(node.string());
+  if (!node.is_object()) node.fail(node.describe(), "a model's name, an object, or a Hugging Face config");
+  return parse_object(node, name, "");
 }
 
 Architecture Architecture::load(const std::string& name_or_path) {

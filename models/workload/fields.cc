@@ -399,8 +399,9 @@ std::vector<Field> step_fields() {
        .type = FieldType::kText,
        .fallback = "none",
        .group = kPlan,
-       .help = "none, full, or core_attn, layernorm, mla_up_proj, mlp, moe, moe_act, shared_experts joined "
-               "with +",
+       .help =
+           "none, full, or core_attn, layernorm, mhc, mla_up_proj, mlp, moe, moe_act, shared_experts joined "
+           "with +",
        .read = [](const Field&, Scenario& s,
                   const JsonNode& v) { s.training.recompute = StepRecompute::parse(v.string()); },
        .write = [](const Scenario& s) { return ordered_json(s.training.recompute.text()); },
@@ -795,7 +796,8 @@ std::vector<Field> optimizer_fields() {
        .fallback = "attention",
        .scopes = Scopes::kStep,
        .group = kPlan,
-       .help = "Of lora: the weights that have adapters; ffn: of dense layers and shared experts",
+       .help =
+           "Of lora: the weights that have adapters; ffn: of dense layers and shared experts; experts: the routed ones",
        .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_lora_modules(v.string()); },
        .write =
            [](const Scenario& s) {

@@ -24,6 +24,7 @@ LayerKind::Mixer mixer_of(char letter) {
          : letter == 'S' ? kSelected
          : letter == 'H' ? kCompressed
          : letter == 'C' ? kConvolution
+         : letter == 'F' ? kFull
                          : kNone;
 }
 

@@ -13,7 +13,8 @@ namespace moesim::models {
 
 struct LayerKind {
   // kShared: sparse attention that reuses the choice of an earlier layer's indexer. kSelected, kCompressed:
-  // attention over compressed keys, chosen by an indexer or all of them.
+  // attention over compressed keys, chosen by an indexer or all of them. kFull: attention over all tokens in a
+  // model whose other layers are sparse.
   enum class Mixer : std::uint8_t {
     kNone,
     kAttention,
@@ -23,7 +24,8 @@ struct LayerKind {
     kShared,
     kSelected,
     kCompressed,
-    kConvolution
+    kConvolution,
+    kFull
   };
   enum class Ffn : std::uint8_t { kNone, kDense, kMoe };
   Mixer mixer = Mixer::kAttention;
@@ -39,7 +41,7 @@ struct LayerKind {
 inline bool is_attention(LayerKind::Mixer mixer) {
   using enum LayerKind::Mixer;
   return mixer == kAttention || mixer == kWindowed || mixer == kShared || mixer == kSelected ||
-         mixer == kCompressed;
+         mixer == kCompressed || mixer == kFull;
 }
 inline std::int64_t dense_ffn_of(const Architecture& model, const LayerKind& kind) {
   return kind.dense_ffn > 0 ? kind.dense_ffn : model.dense_ffn;

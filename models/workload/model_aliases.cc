@@ -20,7 +20,7 @@ constexpr std::string_view kNemotron3Ultra =
         "pattern": "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
         "mamba": {"heads": 256}, "attention": {"heads": 64, "kv_heads": 2, "head_dim": 128}})";
 
-constexpr std::array<Alias, 45> kAliases{{
+constexpr std::array<Alias, 47> kAliases{{
     {"moonlight", "moonlight-16b-a3b"},
     {"moonlight16b", "moonlight-16b-a3b"},
     {"mixtral8x7b", "mixtral-8x7b"},
@@ -83,6 +83,25 @@ constexpr std::array<Alias, 45> kAliases{{
          "attention": {"heads": 128, "kv_heads": 1, "head_dim": 512, "shared_values": true, "sinks": true,
          "q_rank": 1536, "output_groups": 16, "output_rank": 1024, "window": 128, "compress": 4,
          "compress_all": 128, "index_heads": 64, "index_dim": 128, "index_topk": 1024}})"},
+    // zai-org/GLM-5.3-Flash
+    {"glm53flash",
+     R"({"name": "glm-5.3-flash", "hidden": 4096, "layers": 45, "vocabulary": 154880, "experts": 288, "topk": 8,
+         "expert_ffn": 2048, "shared_ffn": 2048, "dense_layers": 3, "dense_ffn": 12288, "mtp_layers": 1,
+         "mixers": "LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*L", "residual": {"kind": "hyper", "streams": 4},
+         "embedding_active": false, "head_active": false,
+         "linear_attention": {"kind": "kimi_delta", "key_heads": 64, "value_heads": 64, "key_dim": 128,
+         "value_dim": 128, "conv": 4, "gate_rank": 128},
+         "attention": {"kind": "latent", "heads": 64, "q_rank": 1536, "kv_rank": 512, "nope_dim": 256,
+         "rope_dim": 0, "value_dim": 256, "index_heads": 32, "index_dim": 128, "index_topk": 2048,
+         "index_block": 4, "index_pooled": true}})"},
+    // MiniMaxAI/MiniMax-M3
+    {"minimaxm3",
+     R"({"name": "minimax-m3", "hidden": 6144, "layers": 60, "vocabulary": 200064, "experts": 128, "topk": 4,
+         "expert_ffn": 3072, "shared_ffn": 3072, "dense_layers": 3, "dense_ffn": 12288, "mtp_layers": 1,
+         "mixers": "FFF*********************************************************",
+         "embedding_active": false, "head_active": false,
+         "attention": {"heads": 64, "kv_heads": 4, "head_dim": 128, "qk_norm": true, "index_heads": 4,
+         "index_dim": 128, "index_topk": 2048, "index_block": 128}})"},
     // zai-org/GLM-5.2
     {"glm52",
      R"({"name": "glm-5.2", "hidden": 6144, "layers": 78, "vocabulary": 154880, "experts": 256, "topk": 8,

@@ -32,9 +32,9 @@ std::optional<std::int64_t> one_size(const JsonNode& value) {
 
 }  // namespace
 
-ModelConfig::ModelConfig(JsonNode node) : node_(std::move(node)) {
+ModelConfig::ModelConfig(JsonNode node, std::string family) : node_(std::move(node)) {
   family_ = text("model_type");
-  if (family_.empty()) family_ = "hugging-face";
+  if (family_.empty()) family_ = family.empty() ? "hugging-face" : std::move(family);
 }
 
 std::optional<JsonNode> ModelConfig::find(Keys keys) const {

@@ -17,7 +17,8 @@ class ModelConfig {
  public:
   using Keys = std::initializer_list<const char*>;
 
-  explicit ModelConfig(JsonNode node);
+  // `family`: for a part of a file that names none of its own.
+  explicit ModelConfig(JsonNode node, std::string family = "");
 
   const JsonNode& node() const { return node_; }
   const std::string& family() const { return family_; }  // "model_type", or "hugging-face"

@@ -41,6 +41,8 @@ ordered_json attention_object(const Attention& t) {
   if (t.index_topk > 0)
     attention.update(
         {{"index_heads", t.index_heads}, {"index_dim", t.index_dim}, {"index_topk", t.index_topk}});
+  if (t.index_block > 1) attention["index_block"] = t.index_block;
+  if (t.index_pooled) attention["index_pooled"] = true;
   return attention;
 }
 

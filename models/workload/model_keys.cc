@@ -31,6 +31,14 @@ constexpr std::array kRefused{
     Refused{"num_zero_experts", "experts that compute nothing"},
     Refused{"parallel_attn_mlp_res", "a dense FFN and experts beside each other"},
     Refused{"use_residual", "a dense FFN and experts beside each other"},
+    Refused{"ngram_vocab_size_ratio", "embeddings of n-grams"},
+    Refused{"split_ngram_parts", "embeddings of n-grams"},
+    Refused{"engram_layer_ids", "a memory of n-grams"},
+    Refused{"ple_layer_ids", "embeddings of its own for some layers"},
+    Refused{"kv_source_layer_ids", "layers that share keys and values"},
+    Refused{"kv_source_layers", "layers that share keys and values"},
+    Refused{"hc_lowrank", "hyper-connections of low rank"},
+    Refused{"d_rel", "attention with learned relative positions"},
 };
 // Families whose layers no key describes.
 constexpr std::array kRefusedFamilies{
@@ -46,9 +54,7 @@ constexpr std::array kNeutral{
     Neutral{"kimi_linear", "kda_mode"},  // order in which the kernel processes a sequence
     Neutral{"bailing", "use_rmsnorm"},
     Neutral{"bailing", "enable_routed_scaling"},
-    Neutral{"deepseek_v4", "hc_sinkhorn_iters"},
-    Neutral{"glm_moe_dsa", "index_share_for_mtp_iteration"},  // for drafts, in sequence
-    Neutral{"glm_moe_dsa", "indexer_rope_interleave"},
+    Neutral{"gemma4", "vocab_size_per_layer_input"},  // without "hidden_size_per_layer_input"
     Neutral{"lfm2", "conv_dim"},
     Neutral{"lfm2", "conv_dim_out"},
     Neutral{"lfm2", "conv_use_xavier_init"},
@@ -89,7 +95,9 @@ constexpr std::array kNeutral{
 
 // Keys that change neither a size nor a layer: training, decoding, storage. Numerics of the router (scores,
 // scales) take no time of their own.
-constexpr std::array<std::string_view, 185> kIrrelevant{"position_embedding_type",
+constexpr std::array<std::string_view, 187> kIrrelevant{"position_embedding_type",
+                                                        "hc_sinkhorn_iters",
+                                                        "index_share_for_mtp_iteration",
                                                         "shared_moe_mode",
                                                         "lm_head_bias",
                                                         "dense_list",
@@ -300,22 +308,21 @@ bool may_carry_weights(const JsonNode& value) {
 
 }  // namespace
 
-void refuse_other_models(const JsonNode& config) {
+void refuse_other_models(const JsonNode& config, std::string_view family) {
   for (const Refused& r : kRefused)
     if (const auto value = config.find(r.key); value && !says_nothing(*value))
       value->fail(fmt::format("({})", r.because), "a model without it: such layers are not modelled here");
-  const auto family = config.find("model_type");
-  if (!family || !family->is_string()) return;
   for (const Refused& r : kRefusedFamilies)
-    if (family->string() == r.key)
-      family->fail(fmt::format("{} ({})", family->describe(), r.because),
-                   "a model without it: such layers are not modelled here");
+    if (family == r.key)
+      config.find("model_type")
+          .value_or(config)
+          .fail(fmt::format("'{}' ({})", family, r.because),
+                "a model without it: such layers are not modelled here");
 }
 
-KeyUse key_use(const JsonNode& config, const std::set<std::string, std::less<>>& asked) {
+KeyUse key_use(const JsonNode& config, std::string_view family,
+               const std::set<std::string, std::less<>>& asked) {
   KeyUse use;
-  const auto type = config.find("model_type");
-  const std::string family = type && type->is_string() ? type->string() : "";
   for (const std::string& key : config.keys()) {
     const JsonNode value = *config.find(key);
     if (asked.contains(key) || says_nothing(value)) continue;

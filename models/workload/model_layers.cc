@@ -14,8 +14,8 @@ namespace moesim::models {
 
 namespace {
 
-// Ratio of compressed keys whose layer has an indexer.
-constexpr std::int64_t kChosenRatio = 4;
+// DeepSeek-V4: tokens of a compressed key, with an indexer and without.
+constexpr std::int64_t kChosenRatio = 4, kAllRatio = 128;
 
 using Letters = std::map<std::string_view, char>;
 
@@ -147,23 +147,59 @@ std::string config_pattern(const ModelConfig& config) {
 
 namespace {
 
-// Layers of DeepSeek-V4 by the tokens of a compressed key: none, four with an indexer, more without. The list
-// continues with the layers of prediction.
-std::string compressed_mixers(const JsonNode& ratios, std::int64_t layers) {
-  std::string letters;
-  std::int64_t all = 0;
+// By the tokens of a compressed key of each layer: none, four with an indexer, more without. The list continues
+// with the layers of prediction.
+Compression by_ratios(const JsonNode& ratios, std::int64_t layers) {
+  Compression c;
   for (const std::int64_t ratio : ratios.integers(0, 1 << 20)) {
-    if (static_cast<std::int64_t>(letters.size()) == layers) break;
-    if (ratio != 0 && ratio != kChosenRatio && all != 0 && ratio != all)
-      ratios.fail(fmt::format("with {} and {}", all, ratio), "one ratio beside 0 and 4");
-    if (ratio != 0 && ratio != kChosenRatio) all = ratio;
-    letters += ratio == 0 ? 'W' : ratio == kChosenRatio ? 'S' : 'H';
+    if (static_cast<std::int64_t>(c.mixers.size()) == layers) break;
+    const bool chosen = ratio == kChosenRatio;
+    std::int64_t& of = chosen ? c.chosen : c.all;
+    if (ratio != 0 && of != 0 && ratio != of)
+      ratios.fail(fmt::format("with {} and {}", of, ratio), "one ratio beside 0 and 4");
+    if (ratio != 0) of = ratio;
+    c.mixers += ratio == 0 ? 'W' : chosen ? 'S' : 'H';
   }
-  if (static_cast<std::int64_t>(letters.size()) < layers)
-    ratios.fail(fmt::format("{} items", letters.size()),
+  if (static_cast<std::int64_t>(c.mixers.size()) < layers)
+    ratios.fail(fmt::format("{} items", c.mixers.size()),
                 fmt::format("one for each of the {} layers", layers));
-  return letters;
+  return c;
 }
+
+const Letters kCompressedNames{
+    {"sliding_attention", 'W'}, {"compressed_sparse_attention", 'S'}, {"heavily_compressed_attention", 'H'}};
+
+bool names_compression(const JsonNode& types) {
+  return std::ranges::any_of(types.items(), [](const JsonNode& item) {
+    return item.is_string() && item.string().find("compressed") != std::string::npos;
+  });
+}
+
+}  // namespace
+
+std::optional<Compression> config_compression(const ModelConfig& config) {
+  const std::int64_t layers = config.size({"num_hidden_layers", "n_layers"}, 0);
+  if (const auto ratios = config.said({"compress_ratios"})) return by_ratios(*ratios, layers);
+  const auto types = config.said({"layer_types"});
+  const bool named = types && types->is_array() && names_compression(*types);
+  if (!named && (types || !config.family().starts_with("deepseek_v4"))) return std::nullopt;
+  Compression c;
+  if (named) {
+    c.mixers = letters_of(*types, layers, kCompressedNames);
+  } else {  // transformers' DeepseekV4Config
+    for (std::int64_t i = 0; i < layers; ++i) c.mixers += i >= 2 && i % 2 == 1 ? 'S' : 'H';
+  }
+  const auto rates = config.said({"compress_rates"});
+  const auto tokens = [&](char letter, const char* name, std::int64_t usual) -> std::int64_t {
+    if (c.mixers.find(letter) == std::string::npos) return 0;
+    return rates && rates->is_object() ? ModelConfig(*rates).size({name}, usual, 2) : usual;
+  };
+  c.chosen = tokens('S', "compressed_sparse_attention", kChosenRatio);
+  c.all = tokens('H', "heavily_compressed_attention", kAllRatio);
+  return c;
+}
+
+namespace {
 
 // Layers of sparse attention that reuse the choice of an earlier layer's indexer (GLM-5.2; DeepSeek's index
 // cache): by a list, or all but every n-th from a position on.
@@ -195,7 +231,7 @@ void share_choices(const ModelConfig& config, std::string& letters) {
 }
 
 std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
-  if (const auto ratios = config.said({"compress_ratios"})) return compressed_mixers(*ratios, layers);
+  if (auto compression = config_compression(config)) return std::move(compression->mixers);
   if (const auto types = config.said({"layer_types"}); types && types->is_array()) {
     std::string letters = letters_of(*types, layers,
                                      {{"full_attention", '*'},
@@ -208,6 +244,7 @@ std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
                                       {"linear_attention", 'L'},
                                       {"lightning_attention", 'L'},
                                       {"conv", 'C'},
+                                      {"short_conv", 'C'},
                                       {"mamba", 'M'}});
     config.has({"full_attn_idxs"});
     config.has({"sliding_window_pattern"});  // redundant (EXAONE)
@@ -244,6 +281,9 @@ std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
     std::fill(letters.begin() + static_cast<std::ptrdiff_t>(layers / size * size), letters.end(), '*');
     return letters;
   }
+  if (const auto sparse = config.said({"sparse_attention_config"}); sparse && sparse->is_object())
+    if (const auto list = sparse->find("sparse_attention_freq"); list && list->is_array())
+      return letters_of(*list, layers, 'F', '*');
   if (const auto windowed = config.said({"hybrid_layer_pattern", "sliding_window_layout"});
       windowed && windowed->is_array())
     return letters_of(*windowed, layers, '*', 'W');
@@ -321,7 +361,7 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
     // Beside a list of all layers these keys are redundant.
     config.has(kLeading), config.has({"moe_layer_freq"});
     if (whole->size() > 0 && whole->items()[0].is_string())
-      return letters_of(*whole, layers, {{"dense", '-'}, {"sparse", 'E'}, {"moe", 'E'}});
+      return letters_of(*whole, layers, {{"dense", '-'}, {"sparse", 'E'}, {"moe", 'E'}, {"hash_moe", 'E'}});
     return letters_of(*whole, layers, '-', 'E');
   }
   std::string letters(static_cast<std::size_t>(layers), 'E');

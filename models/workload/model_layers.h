@@ -15,6 +15,15 @@ namespace moesim::models {
 // none.
 std::string config_pattern(const ModelConfig& config);
 
+// Attention over compressed keys (DeepSeek-V4): a letter per layer, and the tokens of a key where an indexer
+// chooses and where all are taken; 0: no such layer. From "compress_ratios", from "layer_types" and
+// "compress_rates", or the family's default; nullopt for other models.
+struct Compression {
+  std::string mixers;
+  std::int64_t chosen = 0, all = 0;
+};
+std::optional<Compression> config_compression(const ModelConfig& config);
+
 // Returns a letter per layer (Architecture::mixers) for `layers` layers. Throws InputError at the key for a
 // list of another length and for unknown kinds of layers.
 std::string config_mixers(const ModelConfig& config, std::int64_t layers);

@@ -28,6 +28,7 @@ std::string kind_of(const LayerKind& layer, const Architecture& model) {
   using enum LayerKind::Mixer;
   if (layer.mixer == kWindowed) add(model.attention.chunked ? "chunked attention" : "windowed attention");
   if (layer.mixer == kAttention) add(model.attention.index_topk > 0 ? "sparse attention" : "attention");
+  if (layer.mixer == kFull) add("attention");
   if (layer.mixer == kShared) add("sparse attention of a shared choice");
   if (layer.mixer == kSelected) add("sparse compressed attention");
   if (layer.mixer == kCompressed) add("compressed attention");

@@ -17,14 +17,15 @@ struct RecomputeName {
   std::string_view name;
   bool StepRecompute::*flag;
 };
-constexpr std::array<RecomputeName, 8> kRecompute{{{"full", &StepRecompute::full},
+constexpr std::array<RecomputeName, 9> kRecompute{{{"full", &StepRecompute::full},
                                                    {"core_attn", &StepRecompute::attention},
                                                    {"mla_up_proj", &StepRecompute::latent},
                                                    {"layernorm", &StepRecompute::norms},
                                                    {"moe_act", &StepRecompute::activation},
                                                    {"moe", &StepRecompute::moe},
                                                    {"mlp", &StepRecompute::dense},
-                                                   {"shared_experts", &StepRecompute::shared}}};
+                                                   {"shared_experts", &StepRecompute::shared},
+                                                   {"mhc", &StepRecompute::streams}}};
 
 }  // namespace
 

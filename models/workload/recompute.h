@@ -21,8 +21,11 @@ struct StepRecompute {
   bool moe = false;         // "moe": the whole MoE layer with its collectives
   bool dense = false;       // "mlp": the FFN of dense layers
   bool shared = false;      // "shared_experts"
+  bool streams = false;     // "mhc": the streams of hyper-connections (residual.h)
 
-  bool any() const { return full || attention || latent || norms || activation || moe || dense || shared; }
+  bool any() const {
+    return full || attention || latent || norms || activation || moe || dense || shared || streams;
+  }
   // Returns the recomputation inside a dispatcher's program; that of a whole layer runs around it.
   Recompute of_program() const {
     if (moe) return Recompute::kFull;

@@ -28,9 +28,19 @@ struct ResidualWork {
 // and H = 4096: 16384 x 24 weights and 27 more per block; 12 rows read before and after, 5 written.
 ResidualWork residual_work(const Architecture& model);
 
+// Recomputed hyper-connections (arXiv 2512.24880, section 4.3.2; Megatron's --recompute-modules mhc) keep the
+// outputs of blocks, and the streams before the first of so many consecutive blocks; backward computes the
+// streams between them again, a group at a time. Returns the number that keeps least beside what a group
+// holds then: sqrt(n L / (n + 2)) of the L blocks of a stage. Example of n = 4 and L = 86: 8.
+std::int64_t recomputed_blocks(const Architecture& model, std::int64_t blocks);
+
 // Elements of the weights of a block, and of the operation that joins the streams before the head.
 std::int64_t residual_parameters(const Architecture& model);
 std::int64_t residual_head_parameters(const Architecture& model);
+
+// Rows of a token that a pipeline stage hands to the next: all streams, or the embedding, on average half of
+// the groups' sums and the present one. Example of Kimi-K3, 93 layers in groups of 12: 6 rows.
+std::int64_t rows_between_stages(const Architecture& model);
 
 // Rows of a token that pass from layer to layer.
 inline std::int64_t residual_streams(const Architecture& model) { return model.residual.streams; }

@@ -31,6 +31,7 @@ void check_recompute(const Scenario& s) {
     refuse("mla_up_proj", "latent projections");
   if (r.shared && m.shared_ffn == 0) refuse("shared_experts", "shared experts");
   if (r.dense && !m.has_dense_ffn()) refuse("mlp", "dense FFN");
+  if (r.streams && m.residual.kind != Residual::Kind::kHyper) refuse("mhc", "hyper-connections");
   if (m.experts == 0 && (r.moe || r.activation)) refuse(r.moe ? "moe" : "moe_act", "experts");
 }
 
@@ -65,6 +66,10 @@ void check_trained(const Scenario& s) {
            fmt::format("{} with model {}, which has neither dense FFN nor shared expert",
                        name_of(lora.modules), s.model.name),
            "attention");
+  if (lora.modules == Lora::Modules::kExperts && s.model.experts == 0)
+    refuse("lora_modules",
+           fmt::format("{} with model {}, which has no experts", name_of(lora.modules), s.model.name),
+           "attention+ffn");
   if (s.placement.given())
     refuse("lora", rank + " with a placement of experts, whose copies sum gradients", "experts as they are");
 }

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 2> kRankOrders{"tp-cp-ep-dp-pp", "tp-cp-e
 constexpr std::array<std::string_view, 4> kOffloads{"none", "optimizer", "activations",
                                                     "optimizer+activations"};
 constexpr std::array<std::string_view, 3> kAttentions{"flash", "unfused", "unfused-dropout"};
-constexpr std::array<std::string_view, 2> kLoraModules{"attention", "attention+ffn"};
+constexpr std::array<std::string_view, 3> kLoraModules{"attention", "attention+ffn", "attention+ffn+experts"};
 constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
 constexpr std::array<std::string_view, 3> kReports{"none", "sequential", "fused"};
 constexpr std::array<std::string_view, 3> kRecorders{"deferred-clear", "direct-clear", "journal"};

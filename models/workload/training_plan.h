@@ -60,7 +60,8 @@ struct Shampoo {
 struct Lora {
   enum class Modules : std::uint8_t {
     kAttention,  // the projections of attention and of mixers that keep a state
-    kDense,      // these and dense FFNs and shared experts; routed experts have none
+    kDense,      // these and dense FFNs and shared experts
+    kExperts,    // these and routed experts, each of which has adapters of its own
   };
   std::int64_t rank = 0;  // 0: all weights are trained
   Modules modules = Modules::kAttention;
@@ -197,7 +198,7 @@ std::string_view name_of(Offload offload);  // "none", "optimizer", "activations
 std::span<const std::string_view> offload_names();
 std::string_view name_of(AttentionKernel kernel);  // "flash", "unfused", "unfused-dropout"
 std::span<const std::string_view> attention_names();
-std::string_view name_of(Lora::Modules modules);  // "attention", "attention+ffn"
+std::string_view name_of(Lora::Modules modules);  // "attention", "attention+ffn", "attention+ffn+experts"
 std::span<const std::string_view> lora_module_names();
 std::span<const std::string_view> rank_orders();
 std::string_view name_of(Framework framework);

@@ -157,9 +157,8 @@ TEST(ArchitectureJson, PatternsAreLayers) {
   EXPECT_EQ(
       architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2, "pattern": "EX"})"),
       "model.json:1: found layer pattern letter 'X', expected M (Mamba), L (linear attention), C (short "
-      "convolution), * (attention), W (windowed), I (with shared choice), S and H (compressed), E (experts) "
-      "or - "
-      "(dense FFN)");
+      "convolution), * (attention), W (windowed), I (with shared choice), S and H (compressed), F (all "
+      "tokens), E (experts) or - (dense FFN)");
   EXPECT_EQ(
       architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2, "pattern": "ME"})"),
       "model.json:1: found Mamba layers without sizes, expected \"mamba\" (or \"mamba_num_heads\") for them");

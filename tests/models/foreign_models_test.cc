@@ -167,5 +167,40 @@ TEST(ForeignModels, OtherNamesOfExpertsAreExperts) {
   EXPECT_EQ(b.moe_every, 2);
 }
 
+// The whole file names the family of its language model, whose part has the keys of that family.
+TEST(ForeignModels, APartWithoutAFamilyTakesTheFiles) {
+  const auto file = [](const std::string& family) {
+    return Architecture::parse(JsonNode::parse(
+        R"({"model_type": ")" + family + R"(", "text_config": {"hidden_size": 256, "num_hidden_layers": 4,
+            "num_attention_heads": 8, "intermediate_size": 512, "use_gemma_norm": true},
+            "vision_config": {"num_hidden_layers": 24, "hidden_size": 1024, "intermediate_size": 4096,
+                              "hidden_act": "silu"}})",
+        "config.json"));
+  };
+  const Architecture a = file("minimax_m3_vl");
+  ASSERT_EQ(a.remarks.size(), 1u);
+  // 24 x 1024 x (4 x 1024 + 3 x 4096) = 0.403 B.
+  EXPECT_THAT(a.remarks[0],
+              HasSubstr("(text_config) alone is taken; left out: vision_config, 24 layers of 1024 "
+                        "columns with about 0.4 B parameters"));
+  EXPECT_THAT(moesim::testing::message_of([&] { file("odd"); }), HasSubstr("use_gemma_norm"));
+}
+
+TEST(ForeignModels, KeysOfModelsTrainedNowAreNeutral) {
+  EXPECT_NO_THROW(config(R"("model_type": "gemma4_text", "vocab_size_per_layer_input": 1000)"));
+  EXPECT_NO_THROW(config(R"("model_type": "deepseek_ref", "hc_mult": 4, "hc_sinkhorn_iters": 20)"));
+  EXPECT_EQ(config(R"("hc_mult": 4, "mhc": true)").residual.streams, 4);
+  EXPECT_THAT(
+      refusal(R"("kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+                         "v_head_dim": 32, "index_topk": 64, "index_n_heads": 4, "index_head_dim": 16,
+                         "index_kpool": 4)"),
+      HasSubstr("index_kpool_compress"));
+  EXPECT_THAT(
+      refusal(R"("sparse_attention_config": {"sparse_attention_freq": [0, 1, 1, 1], "sparse_block_size": 16,
+                         "sparse_disable_index_value": [0, 1, 0, 1], "sparse_topk_blocks": 4,
+                         "sparse_num_index_heads": 4, "sparse_index_dim": 16})"),
+      HasSubstr("values of an indexer"));
+}
+
 }  // namespace
 }  // namespace moesim::models

@@ -3,10 +3,16 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cstdint>
+#include <fstream>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "base/json_reader.h"
+#include "base/text.h"
 #include "models/answers/answer.h"
 #include "models/programs/attention_core.h"
 #include "models/programs/layer_program.h"
@@ -16,6 +22,7 @@
 #include "models/step/training_flops.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/residual.h"
+#include "models/workload/state_mixer.h"
 #include "tests/models/layers.h"
 #include "tests/models/small_job.h"
 
@@ -50,6 +57,14 @@ const std::map<std::string, const char*>& kinds() {
        R"(, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
                     "v_head_dim": 32, "index_topk": 256, "index_n_heads": 4, "index_head_dim": 16,
                     "index_topk_freq": 4, "index_skip_topk_offset": 1)"},
+      {"pooled choice",
+       R"(, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 0,
+                    "v_head_dim": 32, "index_topk": 256, "index_n_heads": 4, "index_head_dim": 16,
+                    "index_kpool": 4, "index_kpool_compress": true, "index_kpool_always_select_tail": true)"},
+      {"chosen blocks",
+       R"(, "sparse_attention_config": {"use_sparse_attention": true, "sparse_attention_freq": [0, 1, 1, 1],
+                    "sparse_disable_index_value": [0, 1, 1, 1], "sparse_block_size": 16,
+                    "sparse_topk_blocks": 4, "sparse_num_index_heads": 4, "sparse_index_dim": 16})"},
       {"compressed",
        R"(, "compress_ratios": [4, 128, 0, 4], "q_lora_rank": 64, "o_lora_rank": 32, "o_groups": 4,
                     "sliding_window": 128, "index_topk": 64, "index_n_heads": 4, "index_head_dim": 16)"},
@@ -97,6 +112,7 @@ TEST(LayerKinds, AreReadFromTheirOwnKeys) {
   using enum LayerKind::Mixer;
   EXPECT_EQ(mixers("shared choice"), (std::vector<Mixer>{kAttention, kShared, kShared, kShared}));
   EXPECT_EQ(mixers("compressed"), (std::vector<Mixer>{kSelected, kCompressed, kWindowed, kSelected}));
+  EXPECT_EQ(mixers("chosen blocks"), (std::vector<Mixer>{kFull, kAttention, kAttention, kAttention}));
   for (const auto& [kind, keys] : kinds()) {
     const Architecture a = model_of(kind);
     EXPECT_TRUE(a.unknown_keys.empty()) << kind << ": " << a.unknown_keys.front();
@@ -257,11 +273,114 @@ TEST(LayerKinds, CompressedAttentionByHand) {
   EXPECT_EQ(mixer_parameters(a, Mixer::kSelected), attention + indexer + compressors);
   const double window = 128 - 128.0 * 128 / 2 / 1024;
   EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kWindowed, 1024), window);
-  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kCompressed, 1024), window + 1024 / 128 / 2);
+  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kCompressed, 1024), window + 1024.0 / 128 / 2);
   EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kSelected, 1024), window + 64 - 64.0 * 64 / 2 / 256);
   // The core is priced over a window of as many keys.
   for (const Mixer mixer : {Mixer::kCompressed, Mixer::kSelected})
     EXPECT_NEAR(mean_keys(1024, attention_core(a, mixer, 1024, 1).window), keys_of(a, mixer, 1024), 1);
+}
+
+// By hand: 4 heads of 16 columns choose 256 tokens by blocks of 4, from keys that learned weights pool.
+TEST(LayerKinds, APooledChoiceByHand) {
+  const Architecture a = model_of("pooled choice"), single = model_of("sparse");
+  EXPECT_EQ(a.attention.indexer_parameters(256), 64 * 64 + 256 * (2 * 16 + 4) + 2 * 16 + 4 * 16);
+  EXPECT_DOUBLE_EQ(index_keys(a.attention, 1024, true), 1024.0 / 4 / 2);
+  EXPECT_DOUBLE_EQ(index_keys(a.attention, 1024, false), 64 - 64.0 * 64 / 2 / 256);
+  EXPECT_DOUBLE_EQ(index_keys(single.attention, 1024, true), 1024.0 / 2);
+  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kAttention, 1024), keys_of(single, Mixer::kAttention, 1024));
+  // The core of the indexer is priced over a window of as many keys.
+  for (const bool forward : {true, false})
+    EXPECT_NEAR(mean_keys(1024, index_core(a, 1024, forward).window), index_keys(a.attention, 1024, forward),
+                1);
+  // Its products have a gate as wide as the key; positions are the indexer's alone.
+  EXPECT_EQ(projections_of(a, Mixer::kAttention, 1).index[1].n, 2 * 16 + 4);
+  EXPECT_EQ(a.attention.score_dim(), 32);
+  const double weights = 256 * 16 + 4 * 16,
+               scores = 2.0 / 3 * 4 * 16 * (512 + 2 * (256 - 32.0) - 128 - 2 * 56),
+               rope = 256 * 16 + 64 * 8 * 16, core = 2 * keys_of(a, Mixer::kAttention, 1024) * 8 * 16;
+  EXPECT_NEAR(training_flops_per_token(a, 1024, 2) - training_flops_per_token(single, 1024, 2),
+              4 * (6 * (weights - rope) - 3 * (scores + core)), 1e-3);
+}
+
+// By hand: 4 blocks of 16 tokens in three layers, all tokens in the first.
+TEST(LayerKinds, ChosenBlocksByHand) {
+  const Architecture a = model_of("chosen blocks");
+  EXPECT_EQ(a.attention.index_topk, 64);
+  EXPECT_EQ(mixer_parameters(a, Mixer::kAttention) - mixer_parameters(a, Mixer::kFull),
+            256 * 4 * 16 + 256 * (16 + 4) + 2 * 16);
+  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kAttention, 1024), 64 - 64.0 * 64 / 2 / 1024);
+  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kFull, 1024), 512);
+  EXPECT_DOUBLE_EQ(index_keys(a.attention, 1024, true), 512);
+  EXPECT_EQ(attention_core(a, Mixer::kAttention, 1024, 1).window, 64);
+  EXPECT_EQ(attention_core(a, Mixer::kFull, 1024, 1).window, 0);
+  const auto unmeasured = [&](Mixer mixer) {
+    LayerContext context;
+    context.model = &a;
+    context.parallel.seq = context.tokens = 1024;
+    context.topk = 2;
+    const Program p = before_experts(context, {mixer, LayerKind::Ffn::kNone, false});
+    int count = 0;
+    for (const Op& op : p.forward()) count += op.unmeasured;
+    return count;
+  };
+  EXPECT_EQ(unmeasured(Mixer::kAttention), 2);  // the indexer and the core
+  EXPECT_EQ(unmeasured(Mixer::kFull), 0);
+  // A choice is a number of a block.
+  TrainingPlan plan;
+  Parallel p;
+  p.seq = 1024;
+  double chosen = 0;
+  for (const KeptTensor& t : kept_by_layer(a, p, plan, {Mixer::kAttention, LayerKind::Ffn::kNone, false}))
+    if (t.name == "attention/chosen tokens") chosen = t.bytes;
+  EXPECT_DOUBLE_EQ(chosen, 1024 * 4 * 4);
+}
+
+// Sums of products of whole numbers, "256 x 64 + 64 - 8".
+std::int64_t evaluated(const std::string& text) {
+  std::istringstream words(text);
+  std::string word;
+  std::int64_t sum = 0, product = 0, sign = 1;
+  while (words >> word) {
+    if (word == "+" || word == "-") {
+      sum += sign * product;
+      sign = word == "+" ? 1 : -1;
+      product = 0;
+    } else if (word != "x") {
+      product = (product == 0 ? 1 : product) * std::stoll(word);
+    }
+  }
+  return sum + sign * product;
+}
+
+// The worked examples of docs/spec.md 6.4, by hand and by the program; every kind has one.
+TEST(LayerKinds, TheSpecsWorkedExamplesHold) {
+  std::ifstream file(std::string(MOESIM_SOURCE_DIR) + "/docs/spec.md");
+  std::set<std::string> without;
+  for (const auto& [kind, keys] : kinds()) without.insert(kind);
+  std::string line;
+  bool inside = false;
+  while (std::getline(file, line)) {
+    if (line.starts_with("### ")) inside = line == "### 6.4 Layers by kind";
+    if (!inside || !line.starts_with("| ") || line.starts_with("| kind")) continue;
+    std::vector<std::string> cells;
+    std::istringstream row(line.substr(2));
+    for (std::string cell; std::getline(row, cell, '|');) cells.emplace_back(trim(cell));
+    ASSERT_EQ(cells.size(), 4u) << line;
+    ASSERT_TRUE(kinds().contains(cells[0])) << line;
+    const Architecture a = model_of(cells[0]);
+    // The layers of a choice follow one without; others come first.
+    const std::vector<LayerKind> stack = layer_stack(a);
+    const Mixer mixer = stack[cells[0] == "chosen blocks" ? 1 : 0].mixer;
+    const double found = cells[1] == "weights"    ? static_cast<double>(mixer_parameters(a, mixer))
+                         : cells[1] == "residual" ? static_cast<double>(residual_parameters(a))
+                         : cells[1] == "keys"     ? keys_of(a, mixer, 1024)
+                         : cells[1] == "scan"     ? static_cast<double>(state_mixer(a, mixer).scan_flops)
+                                                  : -1;
+    EXPECT_EQ(std::to_string(evaluated(cells[2])), cells[3]) << line;
+    EXPECT_DOUBLE_EQ(found, static_cast<double>(evaluated(cells[2]))) << line;
+    without.erase(cells[0]);
+  }
+  EXPECT_TRUE(without.empty()) << *without.begin();
 }
 
 TEST(LayerKinds, ResidualsByHand) {
@@ -277,8 +396,37 @@ TEST(LayerKinds, ResidualsByHand) {
   const auto kept = [&](const Architecture& a) { return bytes_of(kept_by_layer(a, p, plan, layer)); };
   EXPECT_DOUBLE_EQ(kept(streams) - kept(plain), 64 * 2 * 2 * 5 * 256);
   EXPECT_DOUBLE_EQ(kept(groups) - kept(plain), 64 * 2 * 2 * 256);
+  const double kept_streams = kept(streams);
   plan.recompute.full = true;
   EXPECT_DOUBLE_EQ(kept(streams), 4 * kept(plain));
+  // Recomputed in groups of sqrt(4 x 8 / 6) of eight blocks: their outputs, and four streams for two blocks;
+  // no row that a norm reads.
+  EXPECT_EQ(recomputed_blocks(streams, 8), 2);
+  EXPECT_EQ(recomputed_blocks(streams, 86), 8);
+  plan.recompute = {};
+  plan.recompute.streams = true;
+  EXPECT_DOUBLE_EQ(kept_streams - kept(streams), 64 * 2 * 2 * (5 - 3 + 1) * 256);
+  EXPECT_DOUBLE_EQ(kept(plain), kept(groups) - 64 * 2 * 2 * 256);
+  LayerContext context;
+  context.model = &streams;
+  context.parallel.seq = context.tokens = 64;
+  context.topk = 2;
+  const auto mixing = [&] {
+    const Program p = before_experts(context, layer);
+    int forward = 0;
+    for (const Op& op : p.backward()) forward += op.kind == OpKind::kGemm && op.pass == GemmPass::kForward;
+    return forward;
+  };
+  EXPECT_EQ(mixing(), 0);
+  context.recompute.streams = true;
+  EXPECT_EQ(mixing(), 2);
+}
+
+// A stage hands on all streams, or the rows that later layers attend to.
+TEST(LayerKinds, StagesSendAllStreams) {
+  EXPECT_EQ(rows_between_stages(model_of("attention")), 1);
+  EXPECT_EQ(rows_between_stages(model_of("streams")), 4);
+  EXPECT_EQ(rows_between_stages(model_of("groups")), 3);
 }
 
 TEST(LayerKinds, ShortConvolutionsByHand) {

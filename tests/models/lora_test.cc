@@ -16,11 +16,13 @@
 namespace moesim::models {
 namespace {
 
-constexpr Lora kAttention{8, Lora::Modules::kAttention}, kDense{8, Lora::Modules::kDense};
+constexpr Lora kAttention{8, Lora::Modules::kAttention}, kDense{8, Lora::Modules::kDense},
+    kExperts{8, Lora::Modules::kExperts};
 
 // The small model's attention reads 64 columns, writes 64 + 2 x 32, and projects 64 back to 64: adapters of
 // rank 8 have 8 x (128 + 64) + 8 x (64 + 64) elements. Those of the dense FFN: 8 x (192 + 64 + 64 + 96).
-constexpr double kOfAttention = 8 * (192 + 128), kOfFfn = 8 * (256 + 160);
+// Those of an expert of 32 inner columns: 8 x (64 + 64 + 32 + 64).
+constexpr double kOfAttention = 8 * (192 + 128), kOfFfn = 8 * (256 + 160), kOfExpert = 8 * (128 + 96);
 
 TEST(Lora, ElementsOfAdaptersByHand) {
   const Architecture a = testing::small_model();
@@ -30,6 +32,10 @@ TEST(Lora, ElementsOfAdaptersByHand) {
   EXPECT_EQ(attention.dense_tensors, 4 * 2 * 2);
   EXPECT_EQ(attention.experts, 0);
   EXPECT_EQ(trained_parameters(a, Parallel{}, kDense, all).dense, 4 * kOfAttention + kOfFfn);
+  const StageParameters experts = trained_parameters(a, Parallel{}, kExperts, all);
+  EXPECT_EQ(experts.dense, 4 * kOfAttention + kOfFfn);
+  EXPECT_EQ(experts.experts, 3 * 8 * kOfExpert);
+  EXPECT_EQ(experts.expert_tensors, 3 * 4);
   EXPECT_EQ(trained_parameters(a, Parallel{}, {}, all).dense, chunk_parameters(a, Parallel{}, all).dense);
 }
 
@@ -51,6 +57,9 @@ TEST(Lora, FlopsByHand) {
   EXPECT_DOUBLE_EQ(training_flops_per_token(a, 256, 2, kAttention),
                    4 * weights + 6 * 4 * kOfAttention + 3 * core);
   EXPECT_DOUBLE_EQ(expert_flops_per_token(a, 2, kAttention), 4 * 2 * 3 * 64 * 32);
+  EXPECT_DOUBLE_EQ(training_flops_per_token(a, 256, 2, kExperts),
+                   training_flops_per_token(a, 256, 2, kDense) + 6 * 3 * 2 * kOfExpert);
+  EXPECT_DOUBLE_EQ(expert_flops_per_token(a, 2, kExperts), 2 * (4 * 3 * 64 * 32 + 6 * kOfExpert));
 }
 
 double flops_of(const Program& p, const std::vector<Op>& pass, GemmPass kind) {
@@ -119,6 +128,47 @@ TEST(Lora, MemoryByHand) {
   EXPECT_EQ(bytes_of(lora, "dense FFN/activation"), 0);
 }
 
+// Adapters of two local experts in three layers lie on two replicas; what they multiply is kept.
+TEST(Lora, MemoryOfExpertsAdaptersByHand) {
+  const StepMemory experts = memory_of("zero1", kExperts), dense = memory_of("zero1", kDense);
+  const double adapters = 3 * 2 * kOfExpert;
+  EXPECT_DOUBLE_EQ(experts.worst.parameters - dense.worst.parameters, 2 * adapters);
+  EXPECT_DOUBLE_EQ(experts.worst.gradients - dense.worst.gradients, 4 * adapters);
+  EXPECT_DOUBLE_EQ(experts.worst.optimizer - dense.worst.optimizer, 12 * adapters / 2);
+  EXPECT_GT(bytes_of(experts, "fc2 input"), 0);
+  // Rows of rank 8 after both down projections of an adapter, a quarter of the fc2 input's 32 columns each.
+  EXPECT_DOUBLE_EQ(bytes_of(experts, "rows between adapters"), bytes_of(experts, "fc2 input") / 2);
+}
+
+// 64 tokens of two experts on each of four ranks: weights in forward and for the input, adapters in all three.
+TEST(Lora, ProductsOfTheExperts) {
+  const auto flops = [](const Lora& lora, GemmPass kind) {
+    Scenario s = testing::small_job();
+    s.training.lora = lora;
+    const Scenario r = testing::resolved(std::move(s));
+    const JobRouting routing(r);
+    const Placement placement(r);
+    const LayerPrograms programs(r, r.dispatchers.front(), routing, placement,
+                                 placement.dispatch_classes().front());
+    const Program& p = programs.first()->program;
+    double sum = 0;
+    for (const auto* pass : {&p.forward(), &p.backward()})
+      for (const Op& op : *pass) {
+        if (op.kind != OpKind::kGemm || op.pass != kind) continue;
+        for (int rank = 0; rank < p.ranks(); ++rank)
+          for (const std::int64_t rows : p.expert_rows(op.table, rank))
+            sum += static_cast<double>(rows * op.n * op.k * op.repeat);
+      }
+    return sum / (4 * 64 * 2);
+  };
+  const double weights = 3 * 64 * 32;
+  for (const GemmPass pass : {GemmPass::kForward, GemmPass::kDgrad}) {
+    EXPECT_DOUBLE_EQ(flops(kDense, pass), weights);
+    EXPECT_DOUBLE_EQ(flops(kExperts, pass), weights + kOfExpert);
+  }
+  EXPECT_DOUBLE_EQ(flops(kExperts, GemmPass::kWgrad), kOfExpert);
+}
+
 // Gradients of adapters alone travel: DDP's all-reduce of them, nothing among the experts' replicas; FSDP
 // still gathers all weights.
 TEST(Lora, CollectivesAreTheAdapters) {
@@ -164,6 +214,9 @@ TEST(Lora, StepsTakeTwoThirdsOfTheFlops) {
   EXPECT_LT(lora.flops / full.flops, 0.75);
   EXPECT_LT(lora.time_us.value, full.time_us.value);
   EXPECT_GT(lora.time_us.value, 0.5 * full.time_us.value);
+  const Forecast experts = forecast(kExperts);
+  EXPECT_GT(experts.flops, lora.flops);
+  EXPECT_GT(experts.time_us.value, lora.time_us.value);
   EXPECT_GT(wide.flops, lora.flops);
   EXPECT_GT(wide.time_us.value, lora.time_us.value);
 }

@@ -17,6 +17,7 @@
 #include "models/workload/architecture.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/model_summary.h"
+#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
@@ -74,6 +75,40 @@ std::string kimi_k3() {
     "short_conv_kernel_size": 4, "use_full_rank_gate": true, "kda_layers": [)" +
          kda + R"(], "full_attn_layers": [)" + full + "]}}";
 }
+std::string glm_5_3_flash() {
+  std::string types;
+  for (int layer = 0; layer < 45; ++layer)
+    types += std::string(layer > 0 ? ", " : "") +
+             (layer % 4 == 3 ? R"("deepseek_sparse_attention")" : R"("linear_attention")");
+  return R"({"model_type": "glm5_next", "text_config": {"hidden_size": 4096, "intermediate_size": 12288,
+    "moe_intermediate_size": 2048, "num_hidden_layers": 45, "num_attention_heads": 64, "num_key_value_heads": 64,
+    "head_dim": 0, "vocab_size": 154880, "first_k_dense_replace": 3, "n_routed_experts": 288,
+    "num_experts_per_tok": 8, "n_shared_experts": 1, "q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_nope_head_dim": 256, "qk_rope_head_dim": 0, "v_head_dim": 256, "mla_use_nope": true, "index_topk": 2048,
+    "index_head_dim": 128, "index_n_heads": 32, "indexer_types": [)" +
+         repeated(R"("full")", 45) + R"(], "indexer_rope_interleave": true,
+    "index_share_for_mtp_iteration": true, "index_kpool": 4, "index_kpool_compress": true,
+    "index_kpool_always_select_tail": true, "mhc": true, "hc_mult": 4, "hc_sinkhorn_iters": 20, "hc_eps": 1e-6,
+    "linear_attn_config": {"num_heads": 64, "head_dim": 128, "short_conv_kernel_size": 4,
+    "gate_lower_bound": -5.0}, "topk_method": "noaux_tc", "num_nextn_predict_layers": 1,
+    "tie_word_embeddings": false, "layer_types": [)" +
+         types + R"(], "mlp_layer_types": [)" + repeated(R"("dense")", 3) + ", " +
+         repeated(R"("sparse")", 42) +
+         R"(]}, "vision_config": {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096}})";
+}
+std::string minimax_m3() {
+  const std::string layers = "0, 0, 0, " + repeated("1", 57);
+  return R"({"model_type": "minimax_m3", "hidden_size": 6144, "intermediate_size": 3072, "head_dim": 128,
+    "dense_intermediate_size": 12288, "moe_intermediate_size": 3072, "shared_intermediate_size": 3072,
+    "num_hidden_layers": 60, "num_attention_heads": 64, "num_key_value_heads": 4, "vocab_size": 200064,
+    "num_local_experts": 128, "num_experts_per_tok": 4, "n_shared_experts": 1, "first_k_dense_replace": 3,
+    "use_qk_norm": true, "qk_norm_type": "per_head", "use_gemma_norm": true, "use_routing_bias": true,
+    "attention_output_gate": false, "num_mtp_modules": 7, "num_nextn_predict_layers": 1, "moe_layer_freq": [)" +
+         layers + R"(], "sparse_attention_config": {"use_sparse_attention": true, "sparse_index_dim": 128,
+    "sparse_num_index_heads": 4, "sparse_topk_blocks": 16, "sparse_block_size": 128,
+    "sparse_disable_index_value": [)" +
+         layers + R"(], "sparse_attention_freq": [)" + layers + "]}}";
+}
 std::string longcat_flash() {
   return R"({"vocab_size": 131072, "hidden_size": 6144, "ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048,
     "num_layers": 28, "num_attention_heads": 64, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
@@ -94,13 +129,28 @@ struct Published {
 };
 // The newest open models, by the kinds of layers that they need besides attention and experts.
 std::vector<Published> newest() {
-  return {{"DeepSeek-V4-Pro", deepseek_v4_pro(), 1600, 50, 49, "compressed attention, hyper-connections"},
-          {"DeepSeek-V4-Flash", deepseek_v4_flash(), 284, 0.5, 13, "compressed attention, hyper-connections"},
-          {"Kimi-K3", kimi_k3(), 2800, 50, 104, "Kimi delta attention, residuals of groups, latent experts"},
-          {"GLM-5.2", glm_5_2(), 744, 0.5, 40, "sparse attention with a shared choice"},
-          {"LongCat-Flash", longcat_flash(), 562, 0.5, 27, "experts that compute nothing, a shortcut"},
-          {"LFM2-8B-A1B", lfm2_8b(), 8.3, 0.05, 1.56, "short convolutions"}};  // its card: "1.5B"
+  return {
+      {"DeepSeek-V4-Pro", deepseek_v4_pro(), 1600, 50, 49, "compressed attention, hyper-connections"},
+      {"DeepSeek-V4-Flash", deepseek_v4_flash(), 284, 0.5, 13, "compressed attention, hyper-connections"},
+      {"Kimi-K3", kimi_k3(), 2800, 50, 104, "Kimi delta attention, residuals of groups, latent experts"},
+      {"GLM-5.2", glm_5_2(), 744, 0.5, 40, "sparse attention with a shared choice"},
+      // Its checkpoint of 321.34 B less a layer of prediction (7.43 B) and a vision tower (0.56 B); active
+      // without both tables.
+      {"GLM-5.3-Flash", glm_5_3_flash(), 313.35, 0.05, 16.11,
+       "Kimi delta attention, sparse attention of pooled blocks, hyper-connections"},
+      {"MiniMax-M3", minimax_m3(), 428, 0.5, 23, "sparse attention of blocks"},  // with a vision tower
+      {"LongCat-Flash", longcat_flash(), 562, 0.5, 27, "experts that compute nothing, a shortcut"},
+      {"LFM2-8B-A1B", lfm2_8b(), 8.3, 0.05, 1.56, "short convolutions"}};  // its card: "1.5B"
 }
+// Models with a kind of layer that is unknown here, and the key that says so.
+struct Unknown {
+  const char *name, *key, *needs;
+};
+constexpr std::array<Unknown, 4> kUnknown{
+    {{"DeepSeek-V4.1-Flash", "engram_layer_ids", "a memory of n-grams, keys shared by layers"},
+     {"Qwen3.8-Flash-Next", "split_ngram_parts", "embeddings of n-grams"},
+     {"LongCat-Flash-Lite", "ngram_vocab_size_ratio", "embeddings of n-grams"},
+     {"Inkling", "d_rel", "attention with learned relative positions"}}};
 // Others, by their files.
 struct Other {
   const char *name, *file, *needs;
@@ -148,6 +198,36 @@ TEST(PublishedModels, GlmsCheckpointIsMetToAThousandth) {
   EXPECT_EQ(indexers, 22);
 }
 
+// The checkpoint of GLM-5.3-Flash holds 320,780,000,000 weights without its vision tower.
+TEST(PublishedModels, GlmFlashsCheckpointIsMet) {
+  const Architecture a = model(glm_5_3_flash());
+  EXPECT_EQ(a.attention.scored_tokens(), 4);
+  EXPECT_EQ(a.linear.gate_rank, 128);
+  Chunk all;
+  all.layers = layer_stack(a);
+  all.embedding = all.head = true;
+  const StageParameters held = chunk_parameters(a, Parallel{}, all);
+  EXPECT_NEAR((held.dense + held.experts) * 1e-9 / 320.78, 1, 1e-3);
+  EXPECT_NE(a.remarks.front().find("vision_config, 24 layers of 1024 columns"), std::string::npos);
+}
+
+// transformers' DeepseekV4Config: names of kinds and their ratios, or neither.
+TEST(PublishedModels, DeepSeekV4IsReadAsTransformersWritesIt) {
+  const std::string sizes = R"({"model_type": "deepseek_v4", "hidden_size": 4096, "head_dim": 512,
+    "moe_intermediate_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 64, "num_key_value_heads": 1,
+    "q_lora_rank": 1024, "o_groups": 8, "o_lora_rank": 1024, "n_routed_experts": 256, "num_experts_per_tok": 6,
+    "vocab_size": 129280, "sliding_window": 128, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 512)";
+  EXPECT_EQ(model(sizes + R"(, "compress_ratios": null})").mixers, "HHHSHS");
+  const Architecture named = model(sizes + R"(, "compress_rates": {"compressed_sparse_attention": 8,
+    "heavily_compressed_attention": 64}, "mlp_layer_types": ["hash_moe", "moe", "moe", "moe", "moe", "moe"],
+    "layer_types": ["sliding_attention", "sliding_attention", "compressed_sparse_attention",
+    "heavily_compressed_attention", "compressed_sparse_attention", "heavily_compressed_attention"]})");
+  EXPECT_EQ(named.mixers, "WWSHSH");
+  EXPECT_EQ(named.attention.compress, 8);
+  EXPECT_EQ(named.attention.compress_all, 64);
+  EXPECT_EQ(named.moe_layers(), 6);
+}
+
 std::string docs() {
   std::ifstream file(std::string(MOESIM_SOURCE_DIR) + "/docs/models.md");
   std::stringstream text;
@@ -166,6 +246,21 @@ TEST(PublishedModels, TheListInTheDocsIsTrue) {
   const std::string page = docs();
   for (const Published& p : newest()) {
     const std::string row = row_of(p.name, model(p.config), p.needs);
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  }
+}
+
+TEST(PublishedModels, ModelsOfUnknownLayersAreRefusedByTheKey) {
+  const std::string page = docs();
+  for (const Unknown& u : kUnknown) {
+    const std::string said = moesim::testing::message_of([&] {
+      model(fmt::format(R"({{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+                            "intermediate_size": 64, "{}": [1]}})",
+                        u.key));
+    });
+    EXPECT_NE(said.find(u.key), std::string::npos) << said;
+    EXPECT_NE(said.find("such layers are not modelled here"), std::string::npos) << said;
+    const std::string row = fmt::format("| {} | | {} | no: `{}` |", u.name, u.needs, u.key);
     EXPECT_NE(page.find(row), std::string::npos) << row;
   }
 }

@@ -31,7 +31,7 @@ TEST(StepRecompute, TheDispatcherComputesItsPartOnly) {
 TEST(StepRecompute, AMistakeNamesTheNearest) {
   EXPECT_EQ(moesim::testing::message_of([] { StepRecompute::parse("moe_act+core_atn"); }),
             "recompute: found 'core_atn', expected none, selective, full, core_attn, mla_up_proj, layernorm, "
-            "moe_act, moe, mlp, shared_experts; did you mean 'core_attn'?");
+            "moe_act, moe, mlp, shared_experts, mhc; did you mean 'core_attn'?");
 }
 
 RC_GTEST_PROP(StepRecompute, TextReadsBackToTheSame, ()) {

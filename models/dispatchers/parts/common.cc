@@ -90,6 +90,7 @@ ExpertBlock expert_block(const MoeLayer& layer, const LayerSizes& f, ProgramBuil
   block.gated = f.gated;
   block.recompute_activation = layer.recompute == Recompute::kActivation;
   block.dtype = layer.activation;
+  block.lora_rank = layer.lora_rank;
   const std::int64_t weights = f.H * (f.F_up + f.F);
   block.expert_bytes = weights * bytes_of(layer.weight);
   block.copied_gradient = ceil_div(weights * layer.gradient_bytes, layer.microbatches);
@@ -130,10 +131,47 @@ PerRank activation_bytes(ProgramBuilder& builder, const ExpertBlock& block, std:
   return builder.scaled(block.rows, columns * block.b + (block.probability ? block.b_p : 0));
 }
 
+// Adds the adapter of a product of n x k, and the sum of both outputs or of both gradients of the input. The
+// side that expert tensor parallelism does not divide is whole on every rank.
+void adapter(ProgramBuilder& b, const ExpertBlock& block, GemmPass pass, std::int64_t n, std::int64_t k,
+             int repeat = 1) {
+  if (block.lora_rank == 0) return;
+  const std::int64_t r = block.lora_rank;
+  const bool forward = pass == GemmPass::kForward;
+  if (forward) b.save("rows between adapters", b.scaled(block.rows, repeat * r * block.b));
+  const auto product = [&](std::string_view name, std::int64_t columns, std::int64_t depth) {
+    const int id = b.gemm(name, block.category, pass, block.backend, block.dtype, block.table, columns, depth,
+                          repeat, repeat * block.launches());
+    b.ops()[static_cast<std::size_t>(id)].plain = true;
+  };
+  if (forward) product(kLoraDown, r, k);
+  product(kLoraUp, n, r);
+  if (!forward) product(kLoraDown, r, k);
+  if (pass == GemmPass::kWgrad) return;
+  const std::int64_t columns = (forward ? repeat * n : k) * block.b;
+  b.kernel("LoRA sum", block.category, KernelClass::kElementwise, b.scaled(block.rows, 2 * columns),
+           b.scaled(block.rows, columns));
+}
+
+// The gradient of a weight, or of its adapter where it is frozen.
+bool is_frozen(const ExpertBlock& block, GemmPass pass) {
+  return block.lora_rank > 0 && pass == GemmPass::kWgrad;
+}
+
 void up_gemms(ProgramBuilder& b, const ExpertBlock& block, std::string_view name, GemmPass pass) {
   const bool two = block.gated && block.split_gate;
-  b.gemm(name, block.category, pass, block.backend, block.dtype, block.table, two ? block.F : block.F_up(),
-         block.H, two ? 2 : 1, (two ? 2 : 1) * block.launches());
+  const std::int64_t columns = two ? block.F : block.F_up();
+  if (!is_frozen(block, pass))
+    b.gemm(name, block.category, pass, block.backend, block.dtype, block.table, columns, block.H, two ? 2 : 1,
+           (two ? 2 : 1) * block.launches());
+  adapter(b, block, pass, columns, block.H, two ? 2 : 1);
+}
+
+void down_gemm(ProgramBuilder& b, const ExpertBlock& block, std::string_view name, GemmPass pass) {
+  if (!is_frozen(block, pass))
+    b.gemm(name, block.category, pass, block.backend, block.dtype, block.table, block.H, block.F, 1,
+           block.launches());
+  adapter(b, block, pass, block.H, block.F);
 }
 
 }  // namespace
@@ -151,8 +189,7 @@ void experts_forward(ProgramBuilder& b, const ExpertBlock& block) {
   b.kernel("activation", block.category, KernelClass::kElementwise, activation_bytes(b, block, block.F_up()),
            hidden);
   b.allocate("expert output", b.scaled(block.rows, block.H * block.b));
-  b.gemm("fc2", block.category, GemmPass::kForward, block.backend, block.dtype, block.table, block.H, block.F,
-         1, block.launches());
+  down_gemm(b, block, "fc2", GemmPass::kForward);
   if (block.recompute_activation) b.free("fc2 input", hidden);
 }
 
@@ -170,10 +207,8 @@ void experts_backward(ProgramBuilder& b, const ExpertBlock& block) {
              activation_bytes(b, block, block.F_up()), hidden);
   }
   b.allocate("gradient of fc2 input", hidden);
-  b.gemm("fc2 dgrad", block.category, GemmPass::kDgrad, block.backend, block.dtype, block.table, block.H,
-         block.F, 1, block.launches());
-  b.gemm("fc2 wgrad", block.category, GemmPass::kWgrad, block.backend, block.dtype, block.table, block.H,
-         block.F, 1, block.launches());
+  down_gemm(b, block, "fc2 dgrad", GemmPass::kDgrad);
+  down_gemm(b, block, "fc2 wgrad", GemmPass::kWgrad);
   b.allocate("gradient of fc1 output", up);
   b.kernel("activation backward", block.category, KernelClass::kElementwise,
            activation_bytes(b, block, block.F_up() + block.F), activation_bytes(b, block, block.F_up()));

@@ -58,12 +58,16 @@ struct ExpertBlock {
   std::int64_t expert_bytes = 0;  // weight bytes of an expert
   // gradient bytes of a copied expert that are summed over copies, per microbatch
   std::int64_t copied_gradient = 0;
+  std::int64_t lora_rank = 0;  // of the adapters beside frozen weights; 0: the weights are trained
 
   int launches() const { return backend == GemmBackend::kLoop ? experts : 1; }
   std::int64_t F_up() const { return (gated ? 2 : 1) * F; }
 };
 
 ExpertBlock expert_block(const MoeLayer& layer, const LayerSizes& sizes, ProgramBuilder& builder);
+
+// Names of an adapter's two products (arXiv 2106.09685), each grouped as those of the weight beside it.
+inline constexpr std::string_view kLoraDown = "LoRA down", kLoraUp = "LoRA up";
 
 // fc1, activation (x probability), fc2. Saves the activations of the experts; the caller saves the input
 // rows. Allocates the output (rows x H), which the caller frees with free_expert_output().
