@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -53,14 +54,27 @@ double wire_factor(const std::string& key) { return key.find("all_reduce") != st
 
 bool is_latency(const std::string& name) { return name.starts_with("latency"); }
 
-// A law on the links of `to`, with all latencies times `latency`. `from`: the relative's device, whose links
-// the law was measured on; nullptr: it is a law of these links, all of whose time they take.
-ParameterSet adjusted(const ParameterSet& set, const DeviceLimits* from, const DeviceLimits& to,
-                      const std::string& key, double share, double latency) {
-  ParameterSet result = from ? on_other_links(set, *from, to, wire_factor(key), share) : set;
-  for (std::size_t i = 0; i < result.names.size(); ++i)
-    result.values[i] *= is_latency(result.names[i]) ? latency : from ? 1 : kLinkShare / share;
-  return result;
+// Returns a law on the links of this GPU, which reach `share` of their rate, with all latencies times `latency`.
+using OnTheseLinks = std::function<ParameterSet(const ParameterSet& set, const std::string& key, double share,
+                                                double latency)>;
+
+// Multiplies the latencies, and the rest of a law's times.
+ParameterSet scaled(ParameterSet set, double latency, double factor) {
+  for (std::size_t i = 0; i < set.names.size(); ++i)
+    set.values[i] *= is_latency(set.names[i]) ? latency : factor;
+  return set;
+}
+
+// Laws were measured on the relative's links.
+OnTheseLinks of_relative(const DeviceLimits& from, const DeviceLimits& to) {
+  return [&from, &to](const ParameterSet& set, const std::string& key, double share, double latency) {
+    return scaled(on_other_links(set, from, to, wire_factor(key), share), latency, 1);
+  };
+}
+
+// Laws are of these links, which take all of their time.
+ParameterSet of_these(const ParameterSet& set, const std::string&, double share, double latency) {
+  return scaled(set, latency, kLinkShare / share);
 }
 
 // A law of the relative and the few rows that correct it.
@@ -84,12 +98,12 @@ double row_sigma(const Anchor& anchor) {
 
 // Fits one share of the links to all laws, since the links are the same for every operation, and to each law
 // a factor on its latencies.
-Anchored anchored(const std::vector<Anchor>& anchors, const DeviceLimits* from, const DeviceLimits& to) {
+Anchored anchored(const std::vector<Anchor>& anchors, const OnTheseLinks& on_these_links) {
   std::vector<std::vector<CurvePoint>> points;
   points.reserve(anchors.size());
   for (const Anchor& anchor : anchors) points.push_back(medians(anchor.rows));
   const auto law = [&](std::size_t i, const std::vector<double>& p) {
-    return adjusted(*anchors[i].law, from, to, anchors[i].key, p[0], p[i + 1]);
+    return on_these_links(*anchors[i].law, anchors[i].key, p[0], p[i + 1]);
   };
   const auto residuals = [&](const std::vector<double>& p) {
     std::vector<double> result = {std::log(p[0] / kLinkShare) * kRowSigma / kShareSigma};
@@ -198,26 +212,27 @@ ParameterSet on_other_links(const ParameterSet& set, const DeviceLimits& from, c
 
 void derive_missing(Profile& profile, const Profile& relative, const Measurements& measured) {
   std::vector<std::string> derived, fitted;
-  const models::GpuFamily* family = models::gpu_family(profile.name());
   // Cards without links of their own share nothing with the relative's: PCIe has a law for all of them.
-  const bool by_pcie = family && family->by_pcie();
+  const bool by_pcie = models::by_pcie(profile.name());
   std::map<std::string, ParameterSet> host_laws;
   std::vector<std::string> through_host;
   const DeviceLimits &from = relative.device(), &to = profile.device();
+  const OnTheseLinks on_these_links = by_pcie ? of_these : of_relative(from, to);
   const auto lacks = [&](const std::string& key) {
     return !profile.find(key) && key.find('@') == std::string::npos;
   };
   std::vector<Anchor> anchors;
   for (const auto& [key, set] : relative.sets()) {
     if (!key.ends_with("/scaleup") || !lacks(key)) continue;
-    if (by_pcie) host_laws[key] = pcie_law(key, to.scaleup_bandwidth, family->links);
+    if (by_pcie)
+      host_laws[key] = pcie_law(key, to.scaleup_bandwidth, models::gpu_family(profile.name())->links);
     auto rows = rows_of(measured, profile, key);
     if (!rows.empty()) anchors.push_back({key, by_pcie ? &host_laws.at(key) : &set, std::move(rows)});
   }
   double share = kLinkShare;
   const std::string law_of = by_pcie ? "PCIe through the host" : relative.name();
   if (!anchors.empty()) {
-    Anchored result = anchored(anchors, by_pcie ? nullptr : &from, to);
+    Anchored result = anchored(anchors, on_these_links);
     share = result.share;
     for (std::size_t i = 0; i < anchors.size(); ++i) {
       result.laws[i].source = first_source(anchors[i].rows) + ", in the law of " + law_of;
@@ -228,11 +243,11 @@ void derive_missing(Profile& profile, const Profile& relative, const Measurement
   for (const auto& [key, set] : relative.sets()) {
     if (!lacks(key)) continue;
     if (const auto host = host_laws.find(key); host != host_laws.end()) {
-      profile.set(key, adjusted(host->second, nullptr, to, key, share, 1));
+      profile.set(key, on_these_links(host->second, key, share, 1));
       through_host.push_back(key);
       continue;
     }
-    ParameterSet copy = key.ends_with("/scaleup") ? adjusted(set, &from, to, key, share, 1) : set;
+    ParameterSet copy = key.ends_with("/scaleup") ? on_these_links(set, key, share, 1) : set;
     if (key.starts_with("gemm/") || key.starts_with("grouped_gemm/")) {
       const models::DType dtype = models::dtype_named(key.substr(key.find('/') + 1));
       if (to.peak_flops[static_cast<std::size_t>(dtype)] <= 0) continue;

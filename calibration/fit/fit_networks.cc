@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "calibration/fit/domain.h"
@@ -49,24 +48,6 @@ std::string sources_of(const std::set<std::string>& sources) {
   }
   if (sources.size() > 3) text += fmt::format("; {} more", sources.size() - 3);
   return text;
-}
-
-// Keeps the fastest of forced algorithms, as NCCL would choose.
-std::vector<CollectiveRow> fastest(const std::vector<CollectiveRow>& rows) {
-  std::map<std::tuple<std::string, int, int, double>, CollectiveRow> forced;
-  std::vector<CollectiveRow> result;
-  for (const CollectiveRow& row : rows) {
-    const auto at = row.origin.source.find("; algorithm ");
-    if (at == std::string::npos) {
-      result.push_back(row);
-      continue;
-    }
-    const std::tuple key(row.origin.source.substr(0, at), row.nodes, row.gpus_per_node, row.bytes);
-    const auto [entry, added] = forced.try_emplace(key, row);
-    if (!added && row.seconds < entry->second.seconds) entry->second = row;
-  }
-  for (const auto& [key, row] : forced) result.push_back(row);
-  return result;
 }
 
 class Fitter {
@@ -198,7 +179,7 @@ class Fitter {
       const std::string key = collective_key(op, true);
       std::size_t most = 0;
       for (auto& [name, rows] : by_network) {
-        rows = fastest(rows);
+        rows = fastest_algorithms(rows);
         most = std::max(most, rows.size());
       }
       std::vector<NetworkRow> together;

@@ -102,26 +102,11 @@ models::Cluster machine_cluster(const Profile& profile, const CollectiveRow& row
       machine ? machine->gpus_per_node : std::max(row.gpus_per_node, profile.device().gpus_per_node));
 }
 
-// Returns the GHz at which a GPU reaches its data sheet's peaks. The sheets of A100 and MI300X give it; for
-// others it is the bf16 peak over SMs and FLOPs of an SM per clock (1,024 to 8,192). 0: unknown.
-double boost_ghz(std::string_view profile) {
-  static const std::map<std::string_view, double> kBoost{
-      {"a100-sxm", 1.41},    {"a800-sxm", 1.41}, {"h100-sxm", 1.83},  {"h200-sxm", 1.83},
-      {"h800-sxm", 1.83},    {"h20-sxm", 1.85},  {"b200-sxm", 1.855}, {"b300-sxm", 1.855},
-      {"gb200", 2.0},        {"gb300", 2.0},     {"mi300x", 2.1},     {"mi355x", 2.2},
-      {"mi325x", 2.1},       {"mi350x", 2.2},    {"h100-pcie", 1.62}, {"h100-nvl", 1.545},
-      {"h800-pcie", 1.62},   {"l40s", 2.49},     {"rtx-4090", 2.52},  {"rtx-5090", 2.41},
-      {"rtx-pro-6000", 2.49}};
-  const auto found = kBoost.find(profile);
-  return found == kBoost.end() ? 0 : found->second;
-}
-
 class Fitter {
  public:
   Fitter(const Device& device, const Measurements& all, const FitProfileOptions& options)
       : device_(device), all_(all), options_(options) {
     profile_.device() = device.limits;
-    profile_.device().boost_clock = 1e9 * boost_ghz(device.profile);
     profile_.launch() = device.launch;
   }
 

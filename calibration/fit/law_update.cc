@@ -6,6 +6,7 @@
 #include <Eigen/Dense>
 
 #include "base/check.h"
+#include "models/costs/measured_calls.h"
 #include "models/hardware/laws_file.h"
 
 namespace moesim::calibration {
@@ -18,8 +19,10 @@ constexpr double kLogOffset = 0.02;  // log standard deviation of the offset sha
 constexpr double kScatterRows = 6;   // weight of the prior scatter in rows
 constexpr double kStep = 0.02;       // laws have steps (tiles, knots): the difference quotient spans 2 %
 constexpr int kIterations = 40;
-// Shares of the spread between machines that a machine may have.
-constexpr double kSpreads[] = {0.1, 0.25, 0.5, 1};
+// Multiples of the spread between machines of one kind that a machine may have.
+constexpr double kSpreads[] = {0.1, 0.25, 0.5, 1, 2};
+// And of the spread of corrections: a library whose protocols the law has, or lacks.
+constexpr double kJumps[] = {1, 3};
 
 // The law in independent coordinates of unit variance under the prior: log value = log start + L z.
 class Coordinates {
@@ -258,13 +261,22 @@ UpdatedLaw update_law(const ParameterSet& before, const LawUpdate& update, const
   // Machines differ little or much: the rows decide the probability of each.
   std::vector<UpdatedLaw> laws;
   double most = -1e300;
-  for (const double scale : kSpreads) {
-    if (scale < update.least_spread) continue;
-    LawUpdate scaled = update;
-    for (double& c : scaled.covariance) c *= scale * scale;
-    laws.push_back(Updater(before, scaled, residuals).run());
-    most = std::max(most, laws.back().evidence);
-  }
+  const std::size_t n = before.names.size();
+  std::vector<bool> correction;
+  for (const std::string& name : before.names)
+    correction.push_back(models::MeasuredCall::from_name(name, before.source).has_value());
+  const bool corrected = std::ranges::find(correction, true) != correction.end();
+  for (const double scale : kSpreads)
+    for (const double jumps : kJumps) {
+      if (scale < update.least_spread || scale > update.most_spread || (!corrected && jumps != kJumps[0]))
+        continue;
+      LawUpdate scaled = update;
+      for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = 0; j < n; ++j)
+          scaled.covariance[i * n + j] *= (correction[i] ? jumps : scale) * (correction[j] ? jumps : scale);
+      laws.push_back(Updater(before, scaled, residuals).run());
+      most = std::max(most, laws.back().evidence);
+    }
   return mean_of(laws, most);
 }
 

@@ -24,7 +24,8 @@ struct LawUpdate {
   std::vector<double> low, high;  // bounds of the values
   std::vector<int> log_of_row;    // rows of one log have the same number, from 0
   double scatter = 0.05;          // initial log standard deviation of a row
-  double least_spread = 0;        // least share of the covariance by which the machine is known to differ
+  // Least and most multiple of the spread between machines by which this one is known to differ.
+  double least_spread = 0, most_spread = 1;
 };
 
 struct UpdatedLaw {

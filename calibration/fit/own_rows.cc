@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "calibration/fit/choose_base.h"
@@ -34,6 +35,10 @@ const Profile& shipped(const Device& device) {
 std::string owner_of(const Origin& origin) {
   return origin.source.substr(0, origin.source.find_first_of(" ,;"));
 }
+
+// An owner's clusters differ in their library, and another version chooses other algorithms.
+const std::string& library_of(const CollectiveRow& row) { return row.library; }
+std::string library_of(const DispatchRow&) { return ""; }
 
 // Takes every n-th of the sorted rows.
 template <class Row>
@@ -126,7 +131,7 @@ using LawOf = std::function<std::string(const Row&)>;
 struct NetworkKey {
   std::string network, owner;
   const Device* device;
-  std::string law;
+  std::string library, law;
   auto operator<=>(const NetworkKey&) const = default;
 };
 
@@ -145,9 +150,11 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
     const Device* device = device_of_gpu(row.origin.gpu);
     const std::string network = network_of(row);
     if (device && !network.empty() && !law_of(row).empty())
-      machines[{network, owner_of(row.origin), device, by_law ? law_of(row) : ""}].push_back(row);
+      machines[{network, owner_of(row.origin), device, library_of(row), by_law ? law_of(row) : ""}].push_back(
+          row);
   }
-  for (const auto& [key, rows] : machines) {
+  for (auto& [key, rows] : machines) {
+    if constexpr (std::is_same_v<Row, CollectiveRow>) rows = fastest_algorithms(rows);
     Measurements own, held, rest;
     bool same_kind = false;
     std::set<std::string> laws;
@@ -214,7 +221,9 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
     };
     OwnRowsCase one;
     one.gpu = key.device->gpu;
-    one.machine = key.owner + (by_law ? ", " + key.law : "");
+    one.machine = key.owner;
+    for (const std::string& part : {key.library, key.law})
+      if (!part.empty()) one.machine += ", " + part;
     one.base = key.network;
     if (choose) one.nearest = evidence.front().name;
     one.same_kind = same_kind;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "calibration/rows/devices.h"
 #include "calibration/rows/variants.h"
 #include "models/costs/collectives.h"
+#include "models/costs/measured_calls.h"
 
 namespace moesim::calibration {
 namespace {
@@ -81,13 +83,51 @@ std::vector<CollectiveRow> domain_of(const ParameterSet& set, const std::vector<
   return calls;
 }
 
+// Returns the law with a correction of 1 at calls of the rows, those least alike first, besides the corrections
+// that it has.
+ParameterSet with_corrections(ParameterSet law, const std::string& key,
+                              const std::vector<CollectiveRow>& rows, const models::Cluster& cluster) {
+  constexpr std::size_t kMost = 24;
+  constexpr double kAlike = 0.85;  // calls more alike than this share a correction
+  const models::Corrections before = models::Corrections::from(law, key);
+  std::vector<models::MeasuredCall> taken;
+  for (const std::string& name : law.names)
+    if (const auto call = models::MeasuredCall::from_name(name, key)) taken.push_back(*call);
+  std::size_t added = 0;
+  while (taken.size() < kMost) {
+    double least = kAlike;
+    std::optional<models::MeasuredCall> next;
+    double factor = 1;
+    for (const CollectiveRow& row : rows) {
+      const models::GroupShape shape = shape_of(row, cluster.profile.device());
+      const auto call = models::MeasuredCall::of(shape, row.bytes);
+      double alike = 0;
+      for (const auto& other : taken) alike = std::max(alike, call.likeness(other));
+      if (alike < least) least = alike, next = call, factor = before.at(shape, row.bytes);
+    }
+    if (!next) break;
+    taken.push_back(*next);
+    law.names.push_back(next->name());
+    law.values.push_back(factor);
+    ++added;
+  }
+  if (law.covariance.empty()) return law;
+  // What machines differ by at a call comes from machine_covariance().
+  const std::size_t n = law.names.size(), fitted = n - added;
+  std::vector<double> covariance(n * n, 0);
+  for (std::size_t i = 0; i < fitted; ++i)
+    for (std::size_t j = 0; j < fitted; ++j) covariance[i * n + j] = law.covariance[i * fitted + j];
+  law.covariance = std::move(covariance);
+  return law;
+}
+
 }  // namespace
 
 LawCase collective_case(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows, bool network,
                         const ParameterSet& before) {
   LawCase one;
   one.key = collective_key(rows.front().op, network);
-  one.before = before;
+  one.before = network ? with_corrections(before, one.key, rows, cluster) : before;
   one.origins = origins_of(rows);
   one.ranges = {{"bytes", values_of(rows, [](const CollectiveRow& r) { return r.bytes; })},
                 {"ranks", values_of(rows, [](const CollectiveRow& r) { return r.ranks(); })}};

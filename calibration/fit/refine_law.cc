@@ -11,6 +11,7 @@
 
 #include "calibration/fit/domain.h"
 #include "calibration/fit/machine_spread.h"
+#include "models/costs/measured_calls.h"
 #include "models/hardware/laws_file.h"
 
 namespace moesim::calibration {
@@ -67,7 +68,9 @@ std::vector<double> stated(const ParameterSet& before, const UpdatedLaw& after) 
     const double moved = before.values[i] > 0 ? std::abs(std::log(after.values[i] / before.values[i])) : 0;
     const double fitted = before.covariance.empty() ? 0 : std::sqrt(before.covariance[i * n + i]);
     const double most = std::max(fitted, moved);
-    if (found > most) scale[i] = most / found;
+    // A correction is there for its rows.
+    const bool correction = models::MeasuredCall::from_name(before.names[i], before.source).has_value();
+    if (found > most && !correction) scale[i] = most / found;
   }
   std::vector<double> covariance = after.covariance;
   for (std::size_t i = 0; i < n; ++i)
@@ -169,6 +172,9 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
     update.scatter = kUsualScatter;
     update.least_spread = 0.5;
   }
+  // A network may be unlike every known one.
+  constexpr double kOtherNetwork = 2;
+  if (one.before.law == "network") update.most_spread = kOtherNetwork;
   bounds_of(one.before, update);
   const UpdatedLaw updated = update_law(one.before, update, one.residuals);
 

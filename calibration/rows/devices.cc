@@ -56,6 +56,9 @@ struct Sheet {
   int sms;
   // Memory as CUDA and HIP report it: the total capacity in torch.OutOfMemoryError in public reports.
   double memory_gib, l2_mb, hbm_gbps, hbm_measured_gbps;
+  // At which the peaks are reached. The sheets of A100 and MI300X give it; of others it is the bf16 peak over
+  // SMs and FLOPs of an SM per clock (1,024 to 8,192).
+  double boost_ghz;
   double bf16, fp8, fp32, fp64;  // dense TFLOP/s
   double link_gbps;              // scale-up, per GPU and direction
   int domain, gpus_per_node;
@@ -102,6 +105,7 @@ Device device(std::string_view profile, std::string_view gpu, const Generation& 
   l.sms = s.sms;
   l.memory_bytes = std::round(s.memory_gib * kGiB / 1e6) * 1e6;
   l.l2_bytes = s.l2_mb * 1e6;
+  l.boost_clock = 1e9 * s.boost_ghz;
   l.hbm_bandwidth = s.hbm_gbps * kGB;
   l.hbm_efficiency = s.hbm_measured_gbps / s.hbm_gbps;
   const auto peak = [&](DType dtype, double tflops) {
@@ -140,80 +144,84 @@ Device device(std::string_view profile, std::string_view gpu, const Generation& 
 const std::vector<Device>& table() {
   static const std::vector<Device> devices = {
       device("a100-sxm", "A100-SXM4-80GB", kAmpere,
-             {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 19.5, 300, 8, 8, 25, kRome},
+             {108, 79.15, 40, 2039, 1750, 1.41, 312, 0, 19.5, 19.5, 300, 8, 8, 25, kRome},
              "NVIDIA A100 80 GB data sheet; HBM measured: Azure ND A100 v4 (BabelStream)"),
       device("a800-sxm", "A800-SXM4-80GB", kAmpere,
-             {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 9.7, 200, 8, 8, 25, kRome},
+             {108, 79.15, 40, 2039, 1750, 1.41, 312, 0, 19.5, 9.7, 200, 8, 8, 25, kRome},
              "A100 silicon with NVLink at 200 GB/s (widely stated, no vendor sheet found)"),
       device("h100-sxm", "H100-SXM5-80GB", kHopper,
-             {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids},
+             {132, 79.18, 50, 3350, 3180, 1.83, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids},
              "NVIDIA H100 data sheet; HBM measured: Azure ND H100 v5"),
       device("h200-sxm", "H200-SXM5-141GB", kHopper,
-             {132, 139.8, 50, 4800, 4480, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids},
+             {132, 139.8, 50, 4800, 4480, 1.83, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids},
              "NVIDIA H200 data sheet; HBM measured: Azure guide"),
       device("h800-sxm", "H800-SXM5-80GB", kHopper,
-             {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 1, 200, 8, 8, 50, kSapphireRapids},
+             {132, 79.18, 50, 3350, 3180, 1.83, 989, 1979, 67, 1, 200, 8, 8, 50, kSapphireRapids},
              "H100 silicon with NVLink at 200 GB/s (arXiv 2505.11432 Table 4; DeepEP issue 16)"),
       device("h20-sxm", "H20-SXM5-96GB", kHopper,
-             {78, 95.58, 60, 4000, 3800, 148, 296, 44, 1, 450, 8, 8, 50, kSapphireRapids},
+             {78, 95.58, 60, 4000, 3800, 1.85, 148, 296, 44, 1, 450, 8, 8, 50, kSapphireRapids},
              "arXiv 2505.11432 Table 4 (148 TFLOP/s, 96 GB, 4.0 TB/s, NVLink as H100); SMs and L2 from "
              "community "
              "code; share of the HBM's rate as H100 reaches it"),
       device("b200-sxm", "B200-SXM6-180GB", kBlackwell,
-             {148, 178.35, 126, 8000, 6980, 2250, 4500, 75, 37, 900, 8, 8, 50, kEmeraldRapids},
+             {148, 178.35, 126, 8000, 6980, 1.855, 2250, 4500, 75, 37, 900, 8, 8, 50, kEmeraldRapids},
              "NVIDIA B200 data sheet (stas00/ml-engineering); HBM measured there"),
       device("b300-sxm", "B300-SXM6", kBlackwell,
-             {148, 267.69, 126, 8000, 6980, 2250, 4500, 75, 1.3, 900, 8, 8, 100, kGraniteRapids},
+             {148, 267.69, 126, 8000, 6980, 1.855, 2250, 4500, 75, 1.3, 900, 8, 8, 100, kGraniteRapids},
              "NVIDIA B300 data sheet (stas00/ml-engineering)"),
       device("gb200", "GB200", kBlackwell,
-             {152, 184.31, 126, 8000, 7270, 2500, 5000, 80, 40, 900, 72, 4, 50, kGrace},
+             {152, 184.31, 126, 8000, 7270, 2.0, 2500, 5000, 80, 40, 900, 72, 4, 50, kGrace},
              "NVIDIA GB200 NVL72 data sheet; SM count from community code"),
       device("gb300", "GB300", kBlackwell1400W,
-             {152, 276.5, 126, 8000, 7270, 2500, 5000, 80, 1.4, 900, 72, 4, 100, kGrace},
+             {152, 276.5, 126, 8000, 7270, 2.0, 2500, 5000, 80, 1.4, 900, 72, 4, 100, kGrace},
              "NVIDIA GB300 NVL72 data sheet; SM count from community code"),
       device("mi300x", "MI300X", kCdna3,
-             {304, 191.98, 256, 5300, 4260, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa},
+             {304, 191.98, 256, 5300, 4260, 2.1, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa},
              "AMD MI300X data sheet; HBM measured: Azure guide"),
       device("mi355x", "MI355X", kCdna4,
-             {256, 287.98, 256, 8000, 6400, 2300, 5000, 157, 79, 536, 8, 8, 50, kGenoa},
+             {256, 287.98, 256, 8000, 6400, 2.2, 2300, 5000, 157, 79, 536, 8, 8, 50, kGenoa},
              "AMD MI355X data sheet; HBM share taken from MI300X"),
       device("mi325x", "MI325X", kCdna3,
-             {304, 255.98, 256, 6000, 4820, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa},
+             {304, 255.98, 256, 6000, 4820, 2.1, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa},
              "AMD MI325X data sheet; HBM share and what HIP keeps of the memory taken from MI300X"),
       device("mi350x", "MI350X", kCdna4,
-             {256, 287.98, 256, 8000, 6400, 2307, 4614, 144, 72, 536, 8, 8, 50, kGenoa},
+             {256, 287.98, 256, 8000, 6400, 2.2, 2307, 4614, 144, 72, 536, 8, 8, 50, kGenoa},
              "AMD MI350X data sheet; HBM share taken from MI300X"),
       // Cards that reach each other by PCIe: their links are those to the host.
       device(
           "h100-pcie", "H100-PCIe-80GB", kHopper,
-          {114, 79.18, 50, 2000, 1898, 756, 1513, 51, 51, kSapphireRapids.link, 8, 8, 25, kSapphireRapids},
+          {114, 79.18, 50, 2000, 1898, 1.62, 756, 1513, 51, 51, kSapphireRapids.link, 8, 8, 25,
+           kSapphireRapids},
           "NVIDIA H100 white paper, PCIe; HBM share and what CUDA keeps of the memory taken from H100 SXM"),
       device("h100-nvl", "H100-NVL-94GB", kHopper,
-             {132, 93, 50, 3938, 3738, 835, 1671, 60, 60, kSapphireRapids.link, 8, 8, 25, kSapphireRapids},
+             {132, 93, 50, 3938, 3738, 1.545, 835, 1671, 60, 60, kSapphireRapids.link, 8, 8, 25,
+              kSapphireRapids},
              "NVIDIA H100 NVL product brief; memory as CUDA reports it: ali-vilab/VACE issue 56; HBM share "
              "taken from H100 SXM"),
-      device(
-          "h800-pcie", "H800-PCIe-80GB", kHopper,
-          {114, 79.18, 50, 2000, 1898, 756, 1513, 51, 0.8, kSapphireRapids.link, 8, 8, 25, kSapphireRapids},
-          "NVIDIA H800 PCIe product guide: H100 PCIe with less fp64 and slower bridges"),
+      device("h800-pcie", "H800-PCIe-80GB", kHopper,
+             {114, 79.18, 50, 2000, 1898, 1.62, 756, 1513, 51, 0.8, kSapphireRapids.link, 8, 8, 25,
+              kSapphireRapids},
+             "NVIDIA H800 PCIe product guide: H100 PCIe with less fp64 and slower bridges"),
       // GDDR reaches the share of its rate that the local copies of p2pBandwidthLatencyTest show: 920 of
       // 1,008 GB/s on RTX 4090 (NVIDIA/nccl issue 814), 1,430 of 1,792 on RTX PRO 6000 and RTX 5090
       // (rtx6kpro).
       device("l40s", "L40S", kAda,
-             {142, 44.42, 96, 864, 789, 362, 733, 91.6, 1.4, kPcie4Card.link, 8, 8, 25, kPcie4Card},
+             {142, 44.42, 96, 864, 789, 2.49, 362, 733, 91.6, 1.4, kPcie4Card.link, 8, 8, 25, kPcie4Card},
              "NVIDIA L40S data sheet; memory as CUDA reports it: stepfun-ai/Step-Video-T2V issue 8"),
-      device("rtx-4090", "RTX-4090-24GB", kAda,
-             {128, 23.64, 72, 1008, 920, 165.2, 330.3, 82.6, 1.3, kPcie4Card.link, 8, 8, 25, kPcie4Card},
-             "NVIDIA Ada white paper, rates with fp32 accumulation; memory as CUDA reports it: "
-             "3DTopia/Phidias-Diffusion issue 8"),
+      device(
+          "rtx-4090", "RTX-4090-24GB", kAda,
+          {128, 23.64, 72, 1008, 920, 2.52, 165.2, 330.3, 82.6, 1.3, kPcie4Card.link, 8, 8, 25, kPcie4Card},
+          "NVIDIA Ada white paper, rates with fp32 accumulation; memory as CUDA reports it: "
+          "3DTopia/Phidias-Diffusion issue 8"),
       device("rtx-5090", "RTX-5090-32GB", kBlackwellRtx,
-             {170, 31.37, 96, 1792, 1430, 209.5, 419, 104.8, 1.6, kSapphireRapids.link, 8, 8, 25,
+             {170, 31.37, 96, 1792, 1430, 2.41, 209.5, 419, 104.8, 1.6, kSapphireRapids.link, 8, 8, 25,
               kSapphireRapids},
              "NVIDIA RTX Blackwell white paper, rates with fp32 accumulation; memory as CUDA reports it: "
              "Wan-Video/Wan2.1 issue 465"),
       device(
           "rtx-pro-6000", "RTX-PRO-6000-96GB", kBlackwellRtx,
-          {188, 94.97, 128, 1597, 1274, 480, 960, 120, 1.9, kSapphireRapids.link, 8, 8, 25, kSapphireRapids},
+          {188, 94.97, 128, 1597, 1274, 2.49, 480, 960, 120, 1.9, kSapphireRapids.link, 8, 8, 25,
+           kSapphireRapids},
           "NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet, matrix rates at its clock from the RTX "
           "Blackwell white paper; memory as CUDA reports it: antirez/ds4 issue 431"),
   };
@@ -224,7 +232,7 @@ const std::vector<Device>& table() {
 // so that everything relevant is fitted. It has no built-in profile.
 const Device& host() {
   static const Device one = [] {
-    Device d = device("host", "HOST", {}, {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10, {}},
+    Device d = device("host", "HOST", {}, {1, 16, 32, 200, 200, 0, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10, {}},
                       "moesim-bench-host");
     d.launch = {};
     return d;
@@ -290,12 +298,6 @@ constexpr NetworkFacts kNetworks[] = {
 // "H100" of "H100-SXM5-80GB".
 std::string_view short_name(const Device& device) { return device.gpu.substr(0, device.gpu.find('-')); }
 
-// A card of a PCIe slot: its family's name is that of another GPU ("H100-PCIe-80GB").
-bool by_pcie(const Device& device) {
-  const models::GpuFamily* family = models::gpu_family(device.profile);
-  return family && family->by_pcie();
-}
-
 }  // namespace
 
 std::span<const Device> devices() { return table(); }
@@ -313,14 +315,15 @@ const Device* device_of_gpu(std::string_view gpu) {
     if (device.gpu == plain || device.profile == plain) return &device;
   if (plain == "HOST" || plain == "host") return &host();
   if (const models::GpuFamily* family = models::gpu_named(plain)) return find_device(family->profile);
-  // Other memory sizes and short names match up to the first dash. Cards for a PCIe slot are different.
+  // Other memory sizes and short names match up to the first dash. Cards for a PCIe slot are different: their
+  // short name is that of another GPU ("H100-PCIe-80GB").
   for (const std::string_view other : {"PCI", "-NVL", "-or-"})
     if (plain.find(other) != std::string_view::npos) return nullptr;
   const std::string_view family = plain.substr(0, plain.find('-'));
   for (const models::GpuFamily& known : models::gpu_families())
     if (std::ranges::find(known.also, family) != known.also.end()) return find_device(known.profile);
   for (const Device& device : table())
-    if (family == short_name(device) && !by_pcie(device)) return &device;
+    if (family == short_name(device) && !models::by_pcie(device.profile)) return &device;
   return nullptr;
 }
 
@@ -330,7 +333,7 @@ const Device* device_of_path(const std::filesystem::path& path) {
   for (auto name = names.rbegin(); name != names.rend(); ++name)
     for (const bool cards : {true, false})
       for (const Device& device : table()) {
-        if (by_pcie(device) != cards) continue;
+        if (models::by_pcie(device.profile) != cards) continue;
         std::string folder(cards ? device.profile : short_name(device));
         std::ranges::replace(folder, '-', '_');
         if (name->starts_with(lower(folder) + "_")) return &device;

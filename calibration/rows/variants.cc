@@ -1,5 +1,8 @@
 #include "calibration/rows/variants.h"
 
+#include <map>
+#include <tuple>
+
 #include "base/input_error.h"
 #include "calibration/rows/devices.h"
 #include "models/hardware/dtype.h"
@@ -42,6 +45,23 @@ models::GroupShape shape_of(const CollectiveRow& row, const models::DeviceLimits
   shape.nodes = row.nodes;
   shape.max_per_node = row.gpus_per_node;
   return shape;
+}
+
+std::vector<CollectiveRow> fastest_algorithms(const std::vector<CollectiveRow>& rows) {
+  std::map<std::tuple<std::string, int, int, double>, CollectiveRow> forced;
+  std::vector<CollectiveRow> result;
+  for (const CollectiveRow& row : rows) {
+    const auto at = row.origin.source.find("; algorithm ");
+    if (at == std::string::npos) {
+      result.push_back(row);
+      continue;
+    }
+    const std::tuple key(row.origin.source.substr(0, at), row.nodes, row.gpus_per_node, row.bytes);
+    const auto [entry, added] = forced.try_emplace(key, row);
+    if (!added && row.seconds < entry->second.seconds) entry->second = row;
+  }
+  for (const auto& [key, row] : forced) result.push_back(row);
+  return result;
 }
 
 std::vector<std::string> law_keys(const CollectiveRow& row, bool network) {

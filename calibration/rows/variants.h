@@ -26,6 +26,9 @@ bool inside_domain(const CollectiveRow& row, const models::Profile& profile);
 // on the fewest racks that hold them, equally many on each.
 models::GroupShape shape_of(const CollectiveRow& row, const models::DeviceLimits& device);
 
+// Keeps the fastest of the rows of one call whose source forced an algorithm, as NCCL would choose.
+std::vector<CollectiveRow> fastest_algorithms(const std::vector<CollectiveRow>& rows);
+
 // Returns the element type of a row's text, ignoring remarks after the first word ("fp16 (not stated
 // clearly)"). Throws InputError for an unknown one.
 models::DType dtype_of(const std::string& text);

@@ -304,7 +304,7 @@ class Run {
     // ends in its node.
     const GpuFamily* gpu = gpu_family(now.profile.name());
     const int domain = now.nvlink.domain < 64 ? 64 : 2 * now.nvlink.domain;
-    if (now.nvlink.domain < best.answer.gpus && !(gpu && gpu->by_pcie()))
+    if (now.nvlink.domain < best.answer.gpus && !by_pcie(now.profile.name()))
       add_upgrade(best, fmt::format("NVLink domain {} -> {} GPUs", now.nvlink.domain, domain),
                   changed([&](Cluster& c) { c.nvlink.domain = domain; }), 0);
     if (gpu != nullptr && !gpu->next.empty()) {

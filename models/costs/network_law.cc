@@ -26,6 +26,7 @@ NetworkCurve NetworkCurve::from(const ParameterSet& set, const std::string& key,
   curve.collision = set.get("collision", 0);
   curve.hierarchy = set.get("hierarchy", 0);
   curve.factor = set.factor;
+  curve.corrections = Corrections::from(set, key);
   const double port = cluster.gpu_network();
   if (port <= 0)
     throw InputError("cluster " + cluster.name + " has no network bandwidth; give nic.bandwidth");
@@ -66,7 +67,7 @@ double NetworkCurve::seconds(const GroupShape& shape, double size) const {
   }
   const double falling = spread + (message ? collision * std::log2(g) : 0);
   if (falling > 0 && nodes > 2) bandwidth *= std::pow(nodes / 2, -falling);
-  return factor * (start + bytes / bandwidth);
+  return factor * corrections.at(shape, size) * (start + bytes / bandwidth);
 }
 
 }  // namespace moesim::models

@@ -18,10 +18,12 @@
 //   send_recv: the message, W = S and B = min(connection, port).
 // B falls with (N/2)^-spread as the fabric fills. Messages collide more the more of them leave a node:
 // (N/2)^-(spread + collision log2 g).
+// A law that the user's rows refined also has factors at single calls (measured_calls.h).
 #pragma once
 
 #include <string>
 
+#include "models/costs/measured_calls.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::models {
@@ -48,6 +50,7 @@ struct NetworkCurve {
   double collision = 0;
   double hierarchy = 0;
   double factor = 1;
+  Corrections corrections;
 
   // Takes port rates from the cluster and the shares reached from the law. Throws InputError for a cluster
   // without network bandwidth.

@@ -75,6 +75,11 @@ const GpuFamily* gpu_family(std::string_view profile) {
   return found == all.end() ? nullptr : &*found;
 }
 
+bool by_pcie(std::string_view profile) {
+  const GpuFamily* family = gpu_family(profile);
+  return family && family->by_pcie();
+}
+
 const GpuFamily* gpu_named(std::string_view text) {
   const std::string whole = dashed(text);
   std::string_view name = whole;

@@ -37,6 +37,9 @@ std::span<const GpuFamily> gpu_families();
 // Returns nullptr for a GPU that is not in the table.
 const GpuFamily* gpu_family(std::string_view profile);
 
+// Returns whether the GPUs of a node reach each other by PCIe; false for a GPU that is not in the table.
+bool by_pcie(std::string_view profile);
+
 // The GPU that a name means as people and drivers write it: "NVIDIA GeForce RTX 4090", "RTX4090",
 // "AMD Instinct MI325X", "H100-PCIe-80GB". Words that name another card ("RTX 4090 D", "Laptop GPU",
 // "Max-Q") leave none: nullptr.

@@ -96,8 +96,7 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement
   layer.routing_given = s.routing.kind == RoutingSpec::Kind::kFile;
   layer.placed = s.placement.given();
   layer.fp8 = s.cluster->profile.device().has_precision("fp8");
-  const GpuFamily* family = gpu_family(s.cluster->profile.name());
-  layer.own_links = family == nullptr || !family->by_pcie();
+  layer.own_links = !by_pcie(s.cluster->profile.name());
   layer.microbatches = s.parallel.microbatches;
   layer.gradient_bytes = s.training.gradient_bytes;
   if (s.training.lora.modules == Lora::Modules::kExperts) layer.lora_rank = s.training.lora.rank;

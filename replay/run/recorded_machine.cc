@@ -73,9 +73,7 @@ std::optional<RecordedMachine> machine_in_files(const RecordedJob& job) {
     for (const std::string& profile : models::Profile::names()) {
       // "NVIDIA H100 80GB HBM3" and "H100-SXM5-80GB" are one model.
       const std::string model = words_of(models::Profile::load(profile).gpu()).front();
-      const models::GpuFamily* family = models::gpu_family(profile);
-      if (device->cpu || (family && family->by_pcie()) || std::ranges::find(names, model) == names.end())
-        continue;
+      if (device->cpu || models::by_pcie(profile) || std::ranges::find(names, model) == names.end()) continue;
       out.cluster = cluster_with(profile);
       break;
     }
@@ -137,9 +135,8 @@ class ExpertTimes {
 std::map<std::string, double> against_all(const ExpertTimes& times) {
   std::map<std::string, double> all;
   for (const std::string& profile : models::Profile::names()) {
-    const models::GpuFamily* family = models::gpu_family(profile);
     const std::string name = cluster_with(profile);
-    if (name.empty() || (family && family->by_pcie())) continue;  // no products of cards were fitted
+    if (name.empty() || models::by_pcie(profile)) continue;  // no products of cards were fitted
     if (const auto ratio = times.against(models::Cluster::load(name))) all.emplace(name, *ratio);
   }
   return all;

@@ -106,6 +106,13 @@ class BenchVirtual : public ::testing::Test {
   fs::path folder_;
 };
 
+Units units_of(const std::string& dtype, bool fast) {
+  return dtype == "bf16"    ? Units::kBf16
+         : dtype == "mxfp8" ? Units::kMxFp8
+         : fast             ? Units::kFp8Fast
+                            : Units::kFp8;
+}
+
 // Returns the planted value of a row; 0 where the row has no law.
 double truth(const Row& row) {
   const std::string& kind = row.parts.front();
@@ -124,26 +131,37 @@ double truth(const Row& row) {
   }
   if (kind == "gemm") {
     const double m = row.number("m"), n = row.number("n"), k = row.number("k");
-    const bool fp8 = row.values.at("dtype") == "fp8";
-    const double bytes = (fp8 ? 1 : 2) * (m * k + k * n) + 2 * m * n;
+    const Units units = units_of(row.values.at("dtype"), true);
+    const double bytes = (units == Units::kBf16 ? 2 : 1) * (m * k + k * n) + 2 * m * n;
     const double clock = row.json.at("sm_MHz").get<double>() / row.json.at("most_sm_MHz").get<double>();
-    return row.has("cache") ? product_seconds(2 * m * n * k, fp8, true, 0, bytes, clock)
-                            : product_seconds(2 * m * n * k, fp8, true, bytes, 0, clock);
+    return row.has("cache") ? product_seconds(2 * m * n * k, units, 0, bytes, clock)
+                            : product_seconds(2 * m * n * k, units, bytes, 0, clock);
   }
   if (kind == "grouped_gemm") {
     const double m = row.number("m"), n = row.number("n"), k = row.number("k"), g = row.number("groups");
     const bool skewed = row.values.at("skew") == "half";
     const double clock = row.json.at("sm_MHz").get<double>() / row.json.at("most_sm_MHz").get<double>();
+    const std::string dtype = row.values.at("dtype"), pass = row.values.at("pass");
+    if (dtype != "bf16") {
+      // Rows are padded to blocks of 32; gradients sum with all bits.
+      const double padded = std::ceil(m / 32) * 32,
+                   in = pass == "dgrad"   ? n
+                        : pass == "wgrad" ? padded
+                                          : k,
+                   lines = pass == "fwd" ? n : k, columns = pass == "wgrad" ? n : padded;
+      const double one = 2 * padded * n * k, moved = in * (lines + columns) + 2 * lines * columns;
+      return skewed ? 0 : g * product_seconds(one, units_of(dtype, pass == "fwd"), moved, 0, clock);
+    }
     // Half of all rows to one expert, a quarter to the next; the last ones of few rows get none.
     double experts = g;
     if (skewed)
       for (double left = g * m / std::pow(2, g); left < 1; left *= 2) --experts;
     const double flops = 2 * g * m * n * k, bytes = 2 * (g * m * k + experts * k * n + g * m * n);
-    if (row.values.at("backend") == "grouped") return product_seconds(flops, false, false, bytes, 0, clock);
+    if (row.values.at("backend") == "grouped") return product_seconds(flops, Units::kBf16, bytes, 0, clock);
     if (skewed) return 0;
     return row.values.at("backend") == "loop"
-               ? g * product_seconds(flops / g, false, false, bytes / g, 0, clock)
-               : product_seconds(flops, false, false, bytes, 0, clock);
+               ? g * product_seconds(flops / g, Units::kBf16, bytes / g, 0, clock)
+               : product_seconds(flops, Units::kBf16, bytes, 0, clock);
   }
   if (!row.has("ranks")) return 0;
   const int nodes = static_cast<int>(row.number("nodes")), n = static_cast<int>(row.number("ranks"));
@@ -211,6 +229,29 @@ TEST_F(BenchVirtual, OneGpuPrintsWhatWasPlanted) {
   EXPECT_EQ(hot, 36);
   EXPECT_GE(find(done, "gemm/m:16/")->json.at("repeats").get<double>(), 5);
   EXPECT_LT(find(done, "gemm/m:16/")->json.at("spread").get<double>(), 0.01);
+}
+
+// Forward, dgrad and wgrad in fp8 and in MXFP8, where the card has it: sums of gradients with all bits.
+TEST_F(BenchVirtual, Fp8HasEveryPass) {
+  const std::string some =
+      "--benchmark_filter='^(gemm/m:4096/n:4096/k:4096/.*fp8.*burst|grouped_gemm.*m:2048/n:4096/k:7168/.*fp8)'";
+  const Outcome hopper = run("gpus=1", some), blackwell = run("gpus=1,name=NVIDIA B200", some);
+  EXPECT_EQ(near_their_laws(hopper), 4) << hopper.errors;
+  EXPECT_EQ(find(hopper, "mxfp8"), nullptr);
+  EXPECT_EQ(near_their_laws(blackwell), 8) << blackwell.errors;
+  for (const char* type : {"fp8", "mxfp8"})
+    for (const char* pass : {"fwd", "dgrad", "wgrad"})
+      EXPECT_NE(find(blackwell, std::string("dtype:") + type + "/backend:loop/pass:" + pass + "/skew:half"),
+                nullptr)
+          << type << " " << pass;
+  // Hopper's gradients take longer than its forward products, which sum with fewer bits.
+  EXPECT_GT(find(hopper, "pass:dgrad/skew:none")->seconds,
+            1.15 * find(hopper, "pass:fwd/skew:none")->seconds);
+  const Outcome computed =
+      run("gpus=1,effects=1,name=NVIDIA B200",
+          "--benchmark_min_time=0.0001 --benchmark_filter='^gemm/m:1/n:1536/k:2048/dtype:mxfp8.*burst'");
+  ASSERT_EQ(computed.rows.size(), 1u) << computed.errors;
+  EXPECT_EQ(computed.rows.front().error, "");
 }
 
 TEST_F(BenchVirtual, EightGpusAreDoneInTwelveMinutes) {

@@ -87,10 +87,11 @@ TEST(OwnRows, TwelveRowsOfAClusterFindItsNetwork) {
   std::printf("%d clusters, %d within 10 %%, %d worse than before, %.0f %% inside\n", clusters, near, worse,
               100 * covered / rows);
   // The goal is 8 of 10 within 10 % (docs/calibration.md says what is missed and why).
-  EXPECT_GE(clusters, 8);
-  EXPECT_GE(near, 2);
+  EXPECT_GE(clusters, 9);
+  EXPECT_GE(near, 5);
   EXPECT_EQ(worse, 0);
-  EXPECT_GT(covered / rows, 0.83);
+  EXPECT_GT(covered / rows, 0.85);
+  EXPECT_LT(covered / rows, 0.97);
 }
 
 }  // namespace

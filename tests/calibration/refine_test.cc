@@ -10,6 +10,8 @@
 
 #include "calibration/check/check.h"
 #include "calibration/fit/choose_base.h"
+#include "models/costs/network_law.h"
+#include "models/hardware/group_shape.h"
 #include "tests/calibration/made_rows.h"
 
 namespace moesim::calibration {
@@ -290,6 +292,54 @@ TEST(Refine, ANetworkTakesRowsBetweenNodesAndALawItLacked) {
   EXPECT_FALSE(mine.laws.at("collective/all_gather/network").derived);
   EXPECT_EQ(report.skipped.size(), 1u);
   for (const auto& [key, set] : network.laws) EXPECT_EQ(mine.laws.at(key).values, set.values) << key;
+}
+
+// NCCL changes its protocol between 256 KiB and 16 MiB of this cluster, which no parameter of the law can say.
+TEST(Refine, ANetworkFollowsAProtocolThatItsLawLacks) {
+  const NetworkProfile network = NetworkProfile::load("infiniband-ndr");
+  const std::string key = "collective/all_reduce/network";
+  const auto profile_of = [](const Device&) -> const Profile& { return base(); };
+  const models::Cluster cluster =
+      cluster_of(base(), machine_of("xxrjun/nccl-tests-cluster", base().gpu()), 4, 8);
+  const auto curve = models::NetworkCurve::from(network.laws.at(key), key, cluster);
+  const auto seconds = [&](double bytes) {
+    return curve.seconds(models::GroupShape::uniform(4, 8), bytes) * (bytes > 2e5 && bytes < 3e7 ? 2.5 : 1);
+  };
+  const auto row_of = [&](int octave) {
+    CollectiveRow row;
+    row.origin = {{}, base().gpu(), "xxrjun/nccl-tests-cluster"};
+    row.op = CollectiveOp::all_reduce;
+    row.nodes = 4;
+    row.gpus_per_node = 8;
+    row.bytes = std::ldexp(1.0, octave);
+    row.library = "NCCL 9.1";
+    row.datatype = "float";
+    row.seconds = seconds(row.bytes);
+    return row;
+  };
+  Measurements own, held;
+  for (int octave = 11; octave <= 33; octave += 2) own.collectives.push_back(row_of(octave));
+  // Between two rows of one protocol.
+  for (const int octave : {12, 14, 16, 20, 22, 26, 28, 30, 32}) held.collectives.push_back(row_of(octave));
+  RefineReport report;
+  const NetworkProfile mine = refine(network, own, profile_of, report);
+  const auto checked = [&](const models::ParameterSet& law) {
+    Profile with = base();
+    with.set(key, law);
+    return check_rows(held, [&](const std::string&) { return &with; }).total();
+  };
+  const models::ParameterSet& refined = mine.laws.at(key);
+  EXPECT_GT(checked(network.laws.at(key)).mean_abs_error, 0.1);
+  EXPECT_LT(checked(refined).mean_abs_error, 0.08);
+  EXPECT_GT(checked(refined).coverage, 0.7);
+  // Without the corrections it is the law that the rows would fit.
+  EXPECT_TRUE(std::ranges::any_of(
+      refined.names, [](const std::string& name) { return name.starts_with("correction/4/8/"); }));
+  // It is read back, and refined once more it has no further corrections.
+  const NetworkProfile again = NetworkProfile::parse(mine.to_json(), "mine.json");
+  EXPECT_NEAR(checked(again.laws.at(key)).mean_abs_error, checked(refined).mean_abs_error, 1e-3);
+  const NetworkProfile twice = refine(again, own, profile_of, report);
+  EXPECT_EQ(twice.laws.at(key).names, refined.names);
 }
 
 }  // namespace

@@ -61,10 +61,46 @@ def check_faults(folder):
           "a GPU without a profile finds the nearest one: " + pcie.stdout + pcie.stderr)
 
 
+def check_launcher(folder):
+    """Several nodes: processes are mapped over them and find process 0; every rank has something to send."""
+    launcher = folder / "bin" / "mpirun"
+    launcher.parent.mkdir()
+    launcher.write_text("#!/bin/sh\necho \"$*\" > launched\nwhile [ \"$1\" != '%s' ]; do shift; done\nexec \"$@\"\n" % BENCH)
+    launcher.chmod(0o755)
+    environment = dict(os.environ, VIRTUAL_GPU="gpus=8", LD_LIBRARY_PATH=str(pathlib.Path(BENCH).parent),
+                       PATH="%s:%s" % (launcher.parent, os.environ["PATH"]))
+    measure = [MOESIM, "calibrate", "measure", "--out", "far", "--program", BENCH, "--dry-run", "--ranks", "16"]
+    listed = subprocess.run([*measure, "--ranks-per-node", "8"], cwd=folder, env=environment, capture_output=True, text=True)
+    check(listed.returncode == 0, "a dry run under mpirun: " + listed.stderr)
+    launched = (folder / "launched").read_text()
+    for word in ("-n 16 ", "--map-by ppr:8:node", "--bind-to none", "-x MASTER_ADDR="):
+        check(word in launched, "mpirun gets no %s: %s" % (word, launched))
+    unmapped = subprocess.run(measure, cwd=folder, env=environment, capture_output=True, text=True)
+    check(unmapped.returncode == 2 and "found --ranks 16 without --ranks-per-node" in unmapped.stderr, "not refused: " + unmapped.stderr)
+    many = subprocess.run([BENCH, "--dry-run"], env=dict(environment, VIRTUAL_GPU="gpus=600"), capture_output=True, text=True).stdout
+    check("reduce_scatter/nodes:1/ranks:600/bytes:8192/" in many and "ranks:600/bytes:4096/" not in many,
+          "600 ranks share 4 KiB: fewer than one element for every other rank's half")
+
+
+def check_logs(folder):
+    """Refining takes the log that importing takes, and says how to check what it wrote."""
+    (folder / "deepep.log").write_text("[config] num_tokens=4096, hidden=7168, num_topk=8\n"
+                                       "[tuning] Best dispatch (FP8): SMs 24, NVL chunk 20, 300.00 GB/s (NVL)\n"
+                                       "[tuning] Best combine: SMs 24, NVL chunk 6: 310.00 GB/s (NVL)\n")
+    facts = ["--gpu", "h100-sxm", "--gpus-per-node", "8", "--experts", "256"]
+    imported = run(folder, "calibrate", "import", "deepep", "deepep.log", *facts, "--out", "ep.json")
+    check(imported.returncode == 0, "calibrate import deepep: " + imported.stderr)
+    refined = json.loads(run(folder, "calibrate", "refine", "h100-sxm", "--with", "deepep.log", *facts, "--out", "ep.profile.json",
+                             "--format", "json").stdout or "{}")
+    check(sorted(law["key"].split("/")[1] for law in refined.get("laws", [])) == ["deepep_v1_normal_combine@bf16", "deepep_v1_normal_dispatch@fp8"],
+          "calibrate refine --with deepep.log: %s" % refined.get("laws"))
+    check("ep.profile.json" in refined["next"], "no next command: %s" % refined["next"])
+
+
 def main():
-    with tempfile.TemporaryDirectory() as name:
-        check_node(pathlib.Path(name))
-        check_faults(pathlib.Path(name))
+    for checks in (check_node, check_faults, check_launcher, check_logs):
+        with tempfile.TemporaryDirectory() as name:
+            checks(pathlib.Path(name))
     print("virtual_node: ok")
 
 

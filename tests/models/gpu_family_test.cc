@@ -80,7 +80,8 @@ TEST(GpuFamily, CardsAreSlowerBesideEachOtherThanModulesWithNvlink) {
   EXPECT_LT(limits("mi350x").peak_flops[static_cast<std::size_t>(DType::kFp8)],
             limits("mi355x").peak_flops[static_cast<std::size_t>(DType::kFp8)]);
   for (const GpuFamily& gpu : gpu_families())
-    EXPECT_EQ(gpu.by_pcie(), limits(gpu.profile.c_str()).scaleup_bandwidth <= 63e9) << gpu.profile;
+    EXPECT_EQ(by_pcie(gpu.profile), limits(gpu.profile.c_str()).scaleup_bandwidth <= 63e9) << gpu.profile;
+  EXPECT_FALSE(by_pcie("no-such-gpu"));
 }
 
 }  // namespace

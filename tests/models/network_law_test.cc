@@ -108,5 +108,42 @@ TEST(NetworkLaw, RefusesAClusterWithoutANetwork) {
   EXPECT_THROW(law("all_gather", {}, alone), InputError);
 }
 
+// The law times what was measured at 1 MiB and 4 GiB of two domains of eight.
+TEST(NetworkLaw, AMeasuredCallSetsItRight) {
+  const std::vector<std::pair<std::string, double>> parameters{{"latency", 20e-6}, {"connection_share", 0.5}};
+  std::vector<std::pair<std::string, double>> measured = parameters;
+  measured.emplace_back("correction/2/8/1048576", 1.5);
+  measured.emplace_back("correction/2/8/4294967296", 0.8);
+  const NetworkCurve plain = law("all_gather", parameters), set_right = law("all_gather", measured);
+  const GroupShape shape = GroupShape::uniform(2, 8);
+  const auto factor = [&](const GroupShape& of, double size) {
+    return set_right.seconds(of, size) / plain.seconds(of, size);
+  };
+  EXPECT_NEAR(factor(shape, 1048576), 1.5, 0.002);
+  EXPECT_NEAR(factor(shape, 4294967296), 0.8, 0.002);
+  // Between them one and the other fade; beyond them nothing changes.
+  EXPECT_GT(factor(shape, 2097152), factor(shape, 4194304));
+  EXPECT_GT(factor(shape, 4194304), 1);
+  EXPECT_LT(factor(shape, 2147483648), 1);
+  EXPECT_DOUBLE_EQ(factor(shape, 0), factor(shape, 1048576));
+  EXPECT_DOUBLE_EQ(factor(shape, 1e12), factor(shape, 4294967296));
+  // Groups unlike the measured ones know less of it: three octaves of domains are 1/e.
+  EXPECT_NEAR(std::log(factor(GroupShape::uniform(16, 8), 1048576)), std::log(1.5) / std::exp(1.0), 0.01);
+}
+
+TEST(NetworkLaw, AMeasuredCallHasThreeNumbers) {
+  for (const char* name :
+       {"correction/2/8", "correction/2/x/1024", "correction/2/8/0", "correction/2/8/1024/1"}) {
+    try {
+      law("all_gather", {{name, 1.1}});
+      FAIL() << name;
+    } catch (const InputError& error) {
+      EXPECT_EQ(error.what(), "law collective/all_gather/network: found the parameter '" + std::string(name) +
+                                  "', expected correction/<domains>/<ranks of a domain>/<bytes>");
+    }
+  }
+  EXPECT_THROW(law("all_gather", {{"correction/2/8/1024", 0}}), InputError);
+}
+
 }  // namespace
 }  // namespace moesim::models

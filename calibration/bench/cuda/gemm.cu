@@ -1,6 +1,5 @@
-// Dense and grouped matrix products: cuBLAS(Lt) bf16, tf32 and fp8; per-expert loop, strided batch and the
-// grouped call.
-#include <cublasLt.h>
+// Dense and grouped matrix products: bf16 by cuBLAS, as a loop over experts, a strided batch and the grouped call;
+// fp8 and MXFP8 by cuBLASLt, as a loop.
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
@@ -9,6 +8,7 @@
 #include <memory>
 
 #include "device.h"
+#include "fp8_product.h"
 #include "products.h"
 
 namespace moesim::bench {
@@ -76,66 +76,35 @@ void dense_bf16(benchmark::State& state, int m, int n, int k, Cache cache, doubl
   run_timed(state, handles().stream, 1, call);
 }
 
-void dense_fp8(benchmark::State& state, int m, int n, int k, Cache cache, double heated) {
+constexpr const char* kNoKernel = "skipped: cuBLASLt has no fp8 kernel for this shape";
+
+// Reports whether the GPU multiplies fp8.
+bool has_fp8(benchmark::State& state) {
   int major = 0;
   require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "compute capability");
-  if (major < 9) {
-    state.SkipWithError("skipped: no fp8 matrix units");
+  if (major < 9) state.SkipWithError("skipped: no fp8 matrix units");
+  return major >= 9;
+}
+
+void dense_fp8(benchmark::State& state, Scales scales, int m, int n, int k, Cache cache, double heated) {
+  if (!has_fp8(state) ||
+      !has_room(&state, Inputs::bytes(Element::kFp8, m, n, k) + Fp8Product::bytes(n, m, k, scales)))
     return;
-  }
-  if (!has_room(&state, Inputs::bytes(Element::kFp8, m, n, k))) return;
   // fp8 products want K-major operands: w is stored transposed.
   const Inputs in(Element::kFp8, m, n, k, cache);
-  const Buffer workspace(64u << 20);
-  cublasLtMatmulDesc_t operation;
-  cublasLtMatrixLayout_t a, b, d;
-  require(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "matmul descriptor");
-  const cublasOperation_t transpose = CUBLAS_OP_T, plain = CUBLAS_OP_N;
-  // As frameworks run forward products; Hopper's units accumulate faster with fewer bits.
-  const std::int8_t fast = 1;
-  require(
-      cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
-      "transpose");
-  require(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &plain, sizeof plain),
-          "transpose");
-  require(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast),
-          "fast accumulation");
-  require(cublasLtMatrixLayoutCreate(&a, CUDA_R_8F_E4M3, k, n, k), "layout");
-  require(cublasLtMatrixLayoutCreate(&b, CUDA_R_8F_E4M3, k, m, k), "layout");
-  require(cublasLtMatrixLayoutCreate(&d, CUDA_R_16BF, n, m, n), "layout");
-  cublasLtMatmulPreference_t preference;
-  require(cublasLtMatmulPreferenceCreate(&preference), "preference");
-  const std::size_t limit = workspace.bytes();
-  require(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
-                                               sizeof limit),
-          "workspace");
-  cublasLtMatmulHeuristicResult_t heuristic;
-  int found = 0;
-  const auto status =
-      cublasLtMatmulAlgoGetHeuristic(handles().lt, operation, a, b, d, d, preference, 1, &heuristic, &found);
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
-    state.SkipWithError("skipped: cuBLASLt has no fp8 kernel for this shape");
-  } else {
-    const float one = 1, zero = 0;
-    const auto call = [&](int turn) {
-      require(
-          cublasLtMatmul(handles().lt, operation, &one, in.w(turn), a, in.x(turn), b, &zero, in.y(turn), d,
-                         in.y(turn), d, &heuristic.algo, workspace.as<void>(), limit, handles().stream),
-          "cublasLtMatmul");
-    };
-    call(0);
-    if (right({true, false, n, m, k, in.w(0), in.x(0), in.y(0), k, k, n}, Element::kFp8, handles().stream)) {
-      heat(heated);
-      run_timed(state, handles().stream, 1, call);
-    } else {
-      state.SkipWithError("wrong result");
-    }
+  const Fp8Product product(handles().lt, n, m, k, true, scales);
+  if (!product.known()) {
+    state.SkipWithError(kNoKernel);
+    return;
   }
-  cublasLtMatmulPreferenceDestroy(preference);
-  cublasLtMatrixLayoutDestroy(d);
-  cublasLtMatrixLayoutDestroy(b);
-  cublasLtMatrixLayoutDestroy(a);
-  cublasLtMatmulDescDestroy(operation);
+  const auto call = [&](int turn) { product.run(in.w(turn), in.x(turn), in.y(turn), handles().stream); };
+  call(0);
+  if (!right({true, false, n, m, k, in.w(0), in.x(0), in.y(0), k, k, n}, Element::kFp8, handles().stream)) {
+    state.SkipWithError("wrong result");
+    return;
+  }
+  heat(heated);
+  run_timed(state, handles().stream, 1, call);
 }
 
 // Balanced, or half of the rows on the first expert and the rest falling geometrically.
@@ -222,6 +191,60 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
   run_timed(state, handles().stream, backend == "loop" ? static_cast<int>(products.size()) : 1, call);
 }
 
+// One product an expert, as Transformer Engine runs grouped linear layers in fp8: forward with fast accumulation,
+// gradients without. Every pass reads operands that are contiguous along its depth, of which frameworks keep copies,
+// and rows padded to whole blocks.
+void grouped_fp8(benchmark::State& state, Scales scales, Pass pass, bool skewed, int groups, int mean, int n,
+                 int k) {
+  if (!has_fp8(state)) return;
+  constexpr int kPadded = 32;
+  std::vector<Product> products;
+  std::size_t in = 0, out = 0, kept = 0;
+  for (const int rows : rows_per_expert(groups, mean, skewed)) {
+    if (rows == 0) continue;
+    const int m = (rows + kPadded - 1) / kPadded * kPadded;
+    const Product p = product_of(pass, m, n, k, nullptr, nullptr, nullptr);
+    products.push_back(
+        {true, false, p.rows, p.columns, p.depth, nullptr, nullptr, nullptr, p.depth, p.depth, p.rows});
+    in += (static_cast<std::size_t>(p.rows) + static_cast<std::size_t>(p.columns)) *
+          static_cast<std::size_t>(p.depth);
+    out += static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.columns) * 2;
+    kept += Fp8Product::bytes(p.rows, p.columns, p.depth, scales);
+  }
+  if (!has_room(&state, in + out + kept + (std::size_t{256} << 20))) return;
+  const Buffer inputs = normal(Element::kFp8, in, 1), outputs(out);
+  std::vector<std::unique_ptr<Fp8Product>> calls;
+  std::size_t read = 0, written = 0;
+  for (Product& p : products) {
+    const auto operand = [&](int lines) {
+      const void* at = inputs.as<char>() + read;
+      read += static_cast<std::size_t>(lines) * static_cast<std::size_t>(p.depth);
+      return at;
+    };
+    p.a = operand(p.rows);
+    p.b = operand(p.columns);
+    p.c = outputs.as<char>() + written;
+    written += static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.columns) * 2;
+    calls.push_back(std::make_unique<Fp8Product>(handles().lt, p.rows, p.columns, p.depth,
+                                                 pass == Pass::kForward, scales));
+    if (!calls.back()->known()) {
+      state.SkipWithError(kNoKernel);
+      return;
+    }
+  }
+  const auto call = [&](int) {
+    for (std::size_t i = 0; i < calls.size(); ++i)
+      calls[i]->run(products[i].a, products[i].b, products[i].c, handles().stream);
+  };
+  call(0);
+  for (const Product& p : products)
+    if (!right(p, Element::kFp8, handles().stream)) {
+      state.SkipWithError("wrong result");
+      return;
+    }
+  run_timed(state, handles().stream, static_cast<int>(products.size()), call);
+}
+
 }  // namespace
 
 void register_gemms(std::vector<Case>& cases) {
@@ -231,18 +254,27 @@ void register_gemms(std::vector<Case>& cases) {
   constexpr Shape kShapes[] = {{1536, 2048},  {4096, 4096}, {14336, 4096},
                                {4096, 14336}, {2048, 7168}, {7168, 2048}};
   constexpr int kRows[] = {1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
-  const auto add = [&](const Shape s, int m, bool fp8, bool hot, Cache cache) {
+  std::vector<const char*> types{"bf16", "fp8"};
+  if (has_block_scales()) types.push_back("mxfp8");
+  const auto scales_of = [](const std::string& type) {
+    return type == "mxfp8" ? Scales::kBlocks : Scales::kTensor;
+  };
+  const auto add = [&](const Shape s, int m, const std::string& type, bool hot, Cache cache) {
     const std::string name = "gemm/m:" + std::to_string(m) + "/n:" + std::to_string(s.n) +
-                             "/k:" + std::to_string(s.k) + "/dtype:" + (fp8 ? "fp8" : "bf16") +
+                             "/k:" + std::to_string(s.k) + "/dtype:" + type +
                              "/library:cublas/clocks:" + (hot ? "sustained" : "burst") +
                              (cache == Cache::kWarm ? "/cache:warm" : "");
-    add_case(cases, name, hot ? 0.6 : 0.3, [m, s, fp8, hot, cache](benchmark::State& state) {
-      // The first of the hot ones heats the GPU, the others keep it hot.
-      static bool is_hot = false;
-      const double heated = !hot ? 0 : is_hot ? 0.5 : 2;
-      is_hot = hot;
-      (fp8 ? dense_fp8 : dense_bf16)(state, m, s.n, s.k, cache, heated);
-    });
+    add_case(cases, name, hot ? 0.6 : 0.3,
+             [m, s, type, hot, cache, scales = scales_of(type)](benchmark::State& state) {
+               // The first of the hot ones heats the GPU, the others keep it hot.
+               static bool is_hot = false;
+               const double heated = !hot ? 0 : is_hot ? 0.5 : 2;
+               is_hot = hot;
+               if (type == "bf16")
+                 dense_bf16(state, m, s.n, s.k, cache, heated);
+               else
+                 dense_fp8(state, scales, m, s.n, s.k, cache, heated);
+             });
   };
   const bool brief = limits().brief;
   for (const Shape s : kShapes)
@@ -251,31 +283,42 @@ void register_gemms(std::vector<Case>& cases) {
       if (brief && ((s.n != 4096 && s.n != 7168) ||
                     (std::find(std::begin(kRows), std::end(kRows), m) - kRows) % 2 != 0))
         continue;
-      for (const bool fp8 : {false, true}) add(s, m, fp8, false, Cache::kCold);
+      for (const char* type : types) add(s, m, type, false, Cache::kCold);
     }
-  for (const int m : {1, 16, 64, 256}) add(kShapes[0], m, false, false, Cache::kWarm);
+  for (const int m : {1, 16, 64, 256}) add(kShapes[0], m, "bf16", false, Cache::kWarm);
   constexpr Shape kExperts[] = {{28672, 4096}, {4096, 14336}, {4096, 7168}};
   const std::pair<const char*, Pass> passes[] = {
       {"fwd", Pass::kForward}, {"dgrad", Pass::kDgrad}, {"wgrad", Pass::kWgrad}};
-  for (const char* backend : {"grouped", "loop", "batched"})
+  const auto add_grouped = [&](const std::string& type, const std::string& backend) {
     for (const auto& pass : passes)
       for (const bool skewed : {false, true})
         for (const Shape s : kExperts)
           for (const int m : {16, 256, 2048}) {
-            if (brief && (skewed || std::string(backend) != "grouped")) continue;
-            const std::string name = std::string("grouped_gemm/groups:8/m:") + std::to_string(m) +
+            if (brief &&
+                (skewed || (type == "bf16" && backend != "grouped") || (type != "bf16" && m != 2048)))
+              continue;
+            const std::string name = "grouped_gemm/groups:8/m:" + std::to_string(m) +
                                      "/n:" + std::to_string(s.n) + "/k:" + std::to_string(s.k) +
-                                     "/dtype:bf16/backend:" + backend + "/pass:" + pass.first +
+                                     "/dtype:" + type + "/backend:" + backend + "/pass:" + pass.first +
                                      "/skew:" + (skewed ? "half" : "none");
-            add_case(cases, name, 0.3, [=](benchmark::State& state) {
-              grouped_bf16(state, backend, pass.second, skewed, 8, m, s.n, s.k);
-            });
+            add_case(cases, name, 0.3,
+                     [=, of = pass.second, scales = scales_of(type)](benchmark::State& state) {
+                       if (type == "bf16")
+                         grouped_bf16(state, backend, of, skewed, 8, m, s.n, s.k);
+                       else
+                         grouped_fp8(state, scales, of, skewed, 8, m, s.n, s.k);
+                     });
           }
+  };
+  for (const char* backend : {"grouped", "loop", "batched"}) add_grouped("bf16", backend);
+  // cuBLAS's grouped call has no fp8.
+  for (const char* type : types)
+    if (std::string(type) != "bf16") add_grouped(type, "loop");
   // Only long kernels throttle.
   for (const Shape s : kShapes)
     for (const int m : {4096, 8192, 16384})
-      for (const bool fp8 : {false, true})
-        if (!brief || (s.n == 4096 && m == 8192)) add(s, m, fp8, true, Cache::kCold);
+      for (const char* type : types)
+        if (!brief || (s.n == 4096 && m == 8192)) add(s, m, type, true, Cache::kCold);
 }
 
 }  // namespace moesim::bench

@@ -27,10 +27,15 @@ inline double memory_seconds(double misses, double hits = 0) {
   return kFloor + misses / kHbm + hits / kL2Rate;
 }
 
+// The matrix units: fp8 sums are fast with fewer bits; MXFP8 has block scales.
+enum class Units { kBf16, kFp8, kFp8Fast, kMxFp8 };
+
 // A product of so many FLOPs that reads and writes so many bytes; `clock` is relative to the most.
-inline double product_seconds(double flops, bool fp8, bool fast, double misses, double hits = 0,
-                              double clock = 1) {
-  const double rate = !fp8 ? 700e12 : fast ? 1250e12 : 1000e12;
+inline double product_seconds(double flops, Units units, double misses, double hits = 0, double clock = 1) {
+  const double rate = units == Units::kBf16      ? 700e12
+                      : units == Units::kFp8     ? 1000e12
+                      : units == Units::kFp8Fast ? 1250e12
+                                                 : 1150e12;
   return 3.5e-6 + std::max(flops / (rate * clock), misses / kHbm + hits / kL2Rate);
 }
 

@@ -50,6 +50,9 @@ std::string setting(const char* key, const char* otherwise) {
   const std::size_t from = at + want.size();
   return text.substr(from, text.find(',', from) - from);
 }
+std::string name_of_gpu() { return setting("name", "NVIDIA H100 80GB HBM3"); }
+// The major number of the compute capability.
+int generation() { return name_of_gpu().find("B200") != std::string::npos ? 10 : 9; }
 double number(const char* key, double otherwise) {
   const std::string text = setting(key, "");
   return text.empty() ? otherwise : std::strtod(text.c_str(), nullptr);
@@ -465,9 +468,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
-  std::snprintf(properties->name, sizeof properties->name, "%s",
-                setting("name", "NVIDIA H100 80GB HBM3").c_str());
-  properties->major = 9;
+  std::snprintf(properties->name, sizeof properties->name, "%s", name_of_gpu().c_str());
+  properties->major = generation();
   properties->multiProcessorCount = 132;
   properties->l2CacheSize = static_cast<int>(kL2);
   properties->totalGlobalMem = static_cast<std::size_t>(capacity);
@@ -482,7 +484,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       *value = static_cast<int>(l2_bytes);
       break;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
+      *value = generation();
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = 227 << 10;
@@ -563,6 +565,9 @@ struct VirtualBlasLt {};
 struct VirtualMatmul {
   int op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N;
   std::int8_t fast = 0;
+  const std::uint8_t *scale_a = nullptr, *scale_b = nullptr;
+  int mode_a = 0, mode_b = 0;
+  bool blocks() const { return mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0; }
 };
 struct VirtualLayout {
   cudaDataType_t type;
@@ -614,7 +619,7 @@ void compute(const Gemm& p) {
   }
 }
 
-void products(cudaStream_t stream, const std::vector<Gemm>& all, bool fast, double call) {
+void products(cudaStream_t stream, const std::vector<Gemm>& all, Units units, double call) {
   double flops = 0;
   Cache::Traffic traffic;
   for (const Gemm& p : all) {
@@ -627,11 +632,9 @@ void products(cudaStream_t stream, const std::vector<Gemm>& all, bool fast, doub
     traffic += l2.touch(p.c, bytes(p.m, p.n, p.out));
   }
   VirtualStream& on = of(stream);
-  const bool fp8 = all.front().in == CUDA_R_8F_E4M3;
-  queue(
-      on, call,
-      product_seconds(flops, fp8, fast, traffic.misses, traffic.hits, clock_share(std::max(host, on.ready))),
-      Kind::kCompute);
+  queue(on, call,
+        product_seconds(flops, units, traffic.misses, traffic.hits, clock_share(std::max(host, on.ready))),
+        Kind::kCompute);
   if (effects)
     for (const Gemm& p : all) compute(p);
 }
@@ -664,7 +667,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
   products(handle->stream,
            {{op_a == CUBLAS_OP_T, op_b == CUBLAS_OP_T, m, n, k, a, b, c, type, out, lda, ldb, ldc,
              *static_cast<const float*>(beta)}},
-           false, kBlasCall);
+           Units::kBf16, kBlasCall);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a,
@@ -682,7 +685,7 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
     all.push_back({op_a == CUBLAS_OP_T, op_b == CUBLAS_OP_T, m, n, k, at(a, stride_a, type),
                    at(b, stride_b, type), const_cast<char*>(at(c, stride_c, out)), type, out, lda, ldb, ldc});
   }
-  products(handle->stream, all, false, kBlasCall);
+  products(handle->stream, all, Units::kBf16, kBlasCall);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasGemmGroupedBatchedEx(cublasHandle_t handle, const cublasOperation_t* op_a,
@@ -698,7 +701,7 @@ cublasStatus_t cublasGemmGroupedBatchedEx(cublasHandle_t handle, const cublasOpe
     for (int i = 0; i < group_size[g]; ++i, ++at)
       all.push_back({op_a[g] == CUBLAS_OP_T, op_b[g] == CUBLAS_OP_T, m[g], n[g], k[g], a[at], b[at], c[at],
                      type, out, lda[g], ldb[g], ldc[g]});
-  products(handle->stream, all, false, kBlasCall * 2);
+  products(handle->stream, all, Units::kBf16, kBlasCall * 2);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -722,12 +725,28 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t descriptor) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t descriptor,
                                               cublasLtMatmulDescAttributes_t which, const void* value,
                                               std::size_t bytes) {
-  void* to = which == CUBLASLT_MATMUL_DESC_TRANSA   ? static_cast<void*>(&descriptor->op_a)
-             : which == CUBLASLT_MATMUL_DESC_TRANSB ? static_cast<void*>(&descriptor->op_b)
-                                                    : static_cast<void*>(&descriptor->fast);
-  if (bytes != (which == CUBLASLT_MATMUL_DESC_FAST_ACCUM ? 1u : 4u)) return CUBLAS_STATUS_INVALID_VALUE;
-  std::memcpy(to, value, bytes);
-  return CUBLAS_STATUS_SUCCESS;
+  const auto take = [&](auto& to) {
+    if (bytes != sizeof to) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&to, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (which) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return take(descriptor->op_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return take(descriptor->op_b);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+      return take(descriptor->fast);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return take(descriptor->scale_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return take(descriptor->scale_b);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return take(descriptor->mode_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return take(descriptor->mode_b);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
                                           std::uint64_t rows, std::uint64_t columns, std::int64_t ld) {
@@ -751,13 +770,15 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
                                                     std::size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t, int,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   // Dimensions of fp8 products are multiples of 16.
-  *found = a->rows % 16 == 0 && a->columns % 16 == 0 && b->rows % 16 == 0 ? 1 : 0;
+  const bool scaled = !descriptor->blocks() ||
+                      (generation() >= 10 && descriptor->mode_b == descriptor->mode_a && a->rows % 32 == 0);
+  *found = scaled && a->rows % 16 == 0 && a->columns % 16 == 0 && b->rows % 16 == 0 ? 1 : 0;
   results->algo.number = 1;
   return *found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -767,10 +788,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor,
                               cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t*, void*,
                               std::size_t, cudaStream_t stream) {
   const bool turn_a = descriptor->op_a == CUBLAS_OP_T, turn_b = descriptor->op_b == CUBLAS_OP_T;
+  if (descriptor->blocks() && (!descriptor->scale_a || !descriptor->scale_b))
+    return CUBLAS_STATUS_EXECUTION_FAILED;
+  // Scales of one are all that the suite takes.
+  constexpr std::uint8_t kOne = 127;
+  if (effects && descriptor->blocks() && (*descriptor->scale_a != kOne || *descriptor->scale_b != kOne))
+    return CUBLAS_STATUS_EXECUTION_FAILED;
   products(stream,
            {{turn_a, turn_b, layout_d->rows, layout_d->columns, turn_a ? layout_a->rows : layout_a->columns,
              a, b, d, layout_a->type, layout_d->type, layout_a->ld, layout_b->ld, layout_d->ld}},
-           descriptor->fast != 0, kBlasCall);
+           descriptor->blocks() ? Units::kMxFp8
+           : descriptor->fast   ? Units::kFp8Fast
+                                : Units::kFp8,
+           kBlasCall);
   return CUBLAS_STATUS_SUCCESS;
 }
 

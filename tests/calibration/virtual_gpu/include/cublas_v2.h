@@ -12,7 +12,9 @@ enum cublasStatus_t {
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68 };
 enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT = -1 };
+#ifndef CUBLAS_VERSION
 #define CUBLAS_VERSION 130000
+#endif
 
 using cublasHandle_t = struct VirtualBlas*;
 

@@ -1,0 +1,99 @@
+#include "models/costs/measured_calls.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "base/text.h"
+#include "models/hardware/group_shape.h"
+#include "models/hardware/laws_file.h"
+
+namespace moesim::models {
+namespace {
+
+constexpr std::string_view kPrefix = "correction/";
+// Octaves over which the correlation falls to 1/e, chosen by the errors on published clusters
+// (docs/calibration.md, "One log makes it mine").
+constexpr double kSizeOctaves = 6, kGroupOctaves = 3;
+// Share of the variance that a call has by itself: keeps the matrix regular where two calls are close.
+constexpr double kOwn = 1e-3;
+
+}  // namespace
+
+MeasuredCall MeasuredCall::of(const GroupShape& shape, double size) {
+  return {std::log2(shape.domains), std::log2(shape.max_per_domain), std::log2(std::max(size, 1.0))};
+}
+
+std::optional<MeasuredCall> MeasuredCall::from_name(std::string_view name, const std::string& key) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const auto parts = split(name, '/');
+  MeasuredCall call;
+  bool right = parts.size() == 4;
+  for (std::size_t i = 1; right && i < 4; ++i) {
+    const auto number = parse_number(parts[i]);
+    right = number && *number >= 1;
+    if (right) (i == 1 ? call.domains : i == 2 ? call.ranks : call.bytes) = std::log2(*number);
+  }
+  if (!right)
+    throw InputError("law " + key + ": found the parameter " + in_quotes(name) +
+                     ", expected correction/<domains>/<ranks of a domain>/<bytes>");
+  return call;
+}
+
+std::string MeasuredCall::name() const {
+  return fmt::format("{}{:.0f}/{:.0f}/{:.0f}", kPrefix, std::exp2(domains), std::exp2(ranks),
+                     std::exp2(bytes));
+}
+
+double MeasuredCall::likeness(const MeasuredCall& other) const {
+  return std::exp(-std::abs(bytes - other.bytes) / kSizeOctaves -
+                  std::hypot(domains - other.domains, ranks - other.ranks) / kGroupOctaves);
+}
+
+Corrections Corrections::from(const ParameterSet& set, const std::string& key) {
+  Corrections all;
+  std::vector<double> logs;
+  for (std::size_t i = 0; i < set.names.size(); ++i)
+    if (const auto call = MeasuredCall::from_name(set.names[i], key)) {
+      if (set.values[i] <= 0)
+        throw InputError("law " + key + ": found " + in_quotes(set.names[i]) +
+                         " 0, expected a factor above 0");
+      all.calls_.push_back(*call);
+      logs.push_back(std::log(set.values[i]));
+    }
+  const std::size_t n = logs.size();
+  if (n == 0) return all;
+  const auto [low, high] = std::ranges::minmax(all.calls_, {}, &MeasuredCall::bytes);
+  all.smallest_ = low.bytes, all.largest_ = high.bytes;
+  std::vector<double> matrix(n * n), lower;
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < n; ++j)
+      matrix[i * n + j] = i == j ? 1 + kOwn : all.calls_[i].likeness(all.calls_[j]);
+  check(lower_factor(matrix, n, lower), "likenesses of calls are correlations");
+  // Solves L L' weights = logs.
+  all.weights_ = std::move(logs);
+  std::vector<double>& w = all.weights_;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < i; ++j) w[i] -= lower[i * n + j] * w[j];
+    w[i] /= lower[i * n + i];
+  }
+  for (std::size_t i = n; i-- > 0;) {
+    for (std::size_t j = i + 1; j < n; ++j) w[i] -= lower[j * n + i] * w[j];
+    w[i] /= lower[i * n + i];
+  }
+  return all;
+}
+
+double Corrections::at(const GroupShape& shape, double size) const {
+  if (calls_.empty()) return 1;
+  MeasuredCall call = MeasuredCall::of(shape, size);
+  call.bytes = std::clamp(call.bytes, smallest_, largest_);
+  double log = 0;
+  for (std::size_t i = 0; i < calls_.size(); ++i) log += weights_[i] * calls_[i].likeness(call);
+  return std::exp(log);
+}
+
+}  // namespace moesim::models
