@@ -47,12 +47,8 @@ class Answering {
     if (const std::string note = network_note(*s_.cluster); !note.empty()) c_.warnings.push_back(note);
     add_new(c_.warnings, placement_.notes());
     add_new(c_.warnings, routing_.warnings());
-    if (o_.prices) {
-      prices_ = &o_.prices->of(s_, o_.draws);
-    } else {
-      own_.emplace(*s_.cluster, Recipe::of(s_.training, s_.parallel.world()), s_.seed, o_.draws);
-      prices_ = &*own_;
-    }
+    PriceCache own;
+    prices_ = (o_.prices ? *o_.prices : own).of(s_, o_.draws);
     if (o_.flow && static_cast<std::size_t>(s_.parallel.dispatch_ranks()) > kMostFlowRanks)
       throw InputError(
           fmt::format("compare: found a dispatch group of {} ranks with timing flow, expected at most {}",
@@ -114,7 +110,7 @@ class Answering {
     tell_defaults();
     // A dense model shows no communication besides these and tensor parallelism.
     if (s_.scope == Scenario::Scope::kLayer || s_.model.experts == 0)
-      c_.step_collectives = step_collectives();
+      c_.step_collectives = timed_collectives(s_, c_.routing.experts(), placement_, prices_->nominal());
     constexpr double kEven = 1.001;
     rank(c_.answers, c_.routing.expert_skew() > kEven);
     c_.decision = decide(c_.answers, o_.tolerance);
@@ -369,61 +365,6 @@ class Answering {
     return samples;
   }
 
-  std::vector<StepCollective> step_collectives() const {
-    std::vector<StepCollective> all;
-    const TrainingPlan& job = s_.training;
-    if (!s_.sharding_asked() || !s_.train) return all;
-    Architecture held = s_.model;
-    if (held.experts > 0) held.experts = c_.routing.experts();
-    const std::vector<double> even(layer_stack(held).size(), 1.0);
-    const StageParameters stage =
-        chunk_parameters(held, s_.parallel, cut_into_chunks(held, s_.parallel, even, 0, 0).front());
-    ParameterTraffic traffic;
-    traffic.dense_parameters = static_cast<std::int64_t>(stage.dense);
-    traffic.expert_parameters = static_cast<std::int64_t>(stage.experts);
-    const Placement::Replicas &dense = placement_.dense_replicas(), &experts = placement_.expert_replicas();
-    traffic.dense_group = dense.ranks;
-    traffic.expert_group = experts.ranks;
-    traffic.router_parameters = static_cast<std::int64_t>(stage.router);
-    traffic.router_scheme = job.router_sharding;
-    traffic.expert_scheme = job.expert_sharding;
-    traffic.root_unit = job.fsdp_unit == FsdpUnit::kRoot;
-    traffic.shard_group = job.shard_group;
-    const bool every_pass = sharded_in_every_pass(s_.parallel);
-    traffic.microbatches = every_pass ? s_.parallel.microbatches : 1;
-    traffic.reshard_after_forward = every_pass && job.reshard_after_forward;
-    std::vector<ParameterCollective> collectives = parameter_collectives(job.sharding, traffic);
-    if (job.shampoo)
-      for (const bool of_experts : {false, true}) {
-        const std::int64_t shard =
-            of_experts && job.shard_group > 0
-                ? expert_shard_group(traffic.dense_group, job.shard_group, traffic.expert_group)
-                : job.shard_group;
-        const ParameterCollective gather = shampoo_gather(
-            of_experts ? job.expert_sharding.value_or(job.sharding) : job.sharding, of_experts,
-            of_experts ? traffic.expert_parameters : traffic.dense_parameters, traffic.weight_bytes,
-            of_experts ? traffic.expert_group : traffic.dense_group, shard);
-        if (gather.group > 1) collectives.push_back(gather);
-      }
-    const CollectiveModel& costs = prices_->nominal().collectives();
-    for (const ParameterCollective& one : collectives) {
-      const Placement::Replicas& replicas = one.experts ? experts : dense;
-      const bool reduce = one.kind == CommKind::kAllReduce;
-      // Shard groups are consecutive replicas; replicate groups take one of each.
-      const Placement::Shapes shapes =
-          placement_.shapes_of(one.replicas && one.group < replicas.ranks
-                                   ? Placement::Members{&replicas, replicas.ranks / one.group, true}
-                                   : Placement::Members{&replicas, one.group, false});
-      const double bytes = static_cast<double>(one.bytes) / static_cast<double>(one.calls);
-      double seconds = 0;
-      for (const GroupShape& shape : shapes)
-        seconds = std::max(seconds, costs.seconds(simulated(one.kind), shape,
-                                                  reduce ? bytes : bytes / static_cast<double>(one.group)));
-      all.push_back({one, seconds * static_cast<double>(one.calls) * 1e6});
-    }
-    return all;
-  }
-
   Comparison c_;
   const AnswerOptions& o_;
   std::shared_ptr<const Scenario> scenario_;
@@ -431,8 +372,7 @@ class Answering {
   JobRouting routing_;
   Placement placement_;
   std::shared_ptr<const DensePrograms> dense_;
-  std::optional<PricedDraws> own_;
-  const PricedDraws* prices_ = nullptr;
+  std::shared_ptr<const PricedDraws> prices_;
   std::optional<sim::Fabric> fabric_;
   std::optional<RankFaults> faults_;
   std::string first_error_;

@@ -72,13 +72,7 @@ struct Answer : Forecast {
   std::vector<std::string> unmeasured_parts() const;
   bool unmeasured_exchange() const;    // the profile has no measurement of its dispatch or combine kernel
   bool exchange_without_rows() const;  // no profile has a measurement of its dispatch or combine kernel
-  double cost_per_million_tokens() const { return cost / tokens * 1e6; }
-};
-
-// A collective of parameters, gradients or the optimizer on one pipeline stage, per training step.
-struct StepCollective {
-  ParameterCollective what;
-  double time_us = 0;  // all its calls, one after the other and alone
+  double cost_per_million_tokens() const { return per_million_tokens(cost); }
 };
 
 struct Comparison {
@@ -87,7 +81,8 @@ struct Comparison {
   std::vector<Answer> answers;  // in the order asked for; an illegal dispatcher among others has an error
   // dispatchers that "all" leaves out, with the rule that forbids each
   std::vector<std::pair<std::string, std::string>> excluded;
-  std::vector<StepCollective> step_collectives;  // where the scenario says how parameters are sharded
+  // of the first stage, where the scenario says how parameters are sharded
+  std::vector<TimedCollective> step_collectives;
   Decision decision;
   std::optional<Anchor> anchor;  // where measured times were given
   // Settings whose default differs between frameworks and may decide the order of the answers: one sentence

@@ -110,7 +110,7 @@ std::string_view name_of(Decision::Verdict verdict) {
 
 void rank(std::vector<Answer>& answers, bool skewed) {
   for (Answer& a : answers) {
-    if (!a.ok()) continue;
+    if (!a.ok() || !a.moe) continue;
     if (a.program().forces_routing && skewed)
       a.bar = Bar::kForcesRouting;
     else if (a.program().tokens_replicated)

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/input_error.h"
+#include "models/answers/quick_answer.h"
 #include "models/hardware/cluster.h"
-#include "models/step/step_forecast.h"
 
 namespace moesim::models {
 
@@ -91,18 +91,18 @@ std::vector<Relief> reliefs_of(const Scenario& given) {
 FittingChange cheapest_fitting_change(const Scenario& scenario, const DispatcherSpec& dispatcher) {
   const std::vector<Relief> reliefs = reliefs_of(scenario);
   FittingChange best;
+  PriceCache prices;
   const auto attempt = [&](const Relief& first, const Relief* second) {
     try {
       Scenario s = scenario;
       s.give("parallel.dp");
-      s.routing.shared = true;  // accurate enough to rank changes
       if (!first.apply(s) || (second && !second->apply(s))) return;
       s.resolve();
       ++best.tried;
-      const StepForecaster forecaster(s, dispatcher);
-      if (!forecaster.memory().fits) return;
+      const QuickAnswer answer(s, dispatcher, prices);
+      if (!answer.memory().fits) return;
       ++best.fitting;
-      const double seconds = forecaster.seconds(*s.cluster);
+      const double seconds = answer.seconds();
       if (!best.options.empty() && seconds >= best.seconds) return;
       best.options = second ? first.options + " " + second->options : first.options;
       best.seconds = seconds;

@@ -8,7 +8,6 @@
 #include <functional>
 #include <iterator>
 #include <limits>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -22,11 +21,10 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "models/answers/plan_space.h"
-#include "models/answers/priced_draws.h"
+#include "models/answers/quick_answer.h"
 #include "models/answers/shares.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
-#include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
 #include "models/workload/fields.h"
 
@@ -40,27 +38,6 @@ struct Outcome {
   Fate fate = Fate::kIllegal;
   double per_token = std::numeric_limits<double>::infinity();  // seconds of the step, for kForecast
   std::string rule;                                            // for kIllegal
-};
-
-double tokens_of(const Parallel& p) {
-  return static_cast<double>(p.dp * p.microbatches * p.micro_batch) * static_cast<double>(p.seq);
-}
-
-// Nominal prices of a cluster, by recipe; thread-safe.
-class Pricers {
- public:
-  const ProgramPricer& of(const Scenario& s) {
-    const Recipe recipe = Recipe::of(s.training, s.parallel.world());
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [known, pricer] : all_)
-      if (known == recipe) return *pricer;
-    all_.emplace_back(recipe, std::make_unique<const ProgramPricer>(*s.cluster, recipe));
-    return *all_.back().second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::pair<Recipe, std::unique_ptr<const ProgramPricer>>> all_;
 };
 
 // Returns whether the host waits inside of a graph of the whole iteration. HybridEP and NCCL EP store rows
@@ -85,19 +62,17 @@ class Search {
   Outcome attempt(const PlanChoice& choice) const {
     Outcome outcome;
     try {
-      Scenario s = scenario_of(choice);
-      // One routing for all layers ranks plans well enough; the best are answered with their own.
-      s.routing.shared = true;
-      const StepForecaster forecaster(s, s.dispatchers.front());
-      if (waits_in_a_graph(s, *forecaster.programs().first())) {
+      const QuickAnswer answer(scenario_of(choice), prices_);
+      const Scenario& s = answer.scenario();
+      if (waits_in_a_graph(s, answer.moe())) {
         outcome.rule = fmt::format(
             "launch graphs: {} waits for the host in every layer, which a graph of the whole "
             "iteration cannot",
             s.dispatchers.front().name);
-      } else if (o_.under_memory && forecaster.memory().fits_probability < Decision::kSure) {
+      } else if (o_.under_memory && answer.memory().fits_probability < Decision::kSure) {
         outcome.fate = Fate::kTooLarge;
       } else {
-        outcome.per_token = forecaster.seconds(pricers_.of(s)) / tokens_of(s.parallel);
+        outcome.per_token = answer.seconds_per_token();
         outcome.fate = Fate::kForecast;
       }
     } catch (const InputError& error) {
@@ -112,10 +87,7 @@ class Search {
     Outcome outcome;
     for (const PlanChoice& choice : {node, space_.slowest_launch(node)}) {
       try {
-        Scenario s = scenario_of(choice);
-        s.routing.shared = true;
-        outcome.per_token =
-            StepForecaster(s, s.dispatchers.front()).seconds(pricers_.of(s)) / tokens_of(s.parallel);
+        outcome.per_token = QuickAnswer(scenario_of(choice), prices_).seconds_per_token();
         outcome.fate = Fate::kForecast;
         return outcome;
       } catch (const InputError& error) {
@@ -136,12 +108,10 @@ class Search {
   LayerSeconds layer_seconds(const PlanChoice& node) const {
     try {
       Scenario s = scenario_of(node);
-      s.routing.shared = true;
       // A capacity drops rows of a skewed routing, so the balanced one is no bound there.
       if (!s.dispatchers.front().options.contains("capacity_factor")) s.routing = {};
-      const StepForecaster forecaster(s, s.dispatchers.front());
-      const Forecast f = forecaster.forecast(pricers_.of(s));
-      const Parallel& p = s.parallel;
+      const Parallel p = s.parallel;
+      const Forecast f = QuickAnswer(std::move(s), prices_).forecast();
       const std::int64_t of_stage = (space_.layers() + p.pp - 1) / p.pp;
       const double unit = kUsPerSecond * static_cast<double>(p.microbatches * of_stage);
       LayerSeconds seconds;
@@ -173,7 +143,7 @@ class Search {
                                                            : layer.computing + layer.exchanging;
     const auto layers = static_cast<double>(space_.layers());
     const double stage = std::max(std::ceil(layers / pp) * seconds, (layers * seconds + layer.head) / pp);
-    return kSure * stage * passes / tokens_of(p);
+    return kSure * stage * passes / tokens_of_step(p);
   }
 
   // Seconds per token that no choice of the space is faster than: its products at the peak of the GPUs'
@@ -241,7 +211,7 @@ class Search {
 
   const PlanSpace& space_;
   const PlanSearchOptions& o_;
-  mutable Pricers pricers_;
+  mutable PriceCache prices_;
 };
 
 // Best first: expands the node with the lowest bound next, and ends when the best plan is below all bounds.

@@ -38,23 +38,25 @@ struct PriceCache::Entry {
   Recipe recipe;
   std::uint64_t seed = 0;
   int draws = 0;
-  PricedDraws prices;
+  std::shared_ptr<const PricedDraws> prices;
 };
 
 PriceCache::PriceCache() = default;
 PriceCache::~PriceCache() = default;
 
-const PricedDraws& PriceCache::of(const Scenario& s, int draws) {
+std::shared_ptr<const PricedDraws> PriceCache::of(const Scenario& s, int draws) {
   constexpr std::size_t kMost = 2048;  // prices of clusters and of their draws
   const std::uint64_t seed = draws == 0 ? 0 : s.seed;
   const Recipe recipe = Recipe::of(s.training, s.parallel.world());
+  const std::lock_guard<std::mutex> lock(mutex_);
   for (std::size_t i = entries_.size(); i-- > 0;)
     if (entries_[i].cluster == s.cluster && entries_[i].seed == seed && entries_[i].draws == draws &&
         entries_[i].recipe == recipe)
       return entries_[i].prices;
   const std::size_t each = static_cast<std::size_t>(draws) + 1;
   if ((entries_.size() + 1) * each > kMost) entries_.clear();
-  entries_.push_back({s.cluster, recipe, seed, draws, PricedDraws(*s.cluster, recipe, seed, draws)});
+  entries_.push_back(
+      {s.cluster, recipe, seed, draws, std::make_shared<const PricedDraws>(*s.cluster, recipe, seed, draws)});
   return entries_.back().prices;
 }
 

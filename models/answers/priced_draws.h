@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -30,15 +32,16 @@ class PricedDraws {
   std::vector<ProgramPricer> pricers_;
 };
 
-// Priced draws of several clusters, for sweeps. Not thread-safe.
+// Priced draws of several clusters, for sweeps and searches. Thread-safe.
 class PriceCache {
  public:
   PriceCache();
   ~PriceCache();
-  const PricedDraws& of(const Scenario& scenario, int draws);
+  std::shared_ptr<const PricedDraws> of(const Scenario& scenario, int draws);
 
  private:
   struct Entry;
+  std::mutex mutex_;
   std::vector<Entry> entries_;
 };
 

@@ -125,7 +125,7 @@ std::string saving_text(const Answer& fast, const Answer& slow) {
       fmt::format("{} saves {} over {}, most of it in {} ({} against {})", fast.dispatcher, format_us(total),
                   slow.dispatcher, most_saved->name, format_us(most_saved->us(fast.breakdown_us)),
                   format_us(most_saved->us(slow.breakdown_us)));
-  if (most_saved->categories.front() == Category::dispatch)
+  if (most_saved->categories.front() == Category::dispatch && !fast.tx_bytes.empty())
     text += fmt::format(": its busiest rank sends {} a layer where {}'s sends {}", busiest_bytes(fast),
                         slow.dispatcher, busiest_bytes(slow));
   if (most_saved->categories.back() == Category::straggler_wait || fast.overload.printed().max > 1.05)

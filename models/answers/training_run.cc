@@ -14,12 +14,12 @@
 #include "models/answers/doubt.h"
 #include "models/answers/plan_search.h"
 #include "models/answers/published_steps.h"
+#include "models/answers/quick_answer.h"
 #include "models/answers/shares.h"
 #include "models/hardware/gpu_family.h"
 #include "models/hardware/hardware.h"
 #include "models/hardware/network.h"
 #include "models/hardware/rental_list.h"
-#include "models/step/step_forecast.h"
 
 namespace moesim::models {
 
@@ -211,6 +211,7 @@ class Run {
   void search_lower(const std::shared_ptr<const Scenario>& plan) {
     std::optional<Scenario> fastest;
     double least = 0;
+    PriceCache prices;
     for (const std::string_view name : precision_names()) {
       // nvfp4 has no known measurement.
       if (name == "bf16" || name == "nvfp4" || !plan->cluster->profile.device().has_precision(name)) continue;
@@ -219,9 +220,7 @@ class Run {
         s.training.set_precision(name);
         s.give("training.precision");
         s.resolve();
-        Scenario one = s;
-        one.routing.shared = true;
-        const double seconds = StepForecaster(one, one.dispatchers.front()).seconds(*one.cluster);
+        const double seconds = QuickAnswer(s, prices).seconds();
         if (!fastest || seconds < least) fastest = std::move(s), least = seconds;
       } catch (const InputError&) {  // the plan or the dispatcher forbids it
       }

@@ -79,6 +79,8 @@ struct Forecast {
   double seconds() const { return time_us.value * 1e-6; }
   double tokens_per_s_per_gpu() const { return tokens / seconds() / static_cast<double>(gpus); }
   double tflops_per_gpu() const { return flops / seconds() / static_cast<double>(gpus) * 1e-12; }
+  // Converts a price of the time.
+  double per_million_tokens(double cost) const { return cost / tokens * 1e6; }
 };
 
 }  // namespace moesim::models

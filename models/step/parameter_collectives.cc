@@ -1,21 +1,9 @@
 #include "models/step/parameter_collectives.h"
 
 #include <algorithm>
-
-#include "base/check.h"
+#include <cmath>
 
 namespace moesim::models {
-
-namespace {
-
-void add(std::vector<ParameterCollective>& all, CommKind kind, std::string_view what, std::int64_t group,
-         std::int64_t bytes, std::int64_t calls) {
-  if (group <= 1 || bytes == 0) return;
-  const std::int64_t once = bytes / group * (group - 1) + bytes % group * (group - 1) / group;
-  all.push_back({kind, what, group, bytes, (kind == CommKind::kAllReduce ? 2 : 1) * once, calls});
-}
-
-}  // namespace
 
 std::int64_t expert_shard_group(std::int64_t dense_group, std::int64_t dense_shard,
                                 std::int64_t expert_group) {
@@ -23,48 +11,73 @@ std::int64_t expert_shard_group(std::int64_t dense_group, std::int64_t dense_sha
   return std::max<std::int64_t>(1, expert_group / replicas);
 }
 
+std::int64_t ParameterCollective::tx_per_step() const {
+  const std::int64_t bytes = bytes_per_step();
+  const std::int64_t once = bytes / group * (group - 1) + bytes % group * (group - 1) / group;
+  return (kind == CommKind::kAllReduce ? 2 : 1) * once;
+}
+
 namespace {
 
 // One kind of parameters over one group.
 struct Part {
-  std::int64_t parameters, group;
+  HeldParameters parameters;
+  std::int64_t group;
   std::string_view gradients_name, parameters_name;
   bool experts = false;
 };
 
 void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, const ParameterTraffic& t,
               const Part& part) {
-  const std::size_t before = all.size();
-  const std::int64_t P = part.parameters, D = part.group;
-  const std::string_view gradients = part.gradients_name, parameters = part.parameters_name;
+  const auto add = [&](ParameterCollective one) {
+    one.what = one.kind == CommKind::kAllGather ? part.parameters_name : part.gradients_name;
+    one.experts = part.experts;
+    if (one.moves()) all.push_back(one);
+  };
+  const std::int64_t D = part.group;
+  const double gradients = part.parameters.trained * t.gradient_bytes;
   switch (scheme) {
     case ShardingScheme::kDdp: {
-      const std::int64_t bucket = ddp_bucket_parameters(D);
-      const std::int64_t calls = t.overlapped ? std::max<std::int64_t>(1, (P + bucket - 1) / bucket) : 1;
-      add(all, CommKind::kAllReduce, gradients, D, P * t.gradient_bytes, calls);
+      const auto bucket = static_cast<double>(ddp_bucket_parameters(D));
+      const double buckets = t.buckets ? std::max(1.0, std::ceil(part.parameters.trained / bucket)) : 1;
+      add({.kind = CommKind::kAllReduce,
+           .group = D,
+           .buffer = gradients,
+           .calls = static_cast<std::int64_t>(buckets)});
       break;
     }
     case ShardingScheme::kZero1:
-      add(all, CommKind::kReduceScatter, gradients, D, P * t.gradient_bytes, 1);
-      add(all, CommKind::kAllGather, parameters, D, P * t.weight_bytes, 1);
+      add({.kind = CommKind::kReduceScatter, .group = D, .buffer = gradients});
+      // Replicas that hold whole weights exchange those alone that change.
+      add({.kind = CommKind::kAllGather, .group = D, .buffer = part.parameters.trained * t.weight_bytes});
       break;
     case ShardingScheme::kFsdp:
     case ShardingScheme::kHsdp: {
       const std::int64_t S = scheme == ShardingScheme::kFsdp ? D
                              : part.experts ? expert_shard_group(t.dense_group, t.shard_group, D)
                                             : std::min(D, t.shard_group);
-      check(D % S == 0, "the shard group divides the data group");
-      const std::int64_t gathers = t.microbatches * (t.reshard_after_forward && !t.root_unit ? 2 : 1);
-      add(all, CommKind::kAllGather, parameters, S, P * t.weight_bytes * gathers, gathers);
-      add(all, CommKind::kReduceScatter, gradients, S, P * t.gradient_bytes * t.microbatches, t.microbatches);
+      const std::int64_t passes = t.every_pass ? t.microbatches : 1;
+      const std::int64_t units = part.parameters.units;
+      add({.kind = CommKind::kAllGather,
+           .group = S,
+           .buffer = part.parameters.held * t.weight_bytes,
+           .calls = units,
+           .passes = passes * (gathers_again(t) ? 2 : 1),
+           .every_pass = t.every_pass});
+      add({.kind = CommKind::kReduceScatter,
+           .group = S,
+           .buffer = gradients,
+           .calls = units,
+           .passes = passes,
+           .every_pass = t.every_pass});
       if (scheme == ShardingScheme::kHsdp)
-        add(all, CommKind::kAllReduce, gradients, D / S, P / S * t.gradient_bytes, 1);
+        add({.kind = CommKind::kAllReduce,
+             .group = D / S,
+             .buffer = gradients / static_cast<double>(S),
+             .calls = units,
+             .replicas = true});
       break;
     }
-  }
-  for (std::size_t i = before; i < all.size(); ++i) {
-    all[i].experts = part.experts;
-    all[i].replicas = scheme == ShardingScheme::kHsdp && all[i].kind == CommKind::kAllReduce;
   }
 }
 
@@ -73,14 +86,11 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
 std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme,
                                                        const ParameterTraffic& traffic) {
   std::vector<ParameterCollective> all;
-  const std::int64_t router = traffic.router_scheme ? traffic.router_parameters : 0;
-  add_part(all, scheme, traffic,
-           {traffic.dense_parameters - router, traffic.dense_group, "dense gradients", "dense parameters"});
-  if (router > 0)
-    add_part(all, *traffic.router_scheme, traffic,
-             {router, traffic.dense_group, "router gradients", "router parameters"});
+  add_part(all, scheme, traffic, {traffic.dense, traffic.dense_group, "dense gradients", "dense parameters"});
+  add_part(all, traffic.router_scheme.value_or(scheme), traffic,
+           {traffic.router, traffic.dense_group, "router gradients", "router parameters"});
   add_part(all, traffic.expert_scheme.value_or(scheme), traffic,
-           {traffic.expert_parameters, traffic.expert_group, "expert gradients", "expert parameters", true});
+           {traffic.experts, traffic.expert_group, "expert gradients", "expert parameters", true});
   return all;
 }
 
@@ -94,13 +104,12 @@ ParameterCollective shampoo_gather(ShardingScheme scheme, bool experts, std::int
   if (scheme == ShardingScheme::kDdp) replicas = group, shard = 1;
   if (scheme == ShardingScheme::kHsdp)
     shard = std::min(std::max<std::int64_t>(1, shard), group), replicas = group / shard;
-  std::vector<ParameterCollective> one;
-  add(one, CommKind::kAllGather, experts ? "expert shampoo updates" : "dense shampoo updates", replicas,
-      parameters / std::max<std::int64_t>(1, shard) * bytes, 1);
-  if (one.empty()) return {};
-  one.front().experts = experts;
-  one.front().replicas = true;
-  return one.front();
+  return {.kind = CommKind::kAllGather,
+          .what = experts ? "expert shampoo updates" : "dense shampoo updates",
+          .group = replicas,
+          .buffer = static_cast<double>(parameters / std::max<std::int64_t>(1, shard) * bytes),
+          .experts = experts,
+          .replicas = true};
 }
 
 }  // namespace moesim::models

@@ -1,5 +1,5 @@
 // Collectives of parameters, gradients and optimizers that data parallelism adds to a step (docs/spec.md
-// 5.3).
+// 5.3): the only description of them, which step_transfers() times for a step and answer() for a layer.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,22 @@ namespace moesim::models {
 // pipeline.)
 inline bool sharded_in_every_pass(const Parallel& parallel) { return parallel.pp == 1; }
 
+// Whether a scheme shards the weights themselves.
+inline bool shards_weights(ShardingScheme scheme) {
+  return scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp;
+}
+
+// Parameters of one kind that a rank holds before data-parallel sharding, and those that have gradients.
+struct HeldParameters {
+  double held = 0, trained = 0;
+  std::int64_t units = 1;  // FSDP, HSDP: calls that a pass divides them into
+
+  static HeldParameters all(double held, std::int64_t units = 1) { return {held, held, units}; }
+};
+
 struct ParameterTraffic {
-  std::int64_t dense_parameters = 0;  // held by one rank before data-parallel sharding
-  std::int64_t expert_parameters = 0;
-  std::int64_t router_parameters = 0;  // part of dense_parameters
+  HeldParameters dense, experts;
+  HeldParameters router;  // wrapped apart; not part of `dense`
   // Schemes of separately wrapped modules; nullopt: as the rest.
   std::optional<ShardingScheme> router_scheme, expert_scheme;
   std::int64_t dense_group = 1;   // DP x CP
@@ -30,21 +42,47 @@ struct ParameterTraffic {
   std::int64_t shard_group = 1;   // HSDP: ranks of a shard group; the rest replicates
   int gradient_bytes = 4;
   int weight_bytes = 2;
-  std::int64_t microbatches = 1;      // for which FSDP gathers and reduces; 1 unless sharded_in_every_pass()
+  std::int64_t microbatches = 1;
+  bool every_pass = true;             // sharded_in_every_pass()
   bool reshard_after_forward = true;  // FSDP, HSDP: gather again in backward
   bool root_unit = false;             // FSDP, HSDP: one unit, which stays gathered until its backward
-  bool overlapped = true;             // DDP: gradients are bucketed, to overlap with backward
+  bool buckets = true;                // DDP: gradients are bucketed, to overlap with backward
 };
+
+// Whether backward passes gather the parameters again.
+inline bool gathers_again(const ParameterTraffic& t) {
+  return t.every_pass && t.reshard_after_forward && !t.root_unit;
+}
 
 struct ParameterCollective {
   CommKind kind = CommKind::kAllReduce;
-  std::string_view what;   // "dense gradients", "expert parameters", ...
-  std::int64_t group = 1;  // ranks
-  std::int64_t bytes = 0;  // the whole buffer, over all calls of a step
-  std::int64_t tx = 0;     // bytes that one rank sends, over all calls of a step
-  std::int64_t calls = 1;  // per step
-  bool experts = false;    // among the replicas of experts
-  bool replicas = false;   // its group has one rank of each shard group
+  std::string_view what;    // "dense gradients", "expert parameters", ...
+  std::int64_t group = 1;   // ranks
+  double buffer = 0;        // bytes of the whole buffer, in one pass
+  std::int64_t calls = 1;   // in one pass
+  std::int64_t passes = 1;  // per step
+  bool every_pass = false;  // in each microbatch's pass; else once a step
+  bool experts = false;     // among the replicas of experts
+  bool replicas = false;    // its group has one rank of each shard group
+
+  bool moves() const { return group > 1 && buffer > 0; }
+  // Returns the bytes of a call as CollectiveModel::seconds() takes them.
+  double message() const {
+    return buffer /
+           (static_cast<double>(calls) * (kind == CommKind::kAllReduce ? 1.0 : static_cast<double>(group)));
+  }
+  // Return the calls, the bytes of all buffers and the bytes that one rank sends, per step; rounded down.
+  std::int64_t calls_per_step() const { return calls * passes; }
+  std::int64_t bytes_per_step() const { return static_cast<std::int64_t>(buffer) * passes; }
+  std::int64_t tx_per_step() const;
+};
+
+// A collective on one pipeline stage with the time of one pass's calls, one after the other and alone.
+struct TimedCollective {
+  ParameterCollective what;
+  double seconds = 0;
+
+  double us_per_step() const { return seconds * static_cast<double>(what.passes) * 1e6; }
 };
 
 // HSDP: returns how many of a rank's expert replicas shard, where `dense_shard` of `dense_group` ranks shard
@@ -54,8 +92,7 @@ struct ParameterCollective {
 std::int64_t expert_shard_group(std::int64_t dense_group, std::int64_t dense_shard,
                                 std::int64_t expert_group);
 
-// Returns all collectives of one step; groups of one have none. Wire bytes are the total rounded down to
-// bytes.
+// Returns all collectives of one step; neither groups of one nor empty buffers have any.
 std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme,
                                                        const ParameterTraffic& traffic);
 
@@ -64,7 +101,7 @@ std::int64_t ddp_bucket_parameters(std::int64_t data_parallel);
 
 // Returns Distributed Shampoo's all-gather of updates per step: `parameters` elements (before sharding) of
 // `bytes` each, among the ranks that hold the same shard: all of `group` (DDP), the replicas (HSDP, shard
-// groups of `shard` ranks), or none (FSDP).
+// groups of `shard` ranks), or the rank alone (FSDP).
 ParameterCollective shampoo_gather(ShardingScheme scheme, bool experts, std::int64_t parameters, int bytes,
                                    std::int64_t group, std::int64_t shard);
 

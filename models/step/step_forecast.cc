@@ -171,12 +171,18 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
   return timed;
 }
 
-double StepForecaster::seconds(const Cluster& cluster) const {
-  return seconds(ProgramPricer(cluster, Recipe::of(scenario_.training, scenario_.parallel.world())));
+double StepForecaster::seconds(const ProgramPricer& pricer) const {
+  return static_cast<double>(time(pricer, false, true, nullptr, nullptr).run.total) * 1e-12 +
+         overload_report(scenario_, *plan_, *programs_, placement_, pricer).seconds;
 }
 
-double StepForecaster::seconds(const ProgramPricer& pricer) const {
-  return static_cast<double>(time(pricer, false, true, nullptr, nullptr).run.total) * 1e-12;
+double tokens_of_step(const Parallel& p) {
+  return static_cast<double>(p.dp * p.microbatches * p.micro_batch) * static_cast<double>(p.seq);
+}
+
+double StepForecaster::tokens() const {
+  const double all = tokens_of_step(scenario_.parallel);
+  return moe_program().tokens_replicated ? all / static_cast<double>(scenario_.parallel.ep) : all;
 }
 
 // Steps under drawn profiles: a sample of the passes is priced again, and the pipeline is run with passes
@@ -480,9 +486,7 @@ Forecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<const 
   f.critical_stage = timed.run.critical_stage;
   f.critical_rank = timed.run.critical_rank;
   f.gpus = p.world();
-  f.tokens = static_cast<double>(p.dp * p.microbatches * p.micro_batch) * static_cast<double>(p.seq);
-  // Ranks that process the same tokens count them once.
-  if (moe_program().tokens_replicated) f.tokens /= static_cast<double>(p.ep);
+  f.tokens = tokens();
   // Dropped rows are not work.
   f.dropped_share = dropped_share(moe_program());
   const double lost = f.dropped_share * static_cast<double>(scenario_.model.moe_layers()) *

@@ -33,6 +33,9 @@ struct LayerWork {
   double kernels = 0;                // everything else on the GPU
 };
 
+// Returns the tokens of a step on all GPUs together, where no ranks process the same ones.
+double tokens_of_step(const Parallel& parallel);
+
 // Holds everything independent of prices (programs, schedule, groups), so that drawn profiles are cheap.
 class StepForecaster {
  public:
@@ -54,11 +57,12 @@ class StepForecaster {
   // Returns the GPU work of one layer of the kind, on the rank with the longest operations; `beside`: with
   // the slowdown of computing and expert communication that run together.
   LayerWork layer_work(const LayerKind& kind, bool beside = false) const;
-  // Returns the seconds of one step on another profile of the same kind of cluster.
-  double seconds(const Cluster& cluster) const;
-  // Likewise with prices made for the plan's recipe.
+  // Returns the seconds of forecast()'s step alone; `pricer`: made for the plan's recipe.
   double seconds(const ProgramPricer& pricer) const;
+  // Returns the tokens of a step on all GPUs together, each counted once.
+  double tokens() const;
 
+  const Scenario& scenario() const { return scenario_; }
   const Program& moe_program() const { return programs_->first()->program; }
   // Whether the host waits in a layer's forward pass: it waits for the sizes of the experts' input.
   bool waits_before_experts() const { return moe_program().host_syncs(moe_program().forward()) > 0; }

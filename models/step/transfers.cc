@@ -9,7 +9,6 @@
 #include "models/hardware/cluster.h"
 #include "models/step/contention.h"
 #include "models/step/muon.h"
-#include "models/step/parameter_collectives.h"
 #include "models/step/shampoo.h"
 #include "models/step/step_memory.h"
 #include "models/workload/residual.h"
@@ -71,7 +70,7 @@ class Transfers {
 
   bool across() const { return dense_.across_domains() || experts_.across_domains(); }
   bool sharded_passes(ShardingScheme scheme) const {
-    return sharded_in_every_pass(s_.parallel) && sharded(scheme);
+    return sharded_in_every_pass(s_.parallel) && shards_weights(scheme);
   }
 
   // Whether a scheme that is sharded in every pass has replicas, whose gradients are summed once a step.
@@ -79,41 +78,73 @@ class Transfers {
     return scheme == ShardingScheme::kHsdp && sharded_passes(scheme);
   }
 
-  // Seconds in which the modules of a chunk gather and reduce, in every pass or once a step. `trained`: those that
-  // have gradients.
-  Seconds of(const StageParameters& n, const StageParameters& trained, const Chunk& chunk,
-             bool in_passes) const {
-    Seconds all;
-    const bool frozen = plan_.lora.rank > 0;  // but adapters
-    const auto one = [&](const Placement::Replicas& replicas, double parameters, double units,
-                         std::optional<ShardingScheme> module, double reduced = 0) {
-      const ShardingScheme scheme = module.value_or(plan_.sharding);
-      if (sharded_passes(scheme) == in_passes || (replicates(scheme) && !in_passes))
-        add(replicas, {parameters, frozen ? reduced : parameters}, units, scheme, in_passes, all);
-    };
+  // Whether a chunk's backward passes gather its weights again.
+  bool again() const { return gathers_again(traffic()); }
+
+  // Describes the collectives of weights `n`, of which `trained` have gradients. `chunk`: whose layers are the
+  // units of FSDP, and DDP's buckets count as one call; null: one unit, and buckets of their own.
+  std::vector<ParameterCollective> collectives(const StageParameters& n, const StageParameters& trained,
+                                               const Chunk* chunk) const {
+    ParameterTraffic t = traffic();
     const double router = plan_.router_sharding ? n.router : 0;
-    const double of_layers = layer_units(chunk), of_experts = expert_units(chunk);
-    if (experts_within_layers()) {
-      one(dense_, n.dense - router + n.experts, of_layers, std::nullopt, trained.dense + trained.experts);
-    } else {
-      one(dense_, n.dense - router, of_layers, std::nullopt, trained.dense);
-      one(experts_, n.experts, of_experts, plan_.expert_sharding, trained.experts);
+    t.dense = HeldParameters::all(n.dense - router, chunk ? layer_units(*chunk) : 1);
+    t.experts = HeldParameters::all(n.experts, chunk ? expert_units(*chunk) : 1);
+    t.router = HeldParameters::all(router, t.experts.units);
+    const bool within = chunk != nullptr && experts_within_layers();
+    if (within) {
+      t.dense = HeldParameters::all(n.dense - router + n.experts, t.dense.units);
+      t.experts = {};
     }
-    one(dense_, router, of_experts, plan_.router_sharding);
-    // Rings over the data-parallel ranks are as slow as their slowest link.
-    all.gather *= factor_;
-    all.reduce *= factor_;
+    if (plan_.lora.rank > 0) {
+      t.dense.trained = trained.dense + (within ? trained.experts : 0);
+      t.experts.trained = within ? 0 : trained.experts;
+      t.router.trained = 0;
+    }
+    t.buckets = chunk == nullptr;
+    return parameter_collectives(plan_.sharding, t);
+  }
+
+  std::vector<TimedCollective> timed(const std::vector<ParameterCollective>& collectives) const {
+    std::vector<TimedCollective> all;
+    all.reserve(collectives.size());
+    for (const ParameterCollective& one : collectives) all.push_back({one, seconds(one)});
     return all;
+  }
+
+  // Returns the times of collectives in every pass or once a step.
+  Seconds of(const std::vector<TimedCollective>& all, bool in_passes) const {
+    Seconds sum;
+    for (const TimedCollective& one : all)
+      if (one.what.every_pass == in_passes)
+        (one.what.kind == CommKind::kAllGather ? sum.gather : sum.reduce) += one.seconds;
+    // Rings over the data-parallel ranks are as slow as their slowest link.
+    sum.gather *= factor_;
+    sum.reduce *= factor_;
+    return sum;
   }
 
   // Returns seconds of the gathers of experts in a forward pass, where they are units gathered at the experts
   // themselves; 0 where they are gathered with their layer.
-  double gather_at_experts(const StageParameters& n, const Chunk& chunk) const {
-    const ShardingScheme scheme = plan_.expert_sharding.value_or(plan_.sharding);
-    if (plan_.fsdp_unit != FsdpUnit::kExperts || !sharded_passes(scheme)) return 0;
-    Seconds experts;
-    add(experts_, {n.experts, n.experts}, expert_units(chunk), scheme, true, experts);
-    return experts.gather * factor_;
+  double gather_at_experts(const std::vector<TimedCollective>& all) const {
+    if (plan_.fsdp_unit != FsdpUnit::kExperts) return 0;
+    double sum = 0;
+    for (const auto& [what, seconds] : all)
+      if (what.every_pass && what.experts && what.kind == CommKind::kAllGather) sum += seconds;
+    return sum * factor_;
+  }
+
+  // Describes the gathers of Distributed Shampoo's updates.
+  std::vector<ParameterCollective> shampoo_gathers(const StageParameters& n) const {
+    std::vector<ParameterCollective> all;
+    const auto gather = [&](const Placement::Replicas& replicas, double parameters, ShardingScheme scheme) {
+      const ParameterCollective one =
+          shampoo_gather(scheme, &replicas == &experts_, static_cast<std::int64_t>(parameters),
+                         static_cast<int>(kBf16Bytes), replicas.ranks, shard_of(replicas, scheme));
+      if (one.moves()) all.push_back(one);
+    };
+    gather(dense_, n.dense, plan_.sharding);
+    gather(experts_, n.experts, plan_.expert_sharding.value_or(plan_.sharding));
+    return all;
   }
 
   // Distributed Shampoo: the gather of updates, and the preconditioners of this rank's blocks.
@@ -124,18 +155,7 @@ class Transfers {
     const double own =
         n.dense / static_cast<double>(dense_.ranks) + n.experts / static_cast<double>(experts_.ranks);
     double seconds = shampoo_seconds(own, side, shampoo_work(plan_.preconditioning), gemms, fp32);
-    const auto gather = [&](const Placement::Replicas& replicas, double parameters, ShardingScheme scheme) {
-      const ParameterCollective one =
-          shampoo_gather(scheme, &replicas == &experts_, static_cast<std::int64_t>(parameters),
-                         static_cast<int>(kBf16Bytes), replicas.ranks, shard_of(replicas, scheme));
-      if (one.group <= 1) return;
-      const Placement::Members members =
-          one.group < replicas.ranks ? across(replicas, replicas.ranks / one.group) : whole(replicas);
-      seconds += factor_ * among(sim::CollectiveOp::all_gather, members,
-                                 static_cast<double>(one.bytes) / static_cast<double>(one.group), once_);
-    };
-    gather(dense_, n.dense, plan_.sharding);
-    gather(experts_, n.experts, plan_.expert_sharding.value_or(plan_.sharding));
+    for (const TimedCollective& gather : timed(shampoo_gathers(n))) seconds += factor_ * gather.seconds;
     return seconds;
   }
 
@@ -153,13 +173,13 @@ class Transfers {
       const std::int64_t ranks =
           plan_.sharding == ShardingScheme::kDdp ? 1 : shard_of(*replicas, plan_.sharding);
       const StageParameters all = elements_of(own);
-      const MuonShare share = largest_muon_share(std::move(own), ranks, [&](const MuonMatrix& m) {
+      const MuonShare share = largest_share(std::move(own), ranks, [&](const MuonMatrix& m) {
         return newton_schulz_seconds(m.rows, m.columns, plan_.newton_schulz_steps, gemms);
       });
       work.bytes += share.elements * muon_traffic(plan_.optimizer);
       work.products += share.seconds;
       work.matrices += share.matrices;
-      if (!sharded(plan_.sharding) || ranks == 1 || share.elements == 0) continue;
+      if (!shards_weights(plan_.sharding) || ranks == 1 || share.elements == 0) continue;
       const double rows = (all.dense + all.experts) / static_cast<double>(ranks) * kBf16Bytes;
       work.exchange += 2 * factor_ *
                        among(sim::CollectiveOp::all_to_all, Members{replicas, ranks, false}, rows, 2 * once_);
@@ -178,10 +198,6 @@ class Transfers {
   }
 
   using Members = Placement::Members;
-  static Members whole(const Placement::Replicas& replicas) { return {&replicas, replicas.ranks, false}; }
-  static Members across(const Placement::Replicas& replicas, std::int64_t block) {
-    return {&replicas, block, true};
-  }
 
   // Returns the time of the slowest class of such groups, all of which send at once.
   double among(sim::CollectiveOp op, const Members& members, double bytes, double times) const {
@@ -201,28 +217,33 @@ class Transfers {
   }
 
  private:
-  // Units of a chunk's layers; the embedding and the head are separate units.
-  double layer_units(const Chunk& chunk) const {
-    if (plan_.fsdp_unit == FsdpUnit::kRoot) return 1;
-    const auto layers = static_cast<double>(chunk.layers.size());
-    return std::max(1.0, (plan_.fsdp_unit == FsdpUnit::kModule ? 2 * layers : layers) +
-                             (chunk.embedding ? 1 : 0) + (chunk.head ? 1 : 0));
+  double seconds(const ParameterCollective& c) const {
+    const Placement::Replicas& replicas = c.experts ? experts_ : dense_;
+    // Shard groups are consecutive replicas; replicate groups take one of each.
+    const Members members = c.replicas && c.group < replicas.ranks
+                                ? Members{&replicas, replicas.ranks / c.group, true}
+                                : Members{&replicas, c.group, false};
+    const auto calls = static_cast<double>(c.calls);
+    return calls * among(simulated(c.kind), members, c.message(), (c.every_pass ? 1 : once_) * calls);
   }
-  double expert_units(const Chunk& chunk) const {
+
+  // Units of a chunk's layers; the embedding and the head are separate units.
+  std::int64_t layer_units(const Chunk& chunk) const {
     if (plan_.fsdp_unit == FsdpUnit::kRoot) return 1;
-    const auto layers = std::ranges::count(chunk.layers, LayerKind::Ffn::kMoe, &LayerKind::ffn);
-    return std::max(1.0, static_cast<double>(layers));
+    const std::int64_t layers = std::ssize(chunk.layers);
+    return std::max<std::int64_t>(1, (plan_.fsdp_unit == FsdpUnit::kModule ? 2 * layers : layers) +
+                                         (chunk.embedding ? 1 : 0) + (chunk.head ? 1 : 0));
+  }
+  std::int64_t expert_units(const Chunk& chunk) const {
+    if (plan_.fsdp_unit == FsdpUnit::kRoot) return 1;
+    return std::max<std::int64_t>(1, std::ranges::count(chunk.layers, LayerKind::Ffn::kMoe, &LayerKind::ffn));
   }
   // A unit takes one gather for each mesh of its weights. Experts on the mesh of the rest are gathered with
   // it.
   bool experts_within_layers() const {
     return s_.parallel.ep * s_.parallel.etp == 1 && s_.parallel.tp == 1 && dense_.ranks == experts_.ranks &&
-           !plan_.expert_sharding && sharded(plan_.sharding) && plan_.fsdp_unit != FsdpUnit::kExperts;
+           !plan_.expert_sharding && shards_weights(plan_.sharding) && plan_.fsdp_unit != FsdpUnit::kExperts;
   }
-  static bool sharded(ShardingScheme scheme) {
-    return scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp;
-  }
-
   // Returns the ranks that share a weight under a scheme; for experts as many as the sparse mesh leaves.
   std::int64_t shard_of(const Placement::Replicas& replicas, ShardingScheme scheme) const {
     if (scheme != ShardingScheme::kHsdp) return replicas.ranks;
@@ -230,34 +251,20 @@ class Transfers {
         std::min<std::int64_t>(dense_.ranks, plan_.shard_group > 0 ? plan_.shard_group : dense_.per_domain());
     return &replicas == &dense_ ? dense : expert_shard_group(dense_.ranks, dense, replicas.ranks);
   }
-
-  // Weights that are gathered and reduced in as many calls as they are `units`, under FSDP and HSDP.
-  struct Moved {
-    double held = 0, trained = 0;
-  };
-  void add(const Placement::Replicas& replicas, Moved moved, double units, ShardingScheme scheme,
-           bool in_passes, Seconds& all) const {
-    // Replicas that hold whole weights exchange those alone that change.
-    if (!sharded(scheme)) moved.held = moved.trained;
-    if (replicas.ranks == 1 || moved.held == 0) return;
-    const double bytes = moved.trained * static_cast<double>(plan_.gradient_bytes);
-    if (scheme == ShardingScheme::kDdp) {
-      all.reduce += among(sim::CollectiveOp::all_reduce, whole(replicas), bytes, once_);
-      return;
-    }
-    const std::int64_t block = shard_of(replicas, scheme);
-    const Members shard{&replicas, block, false};
-    const double times = in_passes ? 1 : once_;
-    const double calls = sharded(scheme) ? units : 1, share = calls * static_cast<double>(block);
-    const auto together = [&](sim::CollectiveOp op, const Members& members, double of) {
-      return calls * among(op, members, of / share, times * calls);
-    };
-    if (sharded_passes(scheme) == in_passes) {
-      all.gather += together(sim::CollectiveOp::all_gather, shard, moved.held * kBf16Bytes);
-      if (bytes > 0) all.reduce += together(sim::CollectiveOp::reduce_scatter, shard, bytes);
-    }
-    if (block < replicas.ranks && !in_passes && bytes > 0)
-      all.reduce += together(sim::CollectiveOp::all_reduce, across(replicas, block), bytes);
+  ParameterTraffic traffic() const {
+    ParameterTraffic t;
+    t.router_scheme = plan_.router_sharding;
+    t.expert_scheme = plan_.expert_sharding;
+    t.dense_group = dense_.ranks;
+    t.expert_group = experts_.ranks;
+    t.shard_group = shard_of(dense_, ShardingScheme::kHsdp);
+    t.gradient_bytes = static_cast<int>(plan_.gradient_bytes);
+    t.weight_bytes = static_cast<int>(kBf16Bytes);
+    t.microbatches = s_.parallel.microbatches;
+    t.every_pass = sharded_in_every_pass(s_.parallel);
+    t.reshard_after_forward = plan_.reshard_after_forward;
+    t.root_unit = plan_.fsdp_unit == FsdpUnit::kRoot;
+    return t;
   }
 
   const Scenario& s_;
@@ -292,8 +299,10 @@ class ParameterTransfers {
       const StageParameters n = chunk_parameters(held_, p_, in_.chunks[c]);
       const StageParameters trained =
           plan_.lora.rank > 0 ? trained_parameters(held_, p_, plan_.lora, in_.chunks[c]) : n;
-      if (sharded_) t.sharded.push_back(of_every_pass(c, n, trained));
-      if (!all_in_passes_) add_once_a_step(t, c, n, trained);
+      const std::vector<TimedCollective> timed =
+          transfers_.timed(transfers_.collectives(n, trained, &in_.chunks[c]));
+      if (sharded_) t.sharded.push_back(of_every_pass(c, timed));
+      if (!all_in_passes_) add_once_a_step(t, c, timed);
       const std::int64_t update = optimizer(c, n, trained);
       const std::size_t stage = c % static_cast<std::size_t>(p_.pp);
       t.optimizer[stage] += update;
@@ -311,26 +320,23 @@ class ParameterTransfers {
   // The rest is exposed: transfers over the network do not hide behind the pass's own. A root unit is gathered
   // as a whole before the pass and reduced after it, so that nothing hides; it is not gathered again in
   // backward, as FSDP leaves its root.
-  PipelineTransfers::Sharded of_every_pass(std::size_t c, const StageParameters& n,
-                                           const StageParameters& trained) const {
-    const Seconds seconds = transfers_.of(n, trained, in_.chunks[c], true);
+  PipelineTransfers::Sharded of_every_pass(std::size_t c, const std::vector<TimedCollective>& timed) const {
+    const Seconds seconds = transfers_.of(timed, true);
     constexpr std::int64_t kNoRoom = std::numeric_limits<std::int64_t>::max() / 4;
     const bool root = plan_.fsdp_unit == FsdpUnit::kRoot;
-    const bool again = plan_.reshard_after_forward && !root;
     const bool hides_forward = !root && plan_.overlap.parameters;
     const bool hides_backward = hides_forward && plan_.overlap.gradients;
     PipelineTransfers::Sharded all{
-        to_ps(seconds.gather), to_ps((again ? seconds.gather : 0) + seconds.reduce),
+        to_ps(seconds.gather), to_ps((transfers_.again() ? seconds.gather : 0) + seconds.reduce),
         hides_forward ? network_of(c, true) : kNoRoom, hides_backward ? network_of(c, false) : kNoRoom};
     // A host that waits for the counts of an exchange requests the experts' weights only afterwards, when
     // nothing is left to hide their gather.
-    if (in_.waits_before_experts) all.exposed = to_ps(transfers_.gather_at_experts(n, in_.chunks[c]));
+    if (in_.waits_before_experts) all.exposed = to_ps(transfers_.gather_at_experts(timed));
     return all;
   }
 
-  void add_once_a_step(PipelineTransfers& t, std::size_t c, const StageParameters& n,
-                       const StageParameters& trained) const {
-    const Seconds seconds = transfers_.of(n, trained, in_.chunks[c], false);
+  void add_once_a_step(PipelineTransfers& t, std::size_t c, const std::vector<TimedCollective>& timed) const {
+    const Seconds seconds = transfers_.of(timed, false);
     t.parameters.push_back(to_ps(seconds.gather));
     t.gradients.push_back(to_ps(seconds.reduce));
     t.pieces.push_back(
@@ -428,6 +434,22 @@ std::int64_t optimizer_launches(const Scenario& s, const StageParameters& n) {
   const double sets =
       s.training.foreach ? static_cast<double>(optimizer_meshes(s, n)) : n.dense_tensors + n.expert_tensors;
   return static_cast<std::int64_t>(sets) * kKernelsOfAdam;
+}
+
+std::vector<TimedCollective> timed_collectives(const Scenario& s, std::int64_t slots,
+                                               const Placement& placement, const ProgramPricer& pricer) {
+  if (!s.sharding_asked() || !s.train) return {};
+  Architecture held = s.model;
+  if (held.experts > 0) held.experts = slots;
+  const std::vector<double> even(layer_stack(held).size(), 1.0);
+  const std::vector<Chunk> chunks = cut_into_chunks(held, s.parallel, even, 0, 0);
+  const StageParameters stage = chunk_parameters(held, s.parallel, chunks.front());
+  const TransferInputs in{s, chunks, slots, placement, pricer, {}, {}};
+  const Transfers transfers(in);
+  std::vector<ParameterCollective> collectives = transfers.collectives(stage, stage, nullptr);
+  if (s.training.shampoo)
+    std::ranges::copy(transfers.shampoo_gathers(stage), std::back_inserter(collectives));
+  return transfers.timed(collectives);
 }
 
 PipelineTransfers step_transfers(const TransferInputs& in) {

@@ -8,6 +8,7 @@
 #include "models/costs/domain_report.h"
 #include "models/costs/program_prices.h"
 #include "models/programs/memory.h"
+#include "models/step/parameter_collectives.h"
 #include "models/step/pipeline_run.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/placement.h"
@@ -26,6 +27,11 @@ struct LinkFaults {
 // take no tensors of two meshes), and the kernels that an optimizer step launches for a chunk's weights.
 std::int64_t optimizer_meshes(const Scenario& scenario, const StageParameters& parameters);
 std::int64_t optimizer_launches(const Scenario& scenario, const StageParameters& parameters);
+
+// Returns the collectives of parameters that one layer's answer lists: of the first stage, each stage being one
+// unit, on a healthy machine; none where the scenario does not say how parameters are sharded.
+std::vector<TimedCollective> timed_collectives(const Scenario& scenario, std::int64_t slots,
+                                               const Placement& placement, const ProgramPricer& pricer);
 
 // The step whose transfers are asked for, and how its passes run.
 struct TransferInputs {

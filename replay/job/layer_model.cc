@@ -342,12 +342,16 @@ std::int64_t LayerModel::call_rows(Pass pass, std::size_t index, int expert_rank
          static_cast<std::int64_t>(std::max<std::uint64_t>(1, row_bytes));
 }
 
-std::vector<std::string> LayerModel::warnings() const {
+models::DomainReport LayerModel::report() const {
   models::DomainReport report;
   for (const Pass pass : {Pass::forward, Pass::backward})
     state_->costs.report(state_->program, state_->ops(pass), state_->prices[static_cast<std::size_t>(pass)],
                          state_->shapes, report);
-  std::vector<std::string> all = report.lines();
+  return report;
+}
+
+std::vector<std::string> LayerModel::warnings() const {
+  std::vector<std::string> all = report().lines();
   all.insert(all.end(), state_->program.warnings.begin(), state_->program.warnings.end());
   return all;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "models/costs/domain_report.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "replay/job/job_model.h"
@@ -50,6 +51,8 @@ class LayerModel {
   // Returns the input rows of a call, as recorders write them.
   std::int64_t call_rows(Pass pass, std::size_t index, int expert_rank, std::uint64_t row_bytes) const;
 
+  // Returns the prices of both passes that lie outside of what was measured.
+  models::DomainReport report() const;
   std::vector<std::string> warnings() const;
 
  private:

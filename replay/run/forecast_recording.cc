@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/input_error.h"
+#include "models/answers/doubt.h"
 #include "replay/recording/denoise.h"
 #include "replay/recording/one_rank.h"
 #include "replay/run/forecast.h"
@@ -93,6 +94,28 @@ void set_memory(RecordingForecast& out, const std::function<CleanJob()>& clean,
   }
 }
 
+double share_of(const models::Forecast& f, std::initializer_list<sim::Category> categories) {
+  double us = 0;
+  for (const sim::Category one : categories) us += f.breakdown_us[static_cast<std::size_t>(one)];
+  return us / f.time_us.value;
+}
+
+// Adds the doubt that answer() adds to a dispatcher's draws; the times of the rest were recorded.
+void add_doubt(models::Forecast& f, const std::string& dispatcher) {
+  using enum sim::Category;
+  models::add_doubt(f, {.dispatcher = dispatcher, .exchanges = share_of(f, {dispatch, combine})});
+  f.time_us = interval(f.time_us.value, f.draws_us);
+}
+
+// Likewise for the dispatcher that takes the place of the recorded one.
+void doubt(models::Forecast& f, const DispatcherChange& substitution) {
+  using enum sim::Category;
+  const double layers = share_of(f, {dispatch, combine, permute, unpermute, router, expert});
+  f.unmeasured = substitution.unmeasured;
+  for (models::DomainReport::Unmeasured& one : f.unmeasured) one.share *= layers;
+  add_doubt(f, substitution.asked);
+}
+
 // A realistic recording: as it ran, with the dispatcher or the routing replaced.
 class RealisticForecast {
  public:
@@ -112,6 +135,7 @@ class RealisticForecast {
     const double tokens = tokens_of(named_, job_.topology, out.microbatches);
     set_iteration(out, simulated(prepared.plans, effects), tokens);
     out.changes = std::move(prepared.changes);
+    out.substitution = std::move(prepared.substitution);
     out.warnings = std::move(prepared.warnings);
     const double recorded_us = summarize(job_, out.cluster.gpus_per_node).iteration_us;
     if (out.changes.empty()) {
@@ -130,6 +154,13 @@ class RealisticForecast {
       same.dispatcher.clear();
       set_iteration(out.as_recorded.emplace(),
                     simulated(requested_plans(job_, named_, out.cluster, same).plans, effects), tokens);
+    }
+    // The recorded dispatcher was measured; the other one's draws hold its doubt alone.
+    if (out.substitution && q_.draws > 0) {
+      const auto draws = static_cast<std::size_t>(q_.draws);
+      out.draws_us.assign(draws, out.time_us.value);
+      out.as_recorded->draws_us.assign(draws, out.as_recorded->time_us.value);
+      doubt(out, *out.substitution);
     }
     if (q_.attribution) {
       const int layers = static_cast<int>(named_.layers.value_or(0) / out.iteration.topology.pp);
@@ -173,6 +204,7 @@ class ScalingModeForecast {
     out.cluster = requested_.cluster;
     out.recorded_on = machine_;
     out.changes = requested_.changes;
+    out.substitution = requested_.substitution;
     out.effects.emplace(out.cluster.profile);
     out.microbatches = q_.microbatches;
     if (out.microbatches == 0) {
@@ -206,8 +238,15 @@ class ScalingModeForecast {
     if (q_.job.changes_dispatcher()) {
       JobRequest same = q_.job;
       same.dispatcher.clear();
-      set_iteration(out.as_recorded.emplace(),
-                    told(requested_job(recorded_, named_, same), *out.effects, options_).iteration, tokens);
+      const RequestedJob job = requested_job(recorded_, named_, same);
+      set_iteration(out.as_recorded.emplace(), told(job, *out.effects, options_).iteration, tokens);
+      if (out.substitution) {
+        JobDraw drawn_job = drawn_jobs(recorded_, named_, same);
+        // A job of its own, so that both dispatchers take the same numbers of a draw.
+        if (!drawn_job.job) drawn_job.job = [&](const models::Profile&, std::uint64_t) { return job.clean; };
+        for (const RunSummary& one : drawn(job, std::move(drawn_job), *out.effects))
+          out.as_recorded->draws_us.push_back(one.iteration_us);
+      }
     }
     if (q_.attribution) {
       const int layers = static_cast<int>(requested_.named.layers.value_or(0) / out.iteration.topology.pp);
@@ -218,6 +257,10 @@ class ScalingModeForecast {
     out.summary = summarize(out.iteration);
     if (!out.changes.empty() && q_.attribution) out.before = before(*out.effects);
     draw(out, calibrated_us);
+    if (out.substitution) {
+      doubt(out, *out.substitution);
+      add_doubt(*out.as_recorded, out.substitution->recorded);
+    }
     if (q_.effect_gains)
       for (std::size_t k = 0; k < kEffects; ++k)
         out.effect_gains_us.push_back(
@@ -249,11 +292,13 @@ class ScalingModeForecast {
     return out;
   }
 
-  void draw(RecordingForecast& out, double calibrated_us) const {
-    JobDraw drawn_job = drawn_jobs(recorded_, named_, q_.job);
+  std::vector<RunSummary> drawn(const RequestedJob& job, JobDraw drawn_job, const Effects& effects) const {
     drawn_job.sigma = std::hypot(drawn_job.sigma, machine_.sigma);
-    out.drawn = draw_forecasts(requested_.clean, requested_.named, out.cluster, *out.effects, options_,
-                               q_.draws, drawn_job);
+    return draw_forecasts(job.clean, job.named, job.cluster, effects, options_, q_.draws, drawn_job);
+  }
+
+  void draw(RecordingForecast& out, double calibrated_us) const {
+    out.drawn = drawn(requested_, drawn_jobs(recorded_, named_, q_.job), *out.effects);
     // The share added by contention is assumed to be the same under every drawn profile.
     const double contention = out.time_us.value / calibrated_us;
     for (const RunSummary& one : out.drawn) out.draws_us.push_back(one.iteration_us * contention);

@@ -49,6 +49,13 @@ models::DispatcherSpec recorder_of(const JobModel& job, const models::Cluster& c
   throw InputError("found no forward step in the recording, expected one");
 }
 
+// Returns nullopt where the dispatcher asked for is the recorded one.
+std::optional<DispatcherChange> substitution(const models::DispatcherSpec& recorded,
+                                             const models::DispatcherSpec& asked, const LayerModel& wanted) {
+  if (asked.text() == recorded.text()) return std::nullopt;
+  return DispatcherChange{recorded.text(), asked.text(), wanted.report().unmeasured()};
+}
+
 std::string describe(const JobModel& from, const JobModel& to) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
@@ -141,6 +148,7 @@ RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology
     out.changes +=
         fmt::format("{}{} instead of {}", out.changes.empty() ? "" : ", ", spec.text(), recorder.text());
     for (std::string& warning : wanted.warnings()) out.warnings.push_back(std::move(warning));
+    out.substitution = substitution(recorder, spec, wanted);
   }
   if (const RoutedLayers routed = routed_layers(to, change); !routed.jobs.empty()) {
     const models::DispatcherSpec spec =
@@ -191,9 +199,11 @@ RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopolo
     out.clean = std::move(clean);
   }
   out.changes = describe(from, to);
-  if (request.changes_dispatcher())
+  if (request.changes_dispatcher()) {
     out.changes +=
         fmt::format("{}{} instead of {}", out.changes.empty() ? "" : ", ", spec.text(), recorder.text());
+    out.substitution = substitution(recorder, spec, wanted);
+  }
   for (std::string& warning : wanted.warnings()) out.warnings.push_back(std::move(warning));
   return out;
 }

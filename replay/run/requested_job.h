@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "models/costs/domain_report.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/architecture.h"
 #include "replay/job/job_model.h"
@@ -39,12 +40,20 @@ struct JobRequest {
   }
 };
 
+// The dispatcher that takes the place of the recorded one.
+struct DispatcherChange {
+  std::string recorded, asked;  // with their options
+  // prices of the asked one's layer that were not measured on this machine; shares of the layer's time
+  std::vector<models::DomainReport::Unmeasured> unmeasured;
+};
+
 struct RequestedJob {
   CleanJob clean;
   traces::NamedTopology named;
   models::Cluster cluster;
   std::vector<std::string> warnings;
   std::string changes;  // differences from the recording, as text; empty: none
+  std::optional<DispatcherChange> substitution;
 };
 
 // The forecast job as input of cost models, and the dispatcher of its layers.
@@ -76,6 +85,7 @@ struct RequestedPlans {
   std::vector<std::string> warnings;
   std::string changes;
   std::optional<CleanJob> clean;  // of a changed job, with its routing where one holds for all layers
+  std::optional<DispatcherChange> substitution;
 };
 RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
                                const models::Cluster& cluster, const JobRequest& request);

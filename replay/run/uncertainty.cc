@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "base/statistics.h"
 
 namespace moesim::replay {
 
@@ -11,8 +12,6 @@ namespace {
 
 // Separates draws of the interval from those of the forecast itself.
 constexpr std::uint64_t kIntervalStream = 0x9e3779b9;
-
-constexpr double k90 = 1.645;  // standard deviations of a 90 % interval of a normal distribution
 
 // Scales the computing of a run by `factor`.
 void scale(RunSummary& run, double factor) {
@@ -56,7 +55,7 @@ models::Estimate interval(double value, const std::vector<double>& drawn) {
   double variance = 0;
   for (const double one : drawn) variance += (std::log(one) - mean) * (std::log(one) - mean);
   if (drawn.size() > 1) variance /= static_cast<double>(drawn.size() - 1);
-  const double half = k90 * std::sqrt(variance + kRunToRun * kRunToRun);
+  const double half = kZ90 * std::sqrt(variance + kRunToRun * kRunToRun);
   return {value, std::min(value, std::exp(mean - half)), std::max(value, std::exp(mean + half))};
 }
 

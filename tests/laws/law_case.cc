@@ -154,10 +154,10 @@ std::optional<Seen> ask(const Case& one) {
     seen.cut_evenly = models::is_cut_evenly(c.scenario->model, p);
     const std::int64_t said = c.scenario->training.shard_group;
     seen.shard_group = said > 0 ? said : dense.per_domain();
-    for (const models::StepCollective& each : c.step_collectives) {
+    for (const models::TimedCollective& each : c.step_collectives) {
       const models::Placement::Replicas& among = each.what.experts ? experts : dense;
       const bool some = each.what.replicas && each.what.group < among.ranks;
-      Seen::Collective one_of_them{each.what, each.time_us, std::numeric_limits<int>::max()};
+      Seen::Collective one_of_them{each.what, each.us_per_step(), std::numeric_limits<int>::max()};
       for (const models::GroupShape& shape :
            placement.shapes_of({&among, some ? among.ranks / each.what.group : each.what.group, some}))
         one_of_them.domains = std::min(one_of_them.domains, shape.domains);

@@ -473,7 +473,7 @@ double sent(const std::string& scheme, double weights, double gradients, double 
 double summed(const Seen& ddp, bool experts) {
   double bytes = 0;
   for (const Seen::Collective& one : ddp.collectives)
-    if (one.what.experts == experts) bytes += static_cast<double>(one.what.bytes);
+    if (one.what.experts == experts) bytes += static_cast<double>(one.what.bytes_per_step());
   return bytes;
 }
 
@@ -500,7 +500,8 @@ void add_gradients(std::vector<Law>& all) {
          if (!shard) return std::nullopt;
          const auto all_sent = [](const Seen& seen) {
            double bytes = 0;
-           for (const Seen::Collective& each : seen.collectives) bytes += static_cast<double>(each.what.tx);
+           for (const Seen::Collective& each : seen.collectives)
+             bytes += static_cast<double>(each.what.tx_per_step());
            return bytes;
          };
          const double of_gradient = one.get("training.gradient_bytes", 4.0),
@@ -535,9 +536,10 @@ void add_gradients(std::vector<Law>& all) {
            const auto domains = static_cast<double>(each.domains);
            const bool reduce = each.what.kind == models::CommKind::kAllReduce;
            const double least =
-               each.domains == 1 ? static_cast<double>(each.what.tx) / (reduce ? 2 : 1) / c.nvlink.bandwidth
-                                 : (reduce ? 2 : 1) * static_cast<double>(each.what.bytes) * (domains - 1) /
-                                       domains / c.domain_network();
+               each.domains == 1
+                   ? static_cast<double>(each.what.tx_per_step()) / (reduce ? 2 : 1) / c.nvlink.bandwidth
+                   : (reduce ? 2 : 1) * static_cast<double>(each.what.bytes_per_step()) * (domains - 1) /
+                         domains / c.domain_network();
            if (std::string wrong = relation(Is::kNoLess, 1e6 * least, each.us, kRounding); !wrong.empty())
              return std::string(each.what.what) + " " + wrong + "\n  " + sharded.command();
          }

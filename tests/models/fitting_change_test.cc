@@ -5,8 +5,8 @@
 
 #include <sstream>
 
+#include "models/answers/quick_answer.h"
 #include "models/hardware/cluster.h"
-#include "models/step/step_forecast.h"
 #include "models/workload/fields.h"
 #include "tests/models/small_job.h"
 
@@ -20,7 +20,6 @@ Scenario with_options(Scenario s, const std::string& options) {
     for (const Field& field : scenario_fields())
       if (field.flag == flag) set_field(field, s, value);
   s.give("parallel.dp");
-  s.routing.shared = true;
   s.resolve();
   return s;
 }
@@ -30,21 +29,22 @@ TEST(FittingChange, FitsAndTakesWhatItSays) {
   s.parallel.micro_batch = 4;
   s.resolve();
   const DispatcherSpec dispatcher = s.dispatchers.front();
-  ASSERT_FALSE(StepForecaster(s, dispatcher).memory().fits);
+  PriceCache prices;
+  ASSERT_FALSE(QuickAnswer(s, prices).memory().fits);
   const FittingChange change = cheapest_fitting_change(s, dispatcher);
   ASSERT_FALSE(change.options.empty());
   EXPECT_GT(change.fitting, 0);
   EXPECT_GE(change.tried, change.fitting);
   const Scenario fitting = with_options(s, change.options);
-  const StepForecaster forecaster(fitting, dispatcher);
-  EXPECT_TRUE(forecaster.memory().fits) << change.options;
-  EXPECT_DOUBLE_EQ(forecaster.seconds(*fitting.cluster), change.seconds) << change.options;
+  const QuickAnswer answer(fitting, prices);
+  EXPECT_TRUE(answer.memory().fits) << change.options;
+  EXPECT_DOUBLE_EQ(answer.seconds(), change.seconds) << change.options;
   // No single recomputation that fits is faster.
   for (const char* recompute : {"layernorm", "moe_act", "layernorm+moe_act", "full"}) {
     const Scenario other = with_options(s, std::string("--recompute ") + recompute);
-    const StepForecaster one(other, dispatcher);
+    const QuickAnswer one(other, prices);
     if (one.memory().fits) {
-      EXPECT_GE(one.seconds(*other.cluster), change.seconds) << recompute;
+      EXPECT_GE(one.seconds(), change.seconds) << recompute;
     }
   }
 }

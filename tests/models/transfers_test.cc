@@ -197,16 +197,16 @@ TEST(StepTransfers, APipelineGathersOnceAStepInBothScopes) {
   AnswerOptions options;
   options.draws = 0;
   double gathers = 0, reductions = 0;
-  for (const StepCollective& one : answer(s, options).step_collectives) {
-    EXPECT_EQ(one.what.calls, 1) << one.what.what;
-    (one.what.kind == CommKind::kAllGather ? gathers : reductions) += one.time_us;
+  for (const TimedCollective& one : answer(s, options).step_collectives) {
+    EXPECT_EQ(one.what.calls_per_step(), 1) << one.what.what;
+    (one.what.kind == CommKind::kAllGather ? gathers : reductions) += one.us_per_step();
   }
   EXPECT_NEAR(static_cast<double>(t.parameters[0]) * 1e-6, gathers, 1e-3);
   EXPECT_NEAR(static_cast<double>(t.gradients[0]) * 1e-6, reductions, 1e-3);
   // Without one in every pass.
   s.parallel.pp = 1;
-  for (const StepCollective& one : answer(s, options).step_collectives)
-    EXPECT_EQ(one.what.calls, 4) << one.what.what;
+  for (const TimedCollective& one : answer(s, options).step_collectives)
+    EXPECT_EQ(one.what.calls_per_step(), 4) << one.what.what;
 }
 
 // A group of one data-parallel rank moves nothing, inference nothing at all.

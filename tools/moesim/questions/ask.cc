@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "models/answers/priced_draws.h"
 #include "replay/recording/routing_from_dispatching.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/terminal.h"
@@ -61,7 +62,12 @@ Base Base::with(Question other) const {
 }
 
 Asker::Asker(const Base& base, std::vector<ScenarioPath> paths)
-    : changes_(base.question, std::move(paths), Origin::said("--set")), resolver_(base.resolver) {}
+    : changes_(base.question, std::move(paths), Origin::said("--set")),
+      resolver_(base.resolver),
+      prices_(std::make_unique<models::PriceCache>()),
+      routings_(std::make_unique<models::RoutingCache>()) {}
+Asker::~Asker() = default;
+Asker::Asker(Asker&&) noexcept = default;
 
 models::Resolved Asker::resolve(const std::vector<PathValue>& values) {
   return resolver_.resolve(changes_.make(values));

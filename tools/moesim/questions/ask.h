@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "models/answers/answer.h"
-#include "models/answers/priced_draws.h"
 #include "models/question/changes.h"
 #include "models/question/question.h"
 #include "tools/moesim/show/common_options.h"
@@ -64,6 +63,8 @@ Comparison ask(models::Scenario scenario, const AskOptions& options);
 class Asker {
  public:
   Asker(const Base& base, std::vector<ScenarioPath> paths);
+  ~Asker();
+  Asker(Asker&&) noexcept;
 
   // Throws InputError as resolving and answering do.
   Comparison ask(const std::vector<PathValue>& values, const AskOptions& options);
@@ -73,8 +74,8 @@ class Asker {
   models::Changes changes_;
   models::Resolver resolver_;
   // Pointers make an Asker movable.
-  std::unique_ptr<models::PriceCache> prices_ = std::make_unique<models::PriceCache>();
-  std::unique_ptr<models::RoutingCache> routings_ = std::make_unique<models::RoutingCache>();
+  std::unique_ptr<models::PriceCache> prices_;
+  std::unique_ptr<models::RoutingCache> routings_;
 };
 
 // "plan chosen: --tp 1 ... (the fastest of 672 tried ...)" and what else was taken, a line each.

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "models/answers/invariants.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/ownership.h"
 #include "models/workload/architecture.h"
 #include "tools/moesim/questions/replay_invariants.h"
 
@@ -141,8 +142,8 @@ std::optional<double> cost_per_million_tokens(const models::Forecast& forecast,
                                               const models::Cluster& cluster,
                                               const models::PriceTable& prices) {
   if (forecast.tokens == 0 || !prices.given()) return std::nullopt;
-  return prices.cost(cluster.profile.name(), forecast.gpus, cluster.gpus_per_node, forecast.seconds()) /
-         forecast.tokens * 1e6;
+  return forecast.per_million_tokens(
+      models::hour_cost(prices, {}, cluster, forecast.gpus).of(forecast.seconds()));
 }
 
 }  // namespace moesim::tools

@@ -263,11 +263,12 @@ Table collective_table(const Comparison& c) {
                {"buffer [MB]"},
                {"sent [MB]"},
                {"time [us]"}});
-  for (const models::StepCollective& one : c.step_collectives)
+  for (const models::TimedCollective& one : c.step_collectives)
     table.row({std::string(one.what.what), std::string(models::name_of(one.what.kind)),
-               fmt::format("{}", one.what.group), fmt::format("{}", one.what.calls),
-               fmt::format("{:.3f}", static_cast<double>(one.what.bytes) * 1e-6),
-               fmt::format("{:.3f}", static_cast<double>(one.what.tx) * 1e-6), microseconds(one.time_us)});
+               fmt::format("{}", one.what.group), fmt::format("{}", one.what.calls_per_step()),
+               fmt::format("{:.3f}", static_cast<double>(one.what.bytes_per_step()) * 1e-6),
+               fmt::format("{:.3f}", static_cast<double>(one.what.tx_per_step()) * 1e-6),
+               microseconds(one.us_per_step())});
   return table;
 }
 

@@ -260,14 +260,14 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   if (s.mesh.given) result["mesh"] = mesh_json(s.mesh);
   if (!c.step_collectives.empty()) {
     result["step_collectives"] = ordered_json::array();
-    for (const models::StepCollective& one : c.step_collectives)
+    for (const models::TimedCollective& one : c.step_collectives)
       result["step_collectives"].push_back({{"what", one.what.what},
                                             {"op", models::name_of(one.what.kind)},
                                             {"ranks", one.what.group},
-                                            {"calls", one.what.calls},
-                                            {"buffer_bytes", one.what.bytes},
-                                            {"tx_bytes", one.what.tx},
-                                            {"time_us", one.time_us}});
+                                            {"calls", one.what.calls_per_step()},
+                                            {"buffer_bytes", one.what.bytes_per_step()},
+                                            {"tx_bytes", one.what.tx_per_step()},
+                                            {"time_us", one.us_per_step()}});
   }
   result["winner"] = decision_json(c);
   result["recommendation"] = recommendation_json(c);

@@ -37,8 +37,8 @@ struct Machine {
     const models::Scenario& s = *compared->scenario;
     const models::PriceTable prices = PlanQuestion::prices(s);
     if (!models::has_price(prices, s.ownership, *s.cluster)) return std::nullopt;
-    return models::hour_cost(prices, s.ownership, *s.cluster, best().gpus).of(best().seconds()) /
-           best().tokens * 1e6;
+    return best().per_million_tokens(
+        models::hour_cost(prices, s.ownership, *s.cluster, best().gpus).of(best().seconds()));
   }
 };
 

@@ -14,15 +14,17 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "models/answers/answer.h"
+#include "models/answers/sentences.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/rental.h"
 #include "models/workload/architecture.h"
 #include "models/workload/model_summary.h"
 #include "replay/run/forecast_recording.h"
+#include "replay/run/recorded_comparison.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/questions/replay_question.h"
 #include "tools/moesim/show/bars.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -108,41 +110,6 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
   return path;
 }
 
-// Returns milliseconds per rank by category, mean over ranks.
-double mean_ms(const replay::Iteration& iteration, std::initializer_list<sim::Category> categories) {
-  double us = 0;
-  for (const auto& rank : iteration.timeline.ranks())
-    for (const sim::Category category : categories)
-      us += rank.breakdown[static_cast<std::size_t>(category)].us();
-  return us / 1e3 / static_cast<double>(iteration.timeline.rank_count());
-}
-
-// Describes the difference to the recorded dispatcher and its three largest parts, mean over ranks.
-std::string because(const RecordingForecast& answer) {
-  const replay::IterationForecast& recorded = *answer.as_recorded;
-  using enum sim::Category;
-  struct Part {
-    const char* name;
-    double ms;
-  };
-  const auto difference = [&](std::initializer_list<sim::Category> categories) {
-    return mean_ms(answer.iteration, categories) - mean_ms(recorded.iteration, categories);
-  };
-  std::vector<Part> parts{
-      {"exchange", difference({dispatch, combine})},
-      {"permutation and experts", difference({permute, unpermute, expert, attention, router})},
-      {"waiting for slower ranks", difference({straggler_wait, bubble})},
-      {"host", difference({host_sync})}};
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const Part& a, const Part& b) { return std::abs(a.ms) > std::abs(b.ms); });
-  std::string text = fmt::format("{:+.2f} ms ({}) against the recorded dispatcher: ",
-                                 models::difference_us(recorded, answer).value / 1e3,
-                                 percent(models::ratio(recorded, answer).value - 1));
-  for (std::size_t i = 0; i < 3; ++i)
-    text += fmt::format("{}{} {:+.1f} ms", i == 0 ? "" : ", ", parts[i].name, parts[i].ms);
-  return text + " on an average rank";
-}
-
 std::string throughput_text(const RecordingForecast& answer, const models::PriceTable& prices) {
   if (answer.tokens == 0) return "";
   std::string text = fmt::format("\n{:.0f} tokens/s", tokens_per_s(answer));
@@ -225,7 +192,11 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
   result["synthetic"] = answer.synthetic;
   result["recorded_on"] = {{"gpu", answer.recorded_on.gpu}, {"told_by", name(answer.recorded_on.told)}};
   if (!answer.changes.empty()) result["changes"] = answer.changes;
-  if (answer.as_recorded) result["because"] = because(answer);
+  if (const auto both = replay::compared(answer)) {
+    result["answer"] = models::sentence(*both);
+    result["because"] = models::because(*both);
+    result["recommendation"] = recommendation_json(*both);
+  }
   result["ranks"] = nlohmann::ordered_json::array();
   for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
     const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
@@ -435,7 +406,8 @@ std::string headline(const RecordingForecast& answer, const replay::Topology& re
         o.avg, o.max, o.max_cum, answer.overload->entries);
   }
   if (answer.held) text += memory_text(answer);
-  if (answer.as_recorded) text += "\n" + because(answer);
+  if (const auto both = replay::compared(answer))
+    text += fmt::format("\n{}\n{}", models::sentence(*both), models::because(*both));
   text += throughput_text(answer, prices);
   return text + "\n";
 }
