@@ -230,11 +230,11 @@ export function comparePage(data: ReportData): HTMLElement[] {
       ranks.replaceChildren(rankGrid(rows, [
         { key: "overload", label: "overload (rows against the balanced share)", text: (v) => v.toFixed(2) },
         { key: "computed", label: "rows computed", text: (v) => number(v) },
-        { key: "wait", label: "waits for others", text: (v) => time(v), fromZero: true },
-        { key: "sent", label: "bytes sent", text: (v) => bytes(v) },
-        { key: "received", label: "bytes received", text: (v) => bytes(v) },
-        { key: "expert", label: "time of the experts", text: (v) => time(v) },
-        { key: "transfer", label: "time of transfers", text: (v) => time(v) },
+        { key: "wait", label: "waits for others", text: (v, most) => time(v, timeUnit(most)), fromZero: true },
+        { key: "sent", label: "bytes sent", text: (v, most) => bytes(v, byteUnit(most)) },
+        { key: "received", label: "bytes received", text: (v, most) => bytes(v, byteUnit(most)) },
+        { key: "expert", label: "time of the experts", text: (v, most) => time(v, timeUnit(most)) },
+        { key: "transfer", label: "time of transfers", text: (v, most) => time(v, timeUnit(most)) },
       ], data.gpus_per_node));
   };
   draw();

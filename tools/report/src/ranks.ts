@@ -10,13 +10,15 @@ export interface RankRow {
 export interface Quantity {
   key: string;
   label: string;
-  text: (value: number) => string;
+  text: (value: number, largest: number) => string; // largest: of all ranks, for the unit
   fromZero?: boolean;
 }
 
 export function rankGrid(rows: RankRow[], quantities: Quantity[], gpusPerNode: number): HTMLElement {
   const holder = h("div");
   const usable = quantities.filter((quantity) => rows.some((row) => row.values[quantity.key]?.length));
+  const largest = new Map(usable.map(({ key }) => [key, Math.max(...rows.map((row) => (row.values[key] ?? []).reduce((a, b) => Math.max(a, b), 0)))]));
+  const textOf = (quantity: Quantity, value: number) => quantity.text(value, largest.get(quantity.key)!);
   const draw = (key: string) => {
     const quantity = usable.find((one) => one.key === key)!;
     const ranks = Math.max(...rows.map((row) => row.values[key]?.length ?? 0));
@@ -46,15 +48,15 @@ export function rankGrid(rows: RankRow[], quantities: Quantity[], gpusPerNode: n
           const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
           const times = mean > 0 ? `, ${(values[place.rank]! / mean).toFixed(2)} times the mean` : "";
           return (
-            `${row.label ? row.label + ", " : ""}rank ${place.rank}: ${quantity.label} ${quantity.text(values[place.rank]!)}${times}` +
-            (others.length > 0 ? "; " + others.map((one) => `${one.label} ${one.text(row.values[one.key]![place.rank]!)}`).join(", ") : "")
+            `${row.label ? row.label + ", " : ""}rank ${place.rank}: ${quantity.label} ${textOf(quantity, values[place.rank]!)}${times}` +
+            (others.length > 0 ? "; " + others.map((one) => `${one.label} ${textOf(one, row.values[one.key]![place.rank]!)}`).join(", ") : "")
           );
         },
         cellText: (r, c) => {
           const place = at(r, c);
-          return quantity.text(rows[place.row]!.values[key]![place.rank]!);
+          return textOf(quantity, rows[place.row]!.values[key]![place.rank]!);
         },
-        scaleText: quantity.text,
+        scaleText: (value) => textOf(quantity, value),
         from: quantity.fromZero ? 0 : undefined,
       }),
     );

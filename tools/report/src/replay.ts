@@ -81,8 +81,8 @@ export function replayPage(data: ReportData): HTMLElement[] {
       : []),
     section("Ranks", "Which ranks make the others wait, and which have nothing to do?",
       rankGrid([{ label: "", values }], [
-        { key: "others", label: "others wait for it", text: (v) => time(v), fromZero: true },
-        ...kStates.map((state) => ({ key: state, label: kStateNames[state]!, text: (v: number) => time(v), fromZero: true })),
+        { key: "others", label: "others wait for it", text: (v, most) => time(v, timeUnit(most)), fromZero: true },
+        ...kStates.map((state) => ({ key: state, label: kStateNames[state]!, text: (v: number, most: number) => time(v, timeUnit(most)), fromZero: true })),
       ], data.gpus_per_node),
       ranks.length <= 64
         ? stackedBars("What each rank does during the iteration; the parts add up to it",
