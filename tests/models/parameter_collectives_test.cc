@@ -83,6 +83,19 @@ TEST(ExpertShardGroup, LeavesTheReplicasOfTheDensePart) {
   EXPECT_EQ(expert_shard_group(16, 2, 4), 1);  // eight replicas of four ranks: at least one shards
 }
 
+// Three replicas of seven ranks each; of the experts' seven, two shard, and three groups replicate.
+TEST(ExpertShardGroup, NeedNotDivideTheReplicas) {
+  ParameterTraffic t;
+  t.dense = t.experts = HeldParameters::all(1400);
+  t.dense_group = 21;
+  t.expert_group = t.shard_group = 7;
+  const auto all = parameter_collectives(ShardingScheme::kHsdp, t);
+  ASSERT_EQ(all.size(), 6u);
+  EXPECT_EQ(all[3].group, 2);
+  EXPECT_EQ(all[5].kind, CommKind::kAllReduce);
+  EXPECT_EQ(all[5].group, 3);
+}
+
 // FSDP's wire bytes are ZeRO-1's and one more gather of the parameters; HSDP's never exceed DDP's in fp32.
 RC_GTEST_PROP(ParameterCollectives, FsdpGathersOnceMoreThanZero1, ()) {
   ParameterTraffic t;
