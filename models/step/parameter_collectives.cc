@@ -104,10 +104,11 @@ ParameterCollective shampoo_gather(ShardingScheme scheme, bool experts, std::int
   if (scheme == ShardingScheme::kDdp) replicas = group, shard = 1;
   if (scheme == ShardingScheme::kHsdp)
     shard = std::min(std::max<std::int64_t>(1, shard), group), replicas = group / shard;
+  const std::int64_t held = parameters / std::max<std::int64_t>(1, shard);
   return {.kind = CommKind::kAllGather,
           .what = experts ? "expert shampoo updates" : "dense shampoo updates",
           .group = replicas,
-          .buffer = static_cast<double>(parameters / std::max<std::int64_t>(1, shard) * bytes),
+          .buffer = static_cast<double>(held * bytes),
           .experts = experts,
           .replicas = true};
 }
