@@ -30,7 +30,6 @@ struct Part {
 void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, const ParameterTraffic& t,
               const Part& part) {
   const auto add = [&](ParameterCollective one) {
-    one.what = one.kind == CommKind::kAllGather ? part.parameters_name : part.gradients_name;
     one.experts = part.experts;
     if (one.moves()) all.push_back(one);
   };
@@ -41,15 +40,19 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
       const auto bucket = static_cast<double>(ddp_bucket_parameters(D));
       const double buckets = t.buckets ? std::max(1.0, std::ceil(part.parameters.trained / bucket)) : 1;
       add({.kind = CommKind::kAllReduce,
+           .what = part.gradients_name,
            .group = D,
            .buffer = gradients,
            .calls = static_cast<std::int64_t>(buckets)});
       break;
     }
     case ShardingScheme::kZero1:
-      add({.kind = CommKind::kReduceScatter, .group = D, .buffer = gradients});
+      add({.kind = CommKind::kReduceScatter, .what = part.gradients_name, .group = D, .buffer = gradients});
       // Replicas that hold whole weights exchange those alone that change.
-      add({.kind = CommKind::kAllGather, .group = D, .buffer = part.parameters.trained * t.weight_bytes});
+      add({.kind = CommKind::kAllGather,
+           .what = part.parameters_name,
+           .group = D,
+           .buffer = part.parameters.trained * t.weight_bytes});
       break;
     case ShardingScheme::kFsdp:
     case ShardingScheme::kHsdp: {
@@ -59,12 +62,14 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
       const std::int64_t passes = t.every_pass ? t.microbatches : 1;
       const std::int64_t units = part.parameters.units;
       add({.kind = CommKind::kAllGather,
+           .what = part.parameters_name,
            .group = S,
            .buffer = part.parameters.held * t.weight_bytes,
            .calls = units,
            .passes = passes * (gathers_again(t) ? 2 : 1),
            .every_pass = t.every_pass});
       add({.kind = CommKind::kReduceScatter,
+           .what = part.gradients_name,
            .group = S,
            .buffer = gradients,
            .calls = units,
@@ -72,6 +77,7 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
            .every_pass = t.every_pass});
       if (scheme == ShardingScheme::kHsdp)
         add({.kind = CommKind::kAllReduce,
+             .what = part.gradients_name,
              .group = D / S,
              .buffer = gradients / static_cast<double>(S),
              .calls = units,
@@ -104,10 +110,11 @@ ParameterCollective shampoo_gather(ShardingScheme scheme, bool experts, std::int
   if (scheme == ShardingScheme::kDdp) replicas = group, shard = 1;
   if (scheme == ShardingScheme::kHsdp)
     shard = std::min(std::max<std::int64_t>(1, shard), group), replicas = group / shard;
+  const std::int64_t held = parameters / std::max<std::int64_t>(1, shard);
   return {.kind = CommKind::kAllGather,
           .what = experts ? "expert shampoo updates" : "dense shampoo updates",
           .group = replicas,
-          .buffer = static_cast<double>(parameters / std::max<std::int64_t>(1, shard) * bytes),
+          .buffer = static_cast<double>(held * bytes),
           .experts = experts,
           .replicas = true};
 }
