@@ -25,7 +25,7 @@ constexpr double kOwnShape = 0.3;     // other parameters: sizes where protocols
 constexpr double kCurve = 0.12;       // of the time at one size of a curve, besides the common part
 constexpr double kOctaves = 2.0;      // correlation length along a curve, in size
 constexpr double kRankOctaves = 2.0;  // and in rank counts
-constexpr double kCorrection = 0.15;   // of a network's law at one call, beside all of the above
+constexpr double kCorrection = 0.15;  // of a network's law at one call, beside all of the above
 constexpr double kMostOpen = 0.4;     // limit on a fit's uncertainty on another machine
 constexpr double kMostLever = 6;      // limit on the amplification of a knot that is a small part of its time
 
