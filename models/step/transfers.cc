@@ -173,7 +173,7 @@ class Transfers {
       const std::int64_t ranks =
           plan_.sharding == ShardingScheme::kDdp ? 1 : shard_of(*replicas, plan_.sharding);
       const StageParameters all = elements_of(own);
-      const MuonShare share = largest_share(std::move(own), ranks, [&](const MuonMatrix& m) {
+      const MuonShare share = largest_muon_share(std::move(own), ranks, [&](const MuonMatrix& m) {
         return newton_schulz_seconds(m.rows, m.columns, plan_.newton_schulz_steps, gemms);
       });
       work.bytes += share.elements * muon_traffic(plan_.optimizer);

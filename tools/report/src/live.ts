@@ -425,7 +425,7 @@ function takeAway(): HTMLElement {
       problem.textContent = error instanceof Error ? error.message : "";
     }
   };
-  return section("Take it with you", "The address of this page holds the question: a link is enough to share it with somebody who runs moesim serve.",
+  return section("Take it with you", "The address of this page holds the question: a link is enough to share it with anyone who runs moesim serve.",
     h("div", { class: "controls" },
       button("Copy link", "copy the address of this question", () => void copy(location.href, "link")),
       button("Copy command", "copy the command line that answers the same", () => void copy(commandLine(), "command")),
