@@ -10,7 +10,7 @@
 #   list      what the bench would measure, and about how long
 #   costs     what profiles guess: launches, memory-bound kernels, products beside copies and beside kernels (4 min)
 #   collectives  those of all GPUs of the node, one process each (4 min; said and skipped where there is one GPU)
-#   ep_kernels  DeepEP's and HybridEP's dispatch and combine, where they are installed (6 min; said and skipped where not)
+#   ep_kernels  DeepEP's and HybridEP's dispatch and combine, where they are installed (7 min; said and skipped where not)
 #   products  products of experts and dense ones, but for the shape that is left out (7 min)
 #   sustained the same on a hot GPU (5 min)
 #   capture   a small training step recorded and replayed: with moesim_capture where PyTorch has CUDA, else (or with --layer)
@@ -154,8 +154,9 @@ step_ep_kernels() {
   gpu=$(sed -n 's/.*"gpu": "\(.*\)".*/\1/p' $(rows raw) | head -1)
   for kernels in normal hybrid low-latency; do
     table=$out/raw/ep_$kernels.csv
-    timeout "$(awk "BEGIN { print 120 * $scale }")" python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$driver" --kernels "$kernels" \
-      --gpu "$gpu" --out "$table" >>"$said" 2>&1 || echo "ep_kernels: $kernels failed" >>"$said"
+    rm -f "$table"
+    timeout "$(awk "BEGIN { print 140 * $scale }")" python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$driver" --kernels "$kernels" \
+      --gpu "$gpu" --out "$table" >>"$said" 2>&1 || echo "ep_kernels: $kernels failed or took too long, its table ends early" >>"$said"
     # A header alone is no row.
     if [ -f "$table" ] && [ "$(wc -l <"$table")" -gt 1 ]; then
       "$moesim" calibrate import csv "$table" --out "$out/raw/ep_$kernels.measurements.json" >>"$said" 2>&1

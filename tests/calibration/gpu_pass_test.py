@@ -133,7 +133,7 @@ def check_ep_kernels(folder):
     check(said in (out / "report.md").read_text(), "the report does not tell it")
     program(folder / "python3", EP_RUN % ((sys.executable,) * 3))
     for ep, missing, kernels in (("without=HybridEPBuffer", "this deep_ep has no HybridEPBuffer", ("normal", "low-latency")),
-                                 ("wrong=lowlatency_combine", "ep_kernels: low-latency failed", ("normal", "hybrid", "low-latency"))):
+                                 ("wrong=lowlatency_combine", "wrong result: deepep_v1_lowlatency_combine", ("normal", "hybrid", "low-latency"))):
         (out / "done/ep_kernels").unlink()
         for path in (out / "raw").glob("ep_*"):
             path.unlink()

@@ -22,7 +22,7 @@ def spend(kernel, tokens, hidden, dtype):
     number = calls[kernel] = calls.get(kernel, 0) + 1
     planted = seconds(kernel, tokens, hidden, dtype) * random.Random(number).gauss(1, 0.01)
     # First calls compile and connect; one of ten is disturbed; a warm L2 is twice as fast.
-    slow = 20 if number <= 3 else 5 if number % 10 == 0 else 1
+    slow = 20 if number <= 5 else 5 if number % 10 == 0 else 1
     distributed.meet(planted * slow * (0.5 if kernel in cuda.cached else 1))
     cuda.cached.add(kernel)
 

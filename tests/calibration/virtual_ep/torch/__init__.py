@@ -62,6 +62,7 @@ class Tensor:
         return Tensor(self.shape[:-1], [max(row) for row in self.rows()], self.dtype)
 
     def zero_(self):
+        cuda.clock += self.shape[0] / (3e12 - 2e11 * cuda.device)  # memory of the GPUs is not alike
         if self.shape[0] > cuda.L2_BYTES:
             cuda.cached.clear()
         return self
