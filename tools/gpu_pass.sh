@@ -10,6 +10,7 @@
 #   list      what the bench would measure, and about how long
 #   costs     what profiles guess: launches, memory-bound kernels, products beside copies and beside kernels (4 min)
 #   collectives  those of all GPUs of the node, one process each (4 min; said and skipped where there is one GPU)
+#   ep_kernels  DeepEP's and HybridEP's dispatch and combine, where they are installed (7 min; said and skipped where not)
 #   products  products of experts and dense ones, but for the shape that is left out (7 min)
 #   sustained the same on a hot GPU (5 min)
 #   capture   a small training step recorded and replayed: with moesim_capture where PyTorch has CUDA, else (or with --layer)
@@ -42,7 +43,7 @@ while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || { echo "gpu_pass.sh: found $1 without a value, expected one" >&2; exit 2; }
   shift 2
 done
-steps="state build list costs collectives products sustained capture fit predict held check report"
+steps="state build list costs collectives ep_kernels products sustained capture fit predict held check report"
 case " $steps " in *" ${only:-state} "*) ;; *)
   echo "gpu_pass.sh: found --only '$only', expected one of: $steps" >&2
   exit 2
@@ -139,6 +140,29 @@ measure() {
 
 step_costs() { measure raw '^(latency/|overlap/(product|copies)|kernel/)' 4; }
 step_collectives() { measure raw '^(all_gather|reduce_scatter|all_reduce|all_to_all|send_recv|overlap/uneven)' 4; }
+# Kernels in runs of their own: NVSHMEM starts once in a process, and ends it where the network is not as it wants.
+step_ep_kernels() {
+  driver=$root/calibration/bench/ep_kernels.py said=$out/ep_kernels.txt
+  gpus=$(python3 -c 'import torch, deep_ep; print(torch.cuda.device_count())' 2>/dev/null) || gpus=0
+  if [ "$gpus" -lt 2 ]; then
+    python3 "$driver" >"$said" 2>&1 || echo "ep_kernels: skipped, no Python here" >>"$said"
+    return
+  fi
+  : >"$said"
+  # The bench's name for the GPU.
+  # shellcheck disable=SC2046  # one file for each number of ranks, without blanks
+  gpu=$(sed -n 's/.*"gpu": "\(.*\)".*/\1/p' $(rows raw) | head -1)
+  for kernels in normal hybrid low-latency; do
+    table=$out/raw/ep_$kernels.csv
+    rm -f "$table"
+    timeout "$(awk "BEGIN { print 140 * $scale }")" python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$driver" --kernels "$kernels" \
+      --gpu "$gpu" --out "$table" >>"$said" 2>&1 || echo "ep_kernels: $kernels failed or took too long, its table ends early" >>"$said"
+    # A header alone is no row.
+    if [ -f "$table" ] && [ "$(wc -l <"$table")" -gt 1 ]; then
+      "$moesim" calibrate import csv "$table" --out "$out/raw/ep_$kernels.measurements.json" >>"$said" 2>&1
+    fi
+  done
+}
 step_products() {
   # Most informative first: the products of experts, then dense ones of every shape but the one that is left out.
   measure raw '^grouped_gemm/.*backend:grouped/pass:fwd/skew:none' 2
@@ -254,7 +278,7 @@ step_check() {
 step_report() {
   {
     echo "# GPU pass of $(cat "$out/gpu.txt"), $(head -1 "$out/state_before.txt")"
-    for part in machine:Machine capture:Capture refine:"What moved" ; do
+    for part in machine:Machine ep_kernels:"Dispatch and combine" capture:Capture refine:"What moved" ; do
       printf '\n## %s\n\n```\n' "${part#*:}"
       cat "$out/${part%%:*}.txt"
       echo '```'

@@ -32,6 +32,21 @@ case "$*" in
   *) exec %s "$@" ;;
 esac
 """
+# Starts four processes as torch.distributed.run does, with sizes that lists of Python hold.
+EP_RUN = """#!/bin/sh
+case "$*" in
+  *torch.distributed.run*) ;;
+  *) exec %s "$@" ;;
+esac
+[ "$*" != "${*#-m torch.distributed.run --standalone --nproc-per-node 4 }" ] || exit 9
+shift 5
+export WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$$
+for rank in 3 2 1; do RANK=$rank LOCAL_RANK=$rank %s "$@" --shape 128/2/8 --tokens 8,16 & done
+RANK=0 LOCAL_RANK=0 %s "$@" --shape 128/2/8 --tokens 8,16
+code=$?
+wait
+exit $code
+"""
 
 
 def program(path, text):
@@ -44,8 +59,9 @@ def check(condition, text):
         sys.exit("FAILED: " + text)
 
 
-def run(folder, *more):
-    environment = dict(os.environ, PATH=str(folder) + ":" + os.environ["PATH"])
+def run(folder, *more, ep="without=torch"):
+    environment = dict(os.environ, PATH=str(folder) + ":" + os.environ["PATH"], PYTHONPATH=str(SOURCE / "tests/calibration/virtual_ep"),
+                       PYTHONDONTWRITEBYTECODE="1", VIRTUAL_EP=ep)
     return subprocess.run(["sh", str(SOURCE / "tools/gpu_pass.sh"), "--out", str(folder / "out"), "--bench", str(STAND_IN),
                            "--layer", str(folder / "layer"), "--moesim", MOESIM, *more], cwd=folder, env=environment, capture_output=True, text=True)
 
@@ -96,6 +112,49 @@ def check_torch(folder):
     check(done.returncode == 0 and "torch 9" in text and "took 2000.0 us" in text and "that failed" not in text and
           "EP 8: a step" in text, "not PyTorch's recording and --layer's: " + text + (out / "capture.log").read_text())
     (folder / "python3").unlink()
+
+
+def check_collectives(out):
+    """Collectives of all GPUs are among the rows, as they were measured."""
+    rows = {(row["op"], row["bytes"]): row for path in (out / "raw").glob("*.measurements.json")
+            for row in json.loads(path.read_text()).get("collectives", [])}
+    expected = {(op, float(1 << power)) for op in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv") for power in (20, 28)}
+    check(set(rows) == expected, "collectives are %s" % sorted(rows))
+    for (op, size), row in rows.items():
+        check((row["nodes"], row["gpus_per_node"]) == (1, 8) and abs(row["seconds"] / (15e-6 + size / 300e9) - 1) < 0.05, "%s: %s" % (op, row))
+    check("all_gather/" in (out / "refine.txt").read_text(), "the refined profile knows no collectives: " + (out / "refine.txt").read_text())
+
+
+def check_ep_kernels(folder):
+    """Dispatch and combine become rows where the libraries are; what is missing is one line, and no failure."""
+    out = folder / "out"
+    said = (out / "ep_kernels.txt").read_text()
+    check(said == "ep_kernels.py: skipped: No module named 'torch'\n", "without PyTorch: " + said)
+    check(said in (out / "report.md").read_text(), "the report does not tell it")
+    program(folder / "python3", EP_RUN % ((sys.executable,) * 3))
+    for ep, missing, kernels in (("without=HybridEPBuffer", "this deep_ep has no HybridEPBuffer", ("normal", "low-latency")),
+                                 ("wrong=lowlatency_combine", "wrong result: deepep_v1_lowlatency_combine", ("normal", "hybrid", "low-latency"))):
+        (out / "done/ep_kernels").unlink()
+        for path in (out / "raw").glob("ep_*"):
+            path.unlink()
+        done = run(folder, "--only", "ep_kernels", ep=ep)
+        said = (out / "ep_kernels.txt").read_text()
+        check(done.returncode == 0 and missing in said, "%s: %s%s" % (ep, done.stderr, said))
+        files = sorted((out / "raw").glob("ep_*.measurements.json"))
+        check([file.name for file in files] == sorted("ep_%s.measurements.json" % name for name in kernels), "%s: %s %s" % (ep, files, said))
+        rows = [row for file in files for row in json.loads(file.read_text())["dispatches"]]
+        check({(row["gpu"], row["ep"]) for row in rows} == {("H200-SXM5-141GB", 4)}, "not of the GPU that the bench names: %s" % rows)
+        combines = [row for row in rows if row["kernel"] == "deepep_v1_lowlatency_combine"]
+        check(len(combines) == (0 if "wrong" in ep else 2), "a wrong result is not among the rows: %s" % combines)
+    (folder / "python3").unlink()
+    # A profile takes them.
+    (out / "done/fit").unlink()
+    (out / "fitted.json").unlink()
+    done = run(folder, "--only", "fit")
+    refined = (out / "refine.txt").read_text()
+    check(done.returncode == 0 and "ep/deepep_v1_normal_dispatch@bf16" in refined and "ep/hybridep_dispatch_api@bf16" in refined,
+          "fit with rows of kernels: " + done.stderr + refined)
+    check("ep/hybridep_combine_api@bf16" in json.loads((out / "fitted.json").read_text())["laws"], "no law of its own: " + (out / "fit.log").read_text())
 
 
 def check_broken_layer(folder):
@@ -176,9 +235,11 @@ def main():
         check("throttled" in log and "skipped: one GPU" not in log.split("unusual")[0], "the throttled row is not told: " + log)
         check_layer(out)
         check("EP 8: a step" in (out / "report.md").read_text(), "the report does not tell the capture")
+        check_collectives(out)
         check_pack(folder)
         again = run(folder)
         check(again.returncode == 0 and "gpu_pass.sh: report.md" not in again.stderr, "a finished pass does nothing")
+        check_ep_kernels(folder)
         check_torch(folder)
         check_broken_layer(folder)
     print("gpu_pass: ok")

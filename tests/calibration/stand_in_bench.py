@@ -19,6 +19,8 @@ for n, k in ((4096, 4096), (7168, 2048), (14336, 4096)):
 CASES += [("grouped_gemm/groups:8/m:%d/n:4096/k:14336/dtype:bf16/backend:grouped/pass:fwd/skew:none" % m, 0.8)
           for m in (256, 2048)]
 CASES += [("all_gather/nodes:1/ranks:2/bytes:1048576/dtype:float/library:nccl", 0.1)]
+CASES += [("%s/nodes:1/ranks:8/bytes:%d/dtype:float/library:nccl" % (op, 1 << power), 0.1)
+          for op in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv") for power in (20, 28)]
 CLOCK, MOST = 1900.0, 1980.0
 
 
@@ -31,8 +33,8 @@ def seconds(name):
     if name.startswith("kernel/"):
         share = {"copy": 0.9, "sort": 0.3, "scatter_add": 0.35}.get(values["class"], 0.7)
         return 3e-6 + int(values["bytes"]) / (share * 4.4e12)
-    if name.startswith("all_gather/"):
-        return 0
+    if "ranks" in values:  # of two ranks as where the second GPU is taken
+        return 15e-6 + int(values["bytes"]) / 300e9 if values["ranks"] == "8" else 0
     flops = 2.0 * float(values["m"]) * int(values["n"]) * int(values["k"]) * int(values.get("groups", 1))
     moved = 2.0 * int(values["n"]) * int(values["k"]) * int(values.get("groups", 1))
     slow = 1.2 if values.get("clocks") == "sustained" else 1

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -82,6 +83,40 @@ def check_launcher(folder):
           "600 ranks share 4 KiB: fewer than one element for every other rank's half")
 
 
+def check_places(folder):
+    """Processes of one node take a GPU each, by the place that their launcher gives; two on one GPU are refused, so are more than GPUs."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    launchers = {"torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+                 "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+                 "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")}
+    taken = {name for names in launchers.values() for name in names}
+
+    def together(launcher, shown):
+        """Runs a process for each list of GPUs that it is shown, of a node with two."""
+        processes = []
+        for rank, gpus in enumerate(shown):
+            environment = {key: value for key, value in os.environ.items() if key not in taken}
+            environment.update(zip(launchers[launcher], (str(rank), str(len(shown)), str(rank))), VIRTUAL_GPU="gpus=2", CUDA_VISIBLE_DEVICES=gpus,
+                               LD_LIBRARY_PATH=str(pathlib.Path(BENCH).parent), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, SLURM_STEP_ID="0")
+            processes.append(subprocess.Popen([BENCH, "--benchmark_filter=^all_gather.*ranks:2/bytes:1024/"], cwd=folder, env=environment,
+                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        said = ["".join(process.communicate(timeout=120)) for process in processes]
+        return [process.returncode for process in processes], "".join(said)
+
+    for launcher in launchers:
+        # The second process takes the second GPU that it sees: the same one as the first where it sees them the other way round.
+        for shown, same in ((["0,1", "0,1"], False), (["0", "1"], False), (["1,0", "1,0"], False), (["0,1", "1,0"], True), (["1", "1"], True)):
+            codes, said = together(launcher, shown)
+            if same:
+                check(codes == [1, 1] and "processes 0 and 1 have the same GPU, expected one process a GPU" in said, "%s %s: %s" % (launcher, shown, said))
+            else:
+                check(codes == [0, 0] and "all_gather/nodes:1/ranks:2/bytes:1024/" in said, "%s %s: %s" % (launcher, shown, said))
+    codes, said = together("torchrun", ["0,1"] * 3)
+    check(codes == [1, 1, 1] and "found 3 processes on this node and 2 GPUs" in said, "three processes, two GPUs: " + said)
+
+
 def check_logs(folder):
     """Refining takes the log that importing takes, and says how to check what it wrote."""
     (folder / "deepep.log").write_text("[config] num_tokens=4096, hidden=7168, num_topk=8\n"
@@ -98,7 +133,7 @@ def check_logs(folder):
 
 
 def main():
-    for checks in (check_node, check_faults, check_launcher, check_logs):
+    for checks in (check_node, check_faults, check_launcher, check_places, check_logs):
         with tempfile.TemporaryDirectory() as name:
             checks(pathlib.Path(name))
     print("virtual_node: ok")
