@@ -72,7 +72,7 @@ class Samples(ScratchTest):
 
     def test_moesim_reads_checks_and_replays_all(self):
         folders = sorted(glob.glob(os.path.join(HOST, "*", "*", "*", "")))
-        self.assertEqual(len(folders), 8)  # two dispatchers, two routings, real and scaling
+        self.assertEqual(len(folders), 10)  # two dispatchers: two routings, real and scaling; under TP, scaling alone
         for folder in folders:
             with self.subTest(folder):
                 self.assert_round_trip(folder)
