@@ -28,7 +28,7 @@ using testing::TempFolder;
 using Words = std::vector<std::string>;
 
 const Words kPlan{"plan",   "--model", "qwen3-30b-a3b", "--tokens", "1T",     "--clusters", "h100,h200",
-                  "--gpus", "64",      "--draws",       "4",        "--most", "1000",       "--quiet"};
+                  "--gpus", "64",      "--draws",       "4",        "--most", "300",       "--quiet"};
 
 Words with(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
