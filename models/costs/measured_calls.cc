@@ -59,8 +59,8 @@ Corrections Corrections::from(const ParameterSet& set, const std::string& key) {
   for (std::size_t i = 0; i < set.names.size(); ++i)
     if (const auto call = MeasuredCall::from_name(set.names[i], key)) {
       if (set.values[i] <= 0)
-        throw InputError("law " + key + ": found " + in_quotes(set.names[i]) +
-                         " 0, expected a factor above 0");
+        throw InputError(fmt::format("law {}: found {} {}, expected a factor above 0", key,
+                                     in_quotes(set.names[i]), set.values[i]));
       all.calls_.push_back(*call);
       logs.push_back(std::log(set.values[i]));
     }
