@@ -112,7 +112,7 @@ ParameterSet with_corrections(ParameterSet law, const std::string& key,
     ++added;
   }
   if (law.covariance.empty()) return law;
-  // What machines differ by at a call comes from machine_covariance().
+  // machine_covariance() holds the spread between machines at these calls.
   const std::size_t n = law.names.size(), fitted = n - added;
   std::vector<double> covariance(n * n, 0);
   for (std::size_t i = 0; i < fitted; ++i)

@@ -170,7 +170,8 @@ std::string open_text(const Comparison& c) {
                                                share_text(Decision::kAlike), time_text(c, w))
                                  : fmt::format("{} has the shortest forecast: {}; {}", w.dispatcher,
                                                time_text(c, w), longer_text(c, d.runner_up));
-    return text + ". With draws (--draws 48) moesim says how sure that is.";
+    return fmt::format("{}. With draws (--draws {}) moesim says how sure that is.", text,
+                       AnswerOptions{}.draws);
   }
   return fmt::format(
       "Open between {}: {} risks least at {}, but may be {} slower than the fastest (90 %), more than the "

@@ -34,10 +34,6 @@ struct PriceTable {
   static PriceTable gpu_hours();
   bool counts_gpu_hours() const { return currency == kGpuHours; }
   static constexpr std::string_view kGpuHours = "GPU-hours";
-  // Returns the price of `seconds` on the GPUs.
-  double cost(std::string_view profile, std::int64_t gpus, int gpus_per_node, double seconds) const {
-    return per_hour(profile, gpus, gpus_per_node) * seconds / 3600;
-  }
   // Throws InputError for unknown keys, both or none of the two prices, and prices that are not positive.
   static PriceTable parse(const JsonNode& node, const Keys& keys = kHours);
   // Returns the object that parse() reads back; null where nothing is given.

@@ -1,4 +1,4 @@
-// What searches ask is what a comparison answers, where all layers share one routing.
+// A search and a comparison give the same time where all layers share one routing.
 #include "models/answers/quick_answer.h"
 
 #include <gtest/gtest.h>

@@ -396,11 +396,11 @@ TEST(Systems, R0_4_TensorParallelismInSynthesizedAndReplayedJobs) {
   }
 }
 
-// Of each of 4 microbatches and 2 layers, a rank makes over TP a gather and a reduction of attention in forward
-// and in backward, and where AlltoAll was recorded also: the gathers of scores and choices, the gather and the
-// reduction of columns, an exchange of columns before and after; in backward the same but for the gathers of
-// the router, of which the scores' becomes a reduction. AllGather makes three gathers and a reduction over TP x
-// EP in forward, one gather and two reductions in backward.
+// In every layer of every microbatch (2 x 4), attention makes a gather and a reduction over TP in forward and in
+// backward. A recorded AlltoAll adds, in forward, the gathers of scores and choices, the gather and the reduction
+// of columns, and an exchange of columns before and after; in backward the same without the router's gathers, and
+// with a reduction of the scores' gradient. AllGather makes three gathers and a reduction over TP x EP in forward,
+// one gather and two reductions in backward.
 TEST(Systems, R0_4_AnotherDispatcherUnderTensorParallelAttention) {
   const TempFolder folder;
   const int passes = 4 * 2;

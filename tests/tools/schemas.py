@@ -136,7 +136,7 @@ def run(folder, words):
     return subprocess.run([MOESIM, *words], cwd=folder, capture_output=True, text=True)
 
 
-# What every result has.
+# Every result has these keys.
 COMMON = json.loads((SCHEMAS / "result.schema.json").read_text())["properties"]
 
 

@@ -21,8 +21,6 @@ using models::Scenario;
 using nlohmann::ordered_json;
 using sim::Category;
 
-bool of_step(const Scenario& s) { return s.scope == Scenario::Scope::kStep; }
-
 ordered_json memory_json(const Answer& a) {
   const models::RankMemory& m = a.memory.worst;
   ordered_json j{{"rank", a.memory.rank},
@@ -60,13 +58,13 @@ ordered_json memory_json(const Answer& a) {
   return j;
 }
 
-// Of a layer; of a step added up over its layers and microbatches, as a job prints them at its end for the
-// ranks that were selected. Extremes and the count of rows do not add up.
+// Returns the counters of one layer. Those of a step are added up over its layers and microbatches, as a job
+// prints them at its end for the selected ranks; extremes and the uniform count of rows are not added.
 ordered_json counters_json(const Answer& a, const Scenario& s) {
   ordered_json counters = ordered_json::object();
   for (const auto& [name, count] : a.program().counters) {
     const bool adds = !name.ends_with("_min") && !name.ends_with("_max") && name != "uniform_local_count";
-    counters[name] = of_step(s) && adds ? count * a.overload.entries : count;
+    counters[name] = is_step(s) && adds ? count * a.overload.entries : count;
   }
   return counters;
 }
@@ -90,7 +88,7 @@ ordered_json step_overload_json(const Answer& a, const Scenario& s) {
                   {"forward_bytes", o.forward_bytes},
                   {"retained_rows", o.rows.retained_rows},
                   {"retained_bytes", o.retained_bytes}};
-  if (!of_step(s)) return j;
+  if (!is_step(s)) return j;
   j["stages"] = ordered_json::array();
   for (const models::Overload& stage : o.stages) j["stages"].push_back(overload_json(stage));
   if (a.overload_report.calls > 0)
@@ -198,7 +196,7 @@ ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
                      a.balance->saved_us > 0 ? ordered_json(a.balance->break_even_tokens) : ordered_json()}};
   if (!a.hang.empty()) j["hang"] = a.hang;
   if (!a.program().counters.empty()) j["counters"] = counters_json(a, s);
-  if (of_step(s)) add_step(j, a);
+  if (is_step(s)) add_step(j, a);
   add_detail(j, a, detail);
   return j;
 }
