@@ -83,7 +83,8 @@ def published_layer():
     header("experts", "top-k", "half", "gather or reduce-scatter", "rows", "products and scales", "host", "forecast [ms]")
     for experts, topk in [(32, 4), (8, 2)]:
         result = compare("docs/examples/flux_layer.json", "--dispatcher", "allgather-torch", "--detail", "operations",
-                         "--draws", 0, "--topk", topk, "--model", f"docs/examples/flux_e{experts}.json")
+                         "--draws", 0, "--framework", "none", "--topk", topk,
+                         "--model", f"docs/examples/flux_e{experts}.json")
         operations = [o for o in result["scenarios"][0]["operations"] if o["part"] == "dispatcher"]
         first = next(o for o in operations if o["what"] == "tokens")
         middle = next(o for o in operations if o["what"] == "activation")
