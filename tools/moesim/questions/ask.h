@@ -38,11 +38,13 @@ struct Base {
   Question question;
   models::Resolver resolver;  // resolved it; a searched plan is not searched again
   models::Resolved resolved;
+  bool planned = true;  // false: open sizes are still open, and effects are not checked
 
-  // `plan`: false where the caller searches plans itself.
+  // `plan`: false where the caller searches plans itself. Throws InputError for settings without effect.
   static Base of(Question question, const CommonOptions& common, bool plan = true);
-  // Resolves another question, searching its plan again only where necessary.
-  Base with(Question other) const;
+  // Resolves another question, searching its plan again only where necessary. Throws InputError for settings
+  // without effect among the `changed` ones.
+  Base with(Question other, const std::vector<ScenarioPath>& changed = {}) const;
 };
 
 struct AskOptions {
@@ -71,6 +73,8 @@ class Asker {
   models::Resolved resolve(const std::vector<PathValue>& values);
 
  private:
+  std::vector<ScenarioPath> paths_;
+  bool planned_;
   models::Changes changes_;
   models::Resolver resolver_;
   // Pointers make an Asker movable.
