@@ -48,7 +48,7 @@ inline nlohmann::json random_scenario_json(std::mt19937_64& random, bool step) {
   return scenario;
 }
 
-// The same, where some fields have any of their samples: what can be said at all, legal or not.
+// Likewise, with any of their samples for some fields, whether legal or not.
 inline nlohmann::json random_question_json(std::mt19937_64& random, bool step) {
   nlohmann::json question = random_scenario_json(random, step);
   const Scopes scope = step ? Scopes::kStep : Scopes::kLayer;

@@ -139,7 +139,7 @@ TEST(WithoutEffect, TheUsersAreRefusedByName) {
   }
 }
 
-// The same settings of a job's arguments leave the scenario as it is without them.
+// As arguments of a job they leave the scenario as it is without them.
 TEST(WithoutEffect, AJobsAreDropped) {
   for (const Case& one : cases()) {
     SCOPED_TRACE(std::string(one.path) + " " + one.value.dump() + " " + one.found);

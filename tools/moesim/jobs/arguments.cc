@@ -310,7 +310,7 @@ std::vector<std::string> Job::remarks() const {
   if (!unknown.empty())
     lines.push_back(fmt::format("{}: not understood, and not used: {}", file, join(unknown, ", ")));
   if (!assumed.empty())
-    lines.push_back(fmt::format("{}: taken as not set, since nobody says them: {} (--with NAME=VALUE)", file,
+    lines.push_back(fmt::format("{}: not set in the script, taken as unset: {} (--with NAME=VALUE)", file,
                                 join(assumed, ", ")));
   lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;

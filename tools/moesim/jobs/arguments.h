@@ -92,7 +92,7 @@ class JobReader {
   }
   std::optional<double> number(std::string_view name);
   std::string text(std::string_view name, std::string_view fallback = "");
-  // The same, restricted to `choices`.
+  // Likewise, restricted to `choices`.
   std::string choice(std::string_view name, std::string_view fallback,
                      std::initializer_list<std::string_view> choices);
   std::vector<std::string> list(std::string_view name);

@@ -57,7 +57,7 @@ struct AskOptions {
 
 // Opens the scenario's routing file, if any, and answers.
 Comparison ask(models::Scenario scenario, const models::AnswerOptions& options);
-// The same; an illegal dispatcher among legal ones becomes an answer with an error.
+// Likewise; an illegal dispatcher among legal ones becomes an answer with an error.
 Comparison ask(models::Scenario scenario, const AskOptions& options);
 
 // Answers a base with other values at some paths; shared work is read, searched and priced once. One per
@@ -82,9 +82,9 @@ class Asker {
   std::unique_ptr<models::RoutingCache> routings_;
 };
 
-// "plan chosen: --tp 1 ... (the fastest of 672 tried ...)" and what else was taken, a line each.
+// Returns "plan chosen: --tp 1 ... (the fastest of 672 tried ...)" and the notes, a line each.
 std::string chosen_text(const models::Resolved& resolved);
-// The same first of all, on standard output where that is for people.
+// Prints chosen_text() where the output is a table.
 void show_chosen(const models::Resolved& resolved, const CommonOptions& common);
 
 }  // namespace moesim::tools
