@@ -269,7 +269,7 @@ class Importer {
     if (!strange.empty())
       recording_.warnings.push_back(fmt::format(
           "calls on process groups {} fit no group of tp {}, ep {}, dp {}, pp {}: their time stays in the "
-          "computing around them, and nobody waits for anybody in them",
+          "computing around them, and no rank waits for another in them",
           join(std::vector<std::string>(strange.begin(), strange.end()), ", "), plan_.tp, plan_.ep,
           plan_.ep * plan_.expert_dp, plan_.pp));
   }

@@ -66,6 +66,7 @@ class Answering {
       c_.warnings.push_back(
           fmt::format("timing flow follows {} of {} ranks of each kind of group: others do not contend",
                       kMostFlowRanks, s_.parallel.world()));
+    if (!o_.flow) check_calibrated();
     if (o_.flow)
       fabric_ = cluster_fabric(*s_.cluster);
     else if (has_own_fabric(*s_.cluster))
@@ -158,6 +159,16 @@ class Answering {
         fmt::format("router {} (Megatron-LM alone: {}): {} {} outputs in it, {} x the bytes; --router-dtype",
                     name_of(s_.router_dtype), name_of(s_.activation), join(in_it, ", "),
                     in_it.size() == 1 ? "sums" : "sum", bytes_of(s_.router_dtype) / bytes_of(s_.activation)));
+  }
+
+  // Refuses changes of the machine that only flows see.
+  void check_calibrated() const {
+    for (const auto& [path, changed] : {std::pair{"cluster.rails", true},
+                                        {"cluster.fabric", true},
+                                        {"cluster.nvlink.latency", s_.cluster->nvlink.latency > 0}})
+      if (changed && s_.origins.find(path))
+        throw InputError(fmt::format(
+            "{}: found with timing calibrated, which does not use it; expected compare --timing flow", path));
   }
 
   static std::shared_ptr<const Scenario> resolved(Scenario s, std::vector<std::string>& warnings) {

@@ -68,8 +68,8 @@ struct PlanSearchResult {
 // GPUs that the weights with their optimizer state surely need, however they are shared out.
 std::int64_t fewest_gpus(const Scenario& scenario);
 
-// Throws InputError for a scenario that has no legal plan, which says what of it cannot be met and what comes
-// nearest.
+// Throws InputError for a scenario without a legal plan; the message names the size in the way and the
+// nearest one that would do.
 PlanSearchResult search_plans(const Scenario& scenario, const PlanSearchOptions& options);
 
 // Returns what a search changed in a plan as options: "--tp 1 --pp 8 --ep 64 --recompute full".

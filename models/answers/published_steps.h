@@ -1,4 +1,4 @@
-// How far a step is from those whose times were published, and what that distance costs its interval.
+// Uncertainty of a step's forecast by its distance from steps with published times.
 #pragma once
 
 #include <set>
@@ -27,20 +27,20 @@ struct PublishedRecipe {
   std::vector<std::string> publications;
 };
 
-// published_steps.json: what the tables of steps cover that the constants of steps were fitted to.
+// published_steps.json: models and frameworks in the tables to which the constants of steps were fitted.
 struct PublishedSteps {
   std::vector<PublishedModel> models;
   std::vector<PublishedRecipe> recipes;
 };
 const PublishedSteps& published_steps();
 
-// Returns 0 for equal layers, 1 for kinds of layers that the other has not, and between them what differs in
-// width, number of experts and rows: 1 - exp(-d / 0.5) of the distance d of their logarithms.
+// Returns 0 for equal layers, 1 where one model has a kind of layer that the other lacks, and otherwise
+// 1 - exp(-d / 0.5) for the distance d between the logarithms of width, number of experts and rows.
 double difference_of_layers(const Architecture& a, const Architecture& b);
 
-// Standard deviation of log(measured / forecast) of a step, beside what its prices' draws hold: that of known
-// models and frameworks, more for a model and a framework without published steps. `without`: a publication
-// that does not count (moesim validate --leave-out).
+// Returns the standard deviation of log(measured / forecast) of a step beyond its prices' draws. It grows for
+// a model and for a framework without published steps. `without`: a publication that does not count (moesim
+// validate --leave-out).
 double step_sigma(const Scenario& scenario, std::string_view without = {});
 
 }  // namespace moesim::models

@@ -53,7 +53,7 @@ struct RunPlan {
   Estimate days, cost;         // with lost work, checkpoints and restarts
   std::vector<double> days_draws;
   HourCost hour;   // of its GPUs
-  double mwh = 0;  // that all nodes take at most, without cooling; 0: nobody says
+  double mwh = 0;  // at the nodes' maximum power, without cooling; 0: unknown
   double deadline_probability = 1, budget_probability = 1;
   bool meets = true;   // meets deadline and budget, each with a probability of at least Decision::kSure
   bool other = false;  // has a lower precision than the user asked for

@@ -12,8 +12,8 @@ namespace moesim::models {
 struct GpuFamily {
   // Use of dispatch kernels that were measured only on the relative.
   enum class Kernels : std::uint8_t { kNone, kSame, kDerived };
-  // What joins the GPUs of a node: links of their own (NVLink, xGMI), PCIe and the host, or those without
-  // peer-to-peer access, so that every copy passes the host's memory.
+  // Links between the GPUs of a node: NVLink or xGMI; PCIe with peer-to-peer access; PCIe without it, so that
+  // every copy passes the host's memory.
   enum class Links : std::uint8_t { kOwn, kPcie, kPcieThroughMemory };
 
   std::string profile;     // "h200-sxm"
@@ -28,7 +28,7 @@ struct GpuFamily {
 
   Links links = Links::kOwn;
   bool by_pcie() const { return links != Links::kOwn; }
-  std::vector<std::string> names;  // what people call it besides the profile's name
+  std::vector<std::string> names;  // other names of the GPU
 };
 
 // Returns all families; within a generation the best known come first.

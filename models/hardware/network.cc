@@ -204,7 +204,7 @@ std::string network_note(const Cluster& cluster) {
   for (const auto& [key, set] : cluster.profile.sets())
     if (key.starts_with("collective/") && is_network_law(key) && !set.derived) return "";
   return "network " + cluster.network +
-         ": nobody measured a collective on it; it is priced from its line rate, and the intervals are as "
+         ": no collective was measured on it; it is priced from its line rate, and the intervals are as "
          "wide "
          "as measured networks differ";
 }

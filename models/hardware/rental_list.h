@@ -18,13 +18,13 @@ struct RentalList {
   };
   std::map<std::string, Entry, std::less<>> gpu_hour;  // by profile
   std::map<std::string, Entry, std::less<>> watts;     // maximum power of a GPU's board, by profile
-  // Of a node at most, a GPU; where no data sheet of a node is known, in the proportion of DGX H100's.
+  // Maximum power of a node per GPU, by profile; without a data sheet of a node, scaled as that of DGX H100.
   std::map<std::string, Entry, std::less<>> node_watts;
 
   // Returns the built-in list.
   static const RentalList& shipped();
   PriceTable prices() const;
-  // Of a node, a GPU. 0: nobody says.
+  // Returns the maximum power of a node per GPU; 0: unknown.
   double node_watts_of(std::string_view profile) const;
 };
 

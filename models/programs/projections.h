@@ -41,11 +41,11 @@ struct Projections {
 // `mixer` is a kind of attention.
 Projections projections_of(const Architecture& model, LayerKind::Mixer mixer, std::int64_t tp);
 
-// Of a mixer that keeps a state: the layer's rows in, narrow ones between, out.
+// Return the products of a mixer that keeps a state: input, low-rank gates and steps, output.
 Projections::Weight state_in(const Architecture& model, const StateMixer& mixer, std::int64_t tp);
 Projections::Weight state_narrow(const StateMixer::Product& product, std::int64_t tp);
 Projections::Weight state_out(const Architecture& model, const StateMixer& mixer, std::int64_t tp);
-// Of a dense FFN or a shared expert of so many inner columns on this rank.
+// Return the products of a dense FFN or a shared expert with `inner` columns on this rank.
 Projections::Weight ffn_up(const Architecture& model, std::int64_t inner);
 Projections::Weight ffn_down(const Architecture& model, std::int64_t inner);
 Projections::Weight router_weight(const Architecture& model);
@@ -54,7 +54,7 @@ Projections::Weight from_latent(const Architecture& model);
 Projections::Weight mtp_join(const Architecture& model);
 Projections::Weight residual_mixing(const Architecture& model);
 
-// All of a layer, in order.
+// Returns all products of a layer with weights, in order.
 std::vector<Projections::Weight> layer_weights(const Architecture& model, const LayerKind& kind,
                                                std::int64_t tp);
 

@@ -226,6 +226,7 @@ void set(Scenario& s, const ScenarioPath& path, const JsonNode& value, const Ori
     set_field(*path.field, s, value, &origin);
     return;
   }
+  const std::shared_ptr<const Cluster> before = s.cluster;
   try {
     path.set_part(path, s, value);
   } catch (const InputError& error) {
@@ -234,6 +235,10 @@ void set(Scenario& s, const ScenarioPath& path, const JsonNode& value, const Ori
   }
   const SourcePlace place = value.place();
   s.give(path.top());
+  // The fabric that the cluster has anyway changes nothing.
+  if ((path.path == "cluster.rails" || path.path == "cluster.fabric") && before &&
+      before->fabric == s.cluster->fabric)
+    return;
   s.origins.set(path.path, place.line > 0 ? Origin::file(place.str()) : origin);
 }
 

@@ -14,6 +14,7 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/question/apply_recipe.h"
+#include "models/question/effects.h"
 #include "models/question/paths.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
@@ -31,15 +32,18 @@ bool is_megatron(const DispatcherSpec& d) {
   return d.name == "alltoall" || d.name == "allgather" || d.name.starts_with("flex-");
 }
 
+bool by_flag(const Field& field, const Origin& origin) {
+  return !field.flag.empty() && origin.where == field.flag;
+}
+
 // Drops a job's settings that the scope does not use; the user's own are refused instead.
 void settle_scope(const Question& q, Scenario& s) {
   for (const Field& field : scenario_fields()) {
     if (!s.gave(field.path) || field.used_in(scope_of(s))) continue;
     const Origin origin = s.origin_of(field.path);
     if (!q.job || origin.kind == Origin::Kind::kSaid) {
-      const std::string place = origin.kind == Origin::Kind::kFile ? origin.where + ": " : "";
-      throw InputError(place +
-                       unused_message(field, origin.where == field.flag ? field.flag : field.path, s));
+      throw InputError(place_of(origin) +
+                       unused_message(field, by_flag(field, origin) ? field.flag : field.path, s));
     }
     s.given.reset(index_of(field));
     s.origins.erase(field.path);

@@ -1,5 +1,5 @@
-// Muon (kellerjordan.github.io/posts/muon; arXiv 2502.16982): what orthogonalising the layers' matrices
-// takes, and how data-parallel ranks share them out.
+// Muon (kellerjordan.github.io/posts/muon; arXiv 2502.16982): time to orthogonalise the layers' matrices, and
+// their distribution over data-parallel ranks.
 #pragma once
 
 #include <cstdint>

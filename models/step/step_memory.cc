@@ -311,8 +311,8 @@ class Stages {
     // Shampoo distributes the blocks of a weight over all ranks that hold it, and the moments of its grafted
     // Adam with them.
     const Shards& of_moments = plan_.shampoo ? zero1 : of_optimizer;
-    // What is trained, and what of it has a second moment; Muon's matrices have none, and stay whole on the
-    // ranks that they are dealt out to: the rank that has most is looked at.
+    // Parameters with an optimizer, and those with a second moment. Muon's matrices have none and stay whole
+    // on their ranks; the rank with most of them counts.
     const bool frozen = plan_.lora.rank > 0;
     const StageParameters trained = frozen ? adapters_ : n;
     StageParameters held = trained, second = trained;
@@ -528,7 +528,7 @@ class Stages {
   std::vector<std::vector<AlikeLayers>> layers_;  // of every chunk
   std::vector<Passing> passing_;
   std::vector<MemoryCause>* causes_ = nullptr;
-  // Of the stage that is looked at: in the host's memory; its adapters; matrices whose optimizer is Muon.
+  // For the present stage: bytes in the host's memory, adapters, matrices whose optimizer is Muon.
   double host_ = 0;
   StageParameters adapters_;
   std::vector<MuonMatrix> matrices_;

@@ -90,7 +90,7 @@ inline constexpr double kFramework = 4e9;
 
 // Returns the parameters of one rank in a chunk: dense part and experts.
 StageParameters chunk_parameters(const Architecture& model, const Parallel& parallel, const Chunk& chunk);
-// Those of them that have gradients and an optimizer: all, or the adapters beside them.
+// Returns the parameters with gradients and optimizer state: all, or with LoRA the adapters.
 StageParameters trained_parameters(const Architecture& model, const Parallel& parallel, const Lora& lora,
                                    const Chunk& chunk);
 

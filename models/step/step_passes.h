@@ -73,8 +73,8 @@ class StepPasses : public PipelinePasses {
   Times layer_times(std::size_t kind, int ordinal, int microbatch);
   Times embedding_times();
   Times head_times();
-  // How long the collectives of a chunk's first microbatch hold the network between NVLink domains. `stage`:
-  // on which it will be run, so that its passes are kept until then; nothing: they are not.
+  // Returns the time for which the collectives of a chunk's first microbatch occupy the network between
+  // NVLink domains. `stage`: keeps the passes for a later run on this stage; nullopt: drops them.
   Times network_of(std::size_t chunk, std::optional<int> stage = {});
 
   // The programs that a slot runs, parallel to the traces of its run: [chain][program].

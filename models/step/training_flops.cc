@@ -15,7 +15,7 @@ namespace {
 // A weight that a token meets: its product, the gradient of the input and, where it is trained, its own.
 double per_weight(const Lora& lora) { return lora.rank > 0 ? 4 : 6; }
 
-// Of one layer, without the head that a multi-token-prediction layer has.
+// Returns the forward FLOPs per token of one layer, without the head of a multi-token-prediction layer.
 double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, std::int64_t topk,
                 const Lora& lora) {
   const double h = static_cast<double>(a.hidden);

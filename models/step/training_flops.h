@@ -30,7 +30,7 @@ struct LayerFlops {
 };
 LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int64_t topk,
                            const Lora& lora = {});
-// Of one MoE layer, per token: its routed experts.
+// Returns the FLOPs per token of the routed experts of one MoE layer.
 double expert_flops_per_token(const Architecture& model, std::int64_t topk, const Lora& lora = {});
 
 }  // namespace moesim::models

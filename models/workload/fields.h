@@ -1,5 +1,5 @@
 // The table of a scenario's fields, from which its JSON, command line, `--set`, sweep axes, JSON schema and
-// help are generated. A new field is one line of the table (fields.cc) and a member of Scenario.
+// help are generated. A new field is one entry of the table (fields_*.cc) and a member of Scenario.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ class ModelConfig {
 
   // Returns the first of several spellings that is present and not null.
   std::optional<JsonNode> find(Keys keys) const;
-  // The same, but only values other than null, false, 0 or empty.
+  // Likewise, but only a value other than null, false, 0 or empty.
   std::optional<JsonNode> said(Keys keys) const;
   bool has(Keys keys) const { return find(keys).has_value(); }
   // Returns a size, or the common value of a list with one size per layer. Returns `fallback` where it is

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/size_limits.h"
+#include "models/workload/without_effect.h"
 
 namespace moesim::models {
 
@@ -47,13 +48,12 @@ void check_trained(const Scenario& s) {
     if (plan.router_sharding || plan.expert_sharding)
       refuse("muon", "true with modules that are sharded apart", "training.sharding alone");
   } else if (plan.newton_schulz_steps != TrainingPlan().newton_schulz_steps) {
-    refuse("newton_schulz_steps", "it without training.muon, which it is of", "both");
+    refuse("newton_schulz_steps", "it without training.muon", "both");
   }
   const Lora& lora = plan.lora;
   if (lora.rank == 0) {
     if (s.gave("training.lora_modules"))
-      refuse("lora_modules", std::string(name_of(lora.modules)) + " without training.lora, which it is of",
-             "both");
+      refuse("lora_modules", std::string(name_of(lora.modules)) + " without training.lora", "both");
     return;
   }
   const std::string rank = std::to_string(lora.rank);
@@ -101,6 +101,8 @@ void check_plan(const Scenario& s) {
         "training.reshard_after_forward: found true with parallel.pp {}, whose stages stay gathered for all "
         "microbatches; expected false, or pp 1",
         s.parallel.pp));
+  if (plan.shampoo && !s.train)
+    throw InputError("training.shampoo: found true without training, expected it with training");
   if (plan.shampoo && plan.sharding == kZero1) found_with("shampoo", "true", "ddp, fsdp or hsdp");
   check_trained(s);
   for (const auto& [path, module] :
@@ -137,16 +139,13 @@ void check_plan(const Scenario& s) {
                                       {"start_preconditioning_step", plan.preconditioning.start},
                                       {"shampoo_step", plan.preconditioning.step}})
       if (value != 0)
-        throw InputError(
-            fmt::format("training.{}: found without training.shampoo, which it is of; expected both", path));
+        throw InputError(fmt::format("training.{}: found without training.shampoo, expected both", path));
   if (plan.preconditioning.start > 0 && plan.preconditioning.step == 0)
     throw InputError(
         "training.start_preconditioning_step: found without training.shampoo_step: the mean of a period lies "
         "after the start; expected both");
-  if (!plan.foreach && !s.train)
-    throw InputError("training.foreach: found false without training, which has no optimizer; expected both");
   if (s.gave("faults.seed") && !s.gave("faults.jitter"))
-    throw InputError("faults.seed: found without faults.jitter, which it is of; expected both");
+    throw InputError("faults.seed: found without faults.jitter, expected both");
 }
 
 // Checks that the GPU's matrix units support the precision.
@@ -402,6 +401,7 @@ void Scenario::resolve() {
                     cluster->name, job_gpus(), p.world()));
   take_batch(p);
   parallel = p;
+  drop_without_effect(*this);
   faults.check_against(*cluster);
   ownership.check_beside(prices);
   const std::int64_t shard = training.shard_group;
@@ -425,12 +425,8 @@ void Scenario::resolve() {
   if (model.experts > 0 && model.expert_ffn % p.etp != 0)
     throw InputError(fmt::format("parallel.etp: found {}, expected a divisor of the experts' inner size {}",
                                  p.etp, model.expert_ffn));
-  if (!training.loss_parallel && p.tp == 1)
-    throw InputError(
-        "training.loss_parallel: found false with tp 1, which divides no logits; expected tp > 1");
   if (training.stages_inside) {
     const std::string found = fmt::format("training.rank_order: found {}", training.rank_order());
-    if (p.pp == 1) throw InputError(found + " with pp 1, which has no other order; expected pp > 1");
     if (training.unfolded || p.mesh_ep > 1 || p.edp() != p.dp)
       throw InputError(
           fmt::format("{} with {} replicas of the dense part and {} of an expert, expected equally many "

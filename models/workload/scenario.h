@@ -105,8 +105,9 @@ struct Scenario {
   // Whether a sharding was given.
   bool sharding_asked() const;
 
-  // Fills derived values (topk, dp, cluster) and checks the plan against model and cluster. Throws InputError
-  // naming the rule, and for a given field that the scope does not use.
+  // Fills derived values (topk, dp, cluster), sets settings without effect to their defaults
+  // (without_effect.h), and checks the plan against model and cluster. Throws InputError naming the rule, and
+  // for a given field that the scope does not use.
   void resolve();
 
  private:

@@ -44,7 +44,7 @@ Effects::Effects()
            "72, 79, 90, 38",
            "the same of an all-to-all; behind the experts the GPU is busy and nothing shows"},
           {"fused_p2p", 150.0, 30.0, "us",
-           "medians of sends alone, 0.43 ms, and of fused pairs, 0.58 ms, where nobody is waited for",
+           "medians of sends alone, 0.43 ms, and of fused pairs, 0.58 ms, where no rank waits",
            "a send and a receive in one call share the port and are launched one after the other"},
           {"sustained_forward", 0.032, 0.01, "share", kSegments,
            "long matrix products of the experts run at sustained, not burst clocks"},

@@ -20,14 +20,14 @@ struct RecordedMemory {
   std::vector<std::vector<double>> kept;               // by a forward pass for its backward, as `ranks`
 
   const models::RankMemory& of(const Topology& topology, int rank) const;
-  // Microseconds and what the rank holds from then on, through the iteration: a forward pass adds what it
-  // keeps, its backward pass frees it. What a pass needs only while it runs is known for the moment at which
-  // the stage holds most, and counts in passes of that kind.
+  // Returns microseconds and the bytes that the rank holds from then on, through the iteration: a forward
+  // pass adds the tensors that it keeps, its backward pass frees them. The transient memory of a pass is known at
+  // the peak of the stage and counts in passes of that kind.
   std::vector<std::pair<double, double>> over_time(const Iteration& iteration, int rank) const;
 };
 
-// For training as the recorders do it: bf16 weights and activations, gradients and Adam's states in fp32 on
-// every replica. Throws InputError where the model or the dispatcher contradicts the job.
+// Returns the memory of a training like the recorders': bf16 weights and activations, fp32 gradients and Adam
+// states on every replica. Throws InputError where the model or the dispatcher contradicts the job.
 RecordedMemory recorded_memory(const JobModel& job, const models::DispatcherSpec& dispatcher,
                                const models::Cluster& cluster, int microbatches);
 

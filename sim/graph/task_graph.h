@@ -206,7 +206,7 @@ class TaskGraphBuilder {
   CollectiveId add_collective(CollectiveOp op, GroupId group, TrafficRef traffic, LabelId label);
   // Adds the part of the group's member_index-th rank, on a stream of that rank, with the collective's label.
   TaskId add_member(StreamId stream, CollectiveId collective, std::uint32_t member_index);
-  // The same, started together with the member added before on this stream (NCCL's group call, Megatron's
+  // Likewise, started together with the member added before on this stream (NCCL's group call, Megatron's
   // send_forward_recv_backward): neither waits for the other, and the stream continues when both have ended.
   TaskId add_fused_member(StreamId stream, CollectiveId collective, std::uint32_t member_index);
 

@@ -166,7 +166,7 @@ TEST_F(FileIo, LeftoversOfKilledWritersGo) {
     std::filesystem::last_write_time(folder_ / name,
                                      std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   write_file(folder_ / "a", "new");
-  EXPECT_EQ(entries_of(folder_), others) << "only those that nobody writes any more";
+  EXPECT_EQ(entries_of(folder_), others) << "only abandoned ones";
 }
 
 // Killed at any moment, the old file or the new one is there and, where there was none, nothing else.

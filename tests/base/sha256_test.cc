@@ -30,7 +30,7 @@ TEST(Sha256, OfAFileIsThatOfItsBytes) {
   std::filesystem::remove(file);
   EXPECT_THROW(sha256_hex_of_file(file), InputError);
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
-  EXPECT_THROW(sha256_hex_of_file(file), InputError) << "waits for nobody";
+  EXPECT_THROW(sha256_hex_of_file(file), InputError) << "does not wait for a writer";
   std::filesystem::remove(file);
 }
 

@@ -85,7 +85,7 @@ def check_layer(out):
         check(abs(busy / together - 1) < 1e-3, "replay computes for %s us, recorded are %s" % (busy, together))
         check(iteration >= busy, "the iteration is shorter than its computing")
         if ranks == 1:
-            check(abs(iteration - busy) < 0.2, "one rank waits for somebody: %s of %s" % (busy, iteration))
+            check(abs(iteration - busy) < 0.2, "one rank waits for another: %s of %s" % (busy, iteration))
         said, = numbers(part, r"of this recording: computing [0-9.]+ us \(([-+0-9.]+) %\)")
         check(abs(said - 100 * (busy / step - 1)) < 0.06, "%s %% is not the error" % said)
         base, = numbers(part, r"with those of h200-sxm.* iteration ([0-9.]+) us")

@@ -26,7 +26,7 @@ for program in ALL:
     if isinstance(before, str) and before.startswith("SKIP"):
         print(program.__name__, before, flush=True)
         continue
-    # The recorder with operations that the program names, by one rank only, too: it needs nobody else.
+    # The recorder with operations that the program names, by one rank only, too: it needs no other rank.
     path = folder + "/" + program.__name__ + "/rank%%d.txt" %% rank
     with Recorder(path, rank) as recorder, CommunicationHooks(recorder, Layout(world, ep=world)):
         recorded = program(rank, world, recorder.operation)

@@ -327,7 +327,7 @@ with Hostile("serving") as h:
         h.holds("no process is left", not any(os.path.exists(f"/proc/{pid}") for pid in below))
         try:
             s.connect(1).close()
-            h.fail(f"{how.name}: somebody still listens")
+            h.fail(f"{how.name}: a process still listens")
         except OSError:
             pass
 

@@ -93,7 +93,8 @@ json training_of(Random& draw, bool step) {
   return t;
 }
 
-// Of rings that leave their domain; without such a ring the links inside are no limit.
+// Returns the fewest ports of rings that leave their domain; without such a ring the links inside are no
+// limit.
 int least_ports(const models::Placement::Replicas& replicas) {
   int least = std::numeric_limits<int>::max();
   for (const models::GroupShape& shape : replicas.all)

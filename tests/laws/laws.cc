@@ -29,8 +29,8 @@ using nlohmann::json;
 
 // Rounding to picoseconds, operation by operation.
 constexpr double kRounding = 1e-6;
-// Of streams in which a launch that comes earlier may take a link or the GPU from a pass that others wait
-// for, and of flows in windows of time.
+// Tolerance where an earlier launch may take a link or the GPU from a pass that others wait for, and for
+// flows in windows of time.
 constexpr double kOrder = 1e-3;
 
 enum class Is { kNoMore, kNoLess, kTheSame };
@@ -357,7 +357,7 @@ void add_machines(std::vector<Law>& all) {
       {"a larger NVLink domain",
        "more GPUs without the network between them make nothing slower, within 0.5 % (laws go on beyond the "
        "ranks that were measured)",
-       "under one plan: HSDP shards over the ranks of a domain where nobody says, and more of them gather "
+       "under one plan: HSDP shards over the ranks of a domain by default, and more of them gather "
        "more; where the links of a GPU lead to a switch (a mesh deals them out to all GPUs of the domain) "
        "and "
        "are three times as fast as its ports, ten times where a token goes once to a domain: they carry what the ports "

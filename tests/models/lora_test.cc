@@ -21,7 +21,7 @@ constexpr Lora kAttention{8, Lora::Modules::kAttention}, kDense{8, Lora::Modules
 
 // The small model's attention reads 64 columns, writes 64 + 2 x 32, and projects 64 back to 64: adapters of
 // rank 8 have 8 x (128 + 64) + 8 x (64 + 64) elements. Those of the dense FFN: 8 x (192 + 64 + 64 + 96).
-// Those of an expert of 32 inner columns: 8 x (64 + 64 + 32 + 64).
+// Adapters of an expert of 32 inner columns: 8 x (64 + 64 + 32 + 64).
 constexpr double kOfAttention = 8 * (192 + 128), kOfFfn = 8 * (256 + 160), kOfExpert = 8 * (128 + 96);
 
 TEST(Lora, ElementsOfAdaptersByHand) {

@@ -52,7 +52,7 @@ TEST(NetworkLaw, ARingByHand) {
   EXPECT_NEAR(wide.seconds(shape, 32e6), 31e6 / 72e9, 1e-12);
 }
 
-// Of five ranks, three on one node and two on the other, two leave and enter each: a ring is as wide as its
+// With five ranks, three on one node and two on the other, two leave and enter each: a ring is as wide as its
 // narrowest domain.
 TEST(NetworkLaw, ARingIsAsWideAsItsNarrowestDomain) {
   const NetworkCurve ring = law("all_gather", {{"connection_share", 0.5}, {"node_share", 0.9}});

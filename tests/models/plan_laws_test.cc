@@ -80,7 +80,7 @@ TEST(PlanLaws, TenTimesTheForecastsGainLittle) {
   RecordProperty("most_gain", std::to_string(most));
 }
 
-// What a search says of how far it is from the best holds wherever it ends.
+// A search's bound on its distance from the best plan holds wherever the search ends.
 TEST(PlanLaws, TheGapHoldsAtAnyLimit) {
   for (int goal = 100; goal < 103; ++goal) {
     Random random = Random::for_item(41, static_cast<std::uint64_t>(goal));

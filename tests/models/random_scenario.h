@@ -11,6 +11,7 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/answers/answer.h"
+#include "models/question/effects.h"
 #include "models/workload/fields.h"
 #include "models/workload/scenario.h"
 #include "tests/models/field_samples.h"
@@ -47,7 +48,7 @@ inline nlohmann::json random_scenario_json(std::mt19937_64& random, bool step) {
   return scenario;
 }
 
-// The same, where some fields have any of their samples: what can be said at all, legal or not.
+// Likewise, with any of their samples for some fields, whether legal or not.
 inline nlohmann::json random_question_json(std::mt19937_64& random, bool step) {
   nlohmann::json question = random_scenario_json(random, step);
   const Scopes scope = step ? Scopes::kStep : Scopes::kLayer;
@@ -66,15 +67,18 @@ inline nlohmann::json random_question_json(std::mt19937_64& random, bool step) {
   return question;
 }
 
-// Drawn until one has a forecast. Scenarios without a forecast (a plan that does not divide, say) are left
-// out.
+// Drawn until one has a forecast and no setting without effect.
 inline nlohmann::json legal_scenario_json(std::mt19937_64& random, bool step) {
   AnswerOptions options;
   options.draws = 0;
   while (true) {
     nlohmann::json scenario = random_scenario_json(random, step);
     try {
-      answer(Scenario::parse(JsonNode::from_json(scenario, "random")), options);
+      Question question;
+      question.said = Scenario::parse(JsonNode::from_json(scenario, "random"));
+      answer(question.said, options);
+      Resolved resolved = resolve(question);
+      check_effects(question, resolved);
       return scenario;
     } catch (const InputError&) {
     }

@@ -84,7 +84,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 TEST(Systems, R0_9_CallsAsTheDocumentDecoratesThemAreCallsOfTheDispatcher) {
   const TempFolder folder;
   const std::string decorated = changed(folder, decorate);
-  // Of each of 4 microbatches and 2 layers a rank makes in forward the gathers of indices, probabilities and
+  // For each of 4 microbatches and 2 layers a rank makes in forward the gathers of indices, probabilities and
   // rows and a reduce-scatter; in backward the gather of the reduce-scatter's gradient and the
   // reduce-scatters of those of rows and probabilities. The first gather sends 256 x 2 int64 to 3 others.
   const std::string timeline = folder / "timeline.json";
@@ -726,8 +726,8 @@ TEST(Systems, R0_18_MemoryOfAReplay) {
             result.at("ranks").at(3).at("memory").at("activations_bytes"));
 }
 
-// Of one stage each microbatch's backward follows its forward: what is kept comes and goes once for each of
-// four, and at its highest a rank holds its peak.
+// On a single stage each microbatch's backward follows its forward: memory rises and falls once for each of
+// four microbatches, and its maximum is the rank's peak.
 TEST(Systems, R0_18_MemoryOfAReplayOverTime) {
   const TempFolder folder;
   const std::vector<std::string> more{"--model",           kHost + "model.json", "--format",   "json",

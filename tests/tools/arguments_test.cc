@@ -88,6 +88,19 @@ TEST(MegatronArguments, SayAModelAndAPlan) {
   EXPECT_THAT(job.remarks(), IsEmpty());
 }
 
+TEST(MegatronArguments, SwitchesWithoutEffectAreListed) {
+  const Job dense =
+      megatron(std::string(kSmall) + "--overlap-moe-expert-parallel-comm --delay-wgrad-compute");
+  EXPECT_THAT(with_use(dense, ArgumentUse::kIrrelevant),
+              ::testing::IsSupersetOf({"--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"}));
+  EXPECT_EQ(dense.scenario["training"]["overlap"]["delayed_wgrad"], false);
+  const Job used = megatron(std::string(kSmall) +
+                            "--num-experts 4 --overlap-moe-expert-parallel-comm --delay-wgrad-compute");
+  EXPECT_THAT(with_use(used, ArgumentUse::kIrrelevant),
+              ::testing::Not(::testing::Contains("--delay-wgrad-compute")));
+  EXPECT_EQ(used.scenario["training"]["overlap"]["delayed_wgrad"], true);
+}
+
 // Megatron's defaults apply to missing arguments.
 TEST(MegatronArguments, DefaultsAreMegatrons) {
   const Job job = megatron(

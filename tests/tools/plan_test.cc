@@ -150,7 +150,7 @@ TEST(Plan, RefusesWhatItCannotAnswer) {
                  HasSubstr("plan: found no plan of deepseek-v3 on dgx-h100x1, expected one"));
 }
 
-// The same question, said as flags or as a file with what was chosen.
+// One question, given by flags, or by a file with the chosen plan.
 TEST(SearchedPlan, IsToldAndStandsInTheScenario) {
   TempFolder folder;
   const Words question{"--scope", "step",   "--model", "mixtral-8x7b", "--cluster",
@@ -365,7 +365,7 @@ TEST(Plan, NamesWhatNoPlanMeets) {
   EXPECT_THAT(answer({"--deadline", "900d", "--budget", "1$"}), HasSubstr(": no plan stays within $1.00"));
 }
 
-// What is proposed can be started: its arguments are those of a job that is the same plan.
+// A proposed plan can be started: its arguments are those of a job with the same plan.
 TEST(Plan, ArgumentsOfEveryPlanAreReadBack) {
   TempFolder folder;
   const json result = testing::parsed(with(kPlan, {"--no-upgrades"}));

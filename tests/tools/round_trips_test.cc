@@ -187,7 +187,7 @@ TEST_P(FrameworkArguments, AreReadBackAsTheScenarioThatWasWritten) {
       if (before == after) continue;
       const auto at = told.find(path);
       if (at == told.end() || (path != "dispatcher" && at->second != after))
-        ADD_FAILURE() << path << ": " << before << " became " << after << ", and nobody says so";
+        ADD_FAILURE() << path << ": " << before << " became " << after << ", and left_out does not say so";
     }
   });
   EXPECT_GT(read_back, 500);

@@ -378,7 +378,7 @@ TEST(InputsScenario, OfWhatIfAndSweepIsTheBaseline) {
                                 {"--best", "dispatcher", "--set", "scope=step"}}) {
     SCOPED_TRACE(question.front());
     json result = ask("s.json", question);
-    EXPECT_FALSE(result["inputs"]["scenario"]["parallel"].contains("dp")) << "nobody gave it";
+    EXPECT_FALSE(result["inputs"]["scenario"]["parallel"].contains("dp")) << "it was not given";
     folder.write("again.json", result["inputs"]["scenario"].dump());
     json again = ask("again.json", question);
     EXPECT_EQ(again["inputs"]["scenario"], result["inputs"]["scenario"]);

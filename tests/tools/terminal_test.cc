@@ -164,7 +164,7 @@ TEST(Terminal, SentencesBreakBetweenWordsOnly) {
   EXPECT_EQ(wrapped("", 10), "");
 }
 
-// What `compare` says on a terminal: everything is whole at 80 columns and one screen high at 100.
+// Output of `compare` on a terminal: nothing is cut at 80 columns, and it is one screen high at 100.
 class FirstScreen : public ::testing::TestWithParam<Words> {};
 
 TEST_P(FirstScreen, IsWholeAndShort) {

@@ -47,7 +47,7 @@ TEST(NamedSizes, AgreeWithTheLines) {
   EXPECT_EQ(fault(named("pp2_tp2_ep2_expn4_dp2_nl4_hs16_sl12_bs1")), "") << "who batched is not seen";
   EXPECT_EQ(fault(named("pp2_tp1_ep2_expn4_dp2_nl1_hs16_sl6_bs1")), "");
   EXPECT_EQ(fault(named("tp2_hs16_sl6")), "") << "undivided by TP";
-  EXPECT_EQ(fault(named("recording")), "") << "what nobody says is not doubted";
+  EXPECT_EQ(fault(named("recording")), "") << "sizes that are not named are not doubted";
 }
 
 TEST(NamedSizes, AreRefusedWhereTheyDiffer) {

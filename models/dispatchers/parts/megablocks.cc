@@ -130,7 +130,7 @@ void cast(const Blocks& m, std::string_view name, std::int64_t from, std::int64_
              m.b.scaled(m.f.tokens, m.f.E * to));
 }
 
-// What the layer does with its output: a bias is added, the shared expert's is divided by topk + 1.
+// Adds the operations on the layer's output: a bias, and the shared expert's share of 1 / (topk + 1).
 void output_extras(const Blocks& m, bool backward) {
   ProgramBuilder& b = m.b;
   if (m.o.bias)
@@ -146,8 +146,8 @@ void output_extras(const Blocks& m, bool backward) {
              m.output());
 }
 
-// What the router does beside scores and top-k: noise on its input, logits kept for the z-loss, weights
-// divided by their norm; and the casts of the losses, which run once a step over all layers, for this layer.
+// Adds the router's operations besides scores and top-k: noise on its input, logits kept for the z-loss,
+// weights divided by their norm, and this layer's casts of the losses, which run once a step over all layers.
 void router_extras(const Blocks& m) {
   ProgramBuilder& b = m.b;
   const std::int64_t logits = m.f.E * m.f.b;

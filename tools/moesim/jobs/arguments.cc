@@ -53,9 +53,9 @@ bool is_off(const Setting& setting, const KnownArgument& what) {
 // Classifies an argument that no rule has read, by the table.
 UsedArgument classified(const ArgumentTable& table, const JobReader& reader, const Setting& setting) {
   UsedArgument result{setting, ArgumentUse::kUnknown, ""};
-  if (const std::string* because = reader.approximated(setting.name)) {
-    result.use = ArgumentUse::kApproximated;
-    result.because = *because;
+  if (const JobReader::Noted* noted = reader.noted(setting.name)) {
+    result.use = noted->use;
+    result.because = noted->because;
   } else if (reader.asked(setting.name)) {
     result.use = ArgumentUse::kUsed;
   } else if (const KnownArgument* r = known(table.refused, setting.name)) {
@@ -266,7 +266,11 @@ std::vector<std::string> JobReader::list(std::string_view name) {
 }
 
 void JobReader::approximate(std::string_view name, const std::string& because) {
-  approximated_.emplace_back(name, because);
+  noted_.push_back({std::string(name), ArgumentUse::kApproximated, because});
+}
+
+void JobReader::without_effect(std::string_view name, const std::string& because) {
+  noted_.push_back({std::string(name), ArgumentUse::kIrrelevant, because});
 }
 
 void JobReader::only_adam(std::string_view name, std::initializer_list<std::string_view> names) {
@@ -274,9 +278,9 @@ void JobReader::only_adam(std::string_view name, std::initializer_list<std::stri
     fail(name, fmt::format("{}: other optimizers are not modelled here", *names.begin()));
 }
 
-const std::string* JobReader::approximated(std::string_view name) const {
-  const auto at = std::ranges::find(approximated_, name, &std::pair<std::string, std::string>::first);
-  return at == approximated_.end() ? nullptr : &at->second;
+const JobReader::Noted* JobReader::noted(std::string_view name) const {
+  const auto at = std::ranges::find(noted_, name, &Noted::name);
+  return at == noted_.end() ? nullptr : &*at;
 }
 
 void JobReader::fail(std::string_view name, const std::string& expected) {
@@ -306,7 +310,7 @@ std::vector<std::string> Job::remarks() const {
   if (!unknown.empty())
     lines.push_back(fmt::format("{}: not understood, and not used: {}", file, join(unknown, ", ")));
   if (!assumed.empty())
-    lines.push_back(fmt::format("{}: taken as not set, since nobody says them: {} (--with NAME=VALUE)", file,
+    lines.push_back(fmt::format("{}: not set in the script, taken as unset: {} (--with NAME=VALUE)", file,
                                 join(assumed, ", ")));
   lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;

@@ -92,7 +92,7 @@ class JobReader {
   }
   std::optional<double> number(std::string_view name);
   std::string text(std::string_view name, std::string_view fallback = "");
-  // The same, restricted to `choices`.
+  // Likewise, restricted to `choices`.
   std::string choice(std::string_view name, std::string_view fallback,
                      std::initializer_list<std::string_view> choices);
   std::vector<std::string> list(std::string_view name);
@@ -100,8 +100,9 @@ class JobReader {
   // Throws InputError for an optimizer other than Adam's `names`; the first is the default.
   void only_adam(std::string_view name, std::initializer_list<std::string_view> names);
 
-  // Records that an argument is modelled only approximately.
+  // Record that an argument is modelled only approximately, or that it changes nothing beside the others.
   void approximate(std::string_view name, const std::string& because);
+  void without_effect(std::string_view name, const std::string& because);
   [[noreturn]] void fail(std::string_view name, const std::string& expected);
   // Throws for a missing argument.
   [[noreturn]] void fail_without(const std::string& found, const std::string& expected) const;
@@ -112,14 +113,22 @@ class JobReader {
   // The next value set comes from no argument.
   void forget_place() { last_place_.clear(); }
   bool asked(std::string_view name) const { return asked_.contains(name); }
-  const std::string* approximated(std::string_view name) const;
+
+  // A recorded use, and why.
+  struct Noted {
+    std::string name;
+    ArgumentUse use = ArgumentUse::kApproximated;
+    std::string because;
+  };
+  // Returns nullptr where nothing was recorded.
+  const Noted* noted(std::string_view name) const;
 
  private:
   const std::string& only_value(const Setting& setting) const;
   const JobFile& file_;
   Job& job_;
   std::set<std::string, std::less<>> asked_;
-  std::vector<std::pair<std::string, std::string>> approximated_;
+  std::vector<Noted> noted_;
   std::string last_place_;  // of the setting found last
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/answers/priced_draws.h"
+#include "models/question/effects.h"
 #include "replay/recording/routing_from_dispatching.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/terminal.h"
@@ -35,7 +36,9 @@ models::ResolveOptions resolving(const CommonOptions& common) {
 }
 
 models::Resolved settle(const Question& question, const CommonOptions& common) {
-  return models::resolve(question, resolving(common));
+  models::Resolved resolved = models::resolve(question, resolving(common));
+  models::check_effects(question, resolved);
+  return resolved;
 }
 
 Comparison ask(models::Scenario scenario, const models::AnswerOptions& options) {
@@ -52,17 +55,21 @@ Base Base::of(Question question, const CommonOptions& common, bool plan) {
   options.plan = plan;
   models::Resolver resolver(std::move(options));
   models::Resolved resolved = resolver.resolve(question);
-  return {std::move(question), std::move(resolver), std::move(resolved)};
+  if (plan) models::check_effects(question, resolved);
+  return {std::move(question), std::move(resolver), std::move(resolved), plan};
 }
 
-Base Base::with(Question other) const {
+Base Base::with(Question other, const std::vector<ScenarioPath>& changed) const {
   models::Resolver again = resolver;
   models::Resolved found = again.resolve(other);
-  return {std::move(other), std::move(again), std::move(found)};
+  if (planned) models::check_effects(other, found, &changed);
+  return {std::move(other), std::move(again), std::move(found), planned};
 }
 
 Asker::Asker(const Base& base, std::vector<ScenarioPath> paths)
-    : changes_(base.question, std::move(paths), Origin::said("--set")),
+    : paths_(paths),
+      planned_(base.planned),
+      changes_(base.question, std::move(paths), Origin::said("--set")),
       resolver_(base.resolver),
       prices_(std::make_unique<models::PriceCache>()),
       routings_(std::make_unique<models::RoutingCache>()) {}
@@ -70,7 +77,10 @@ Asker::~Asker() = default;
 Asker::Asker(Asker&&) noexcept = default;
 
 models::Resolved Asker::resolve(const std::vector<PathValue>& values) {
-  return resolver_.resolve(changes_.make(values));
+  const Question question = changes_.make(values);
+  models::Resolved resolved = resolver_.resolve(question);
+  models::check_effects(question, resolved, planned_ ? &paths_ : nullptr);
+  return resolved;
 }
 
 Comparison Asker::ask(const std::vector<PathValue>& values, const AskOptions& options) {

@@ -38,11 +38,13 @@ struct Base {
   Question question;
   models::Resolver resolver;  // resolved it; a searched plan is not searched again
   models::Resolved resolved;
+  bool planned = true;  // false: open sizes are still open, and effects are not checked
 
-  // `plan`: false where the caller searches plans itself.
+  // `plan`: false where the caller searches plans itself. Throws InputError for settings without effect.
   static Base of(Question question, const CommonOptions& common, bool plan = true);
-  // Resolves another question, searching its plan again only where necessary.
-  Base with(Question other) const;
+  // Resolves another question, searching its plan again only where necessary. Throws InputError for settings
+  // without effect among the `changed` ones.
+  Base with(Question other, const std::vector<ScenarioPath>& changed = {}) const;
 };
 
 struct AskOptions {
@@ -55,7 +57,7 @@ struct AskOptions {
 
 // Opens the scenario's routing file, if any, and answers.
 Comparison ask(models::Scenario scenario, const models::AnswerOptions& options);
-// The same; an illegal dispatcher among legal ones becomes an answer with an error.
+// Likewise; an illegal dispatcher among legal ones becomes an answer with an error.
 Comparison ask(models::Scenario scenario, const AskOptions& options);
 
 // Answers a base with other values at some paths; shared work is read, searched and priced once. One per
@@ -71,6 +73,8 @@ class Asker {
   models::Resolved resolve(const std::vector<PathValue>& values);
 
  private:
+  std::vector<ScenarioPath> paths_;
+  bool planned_;
   models::Changes changes_;
   models::Resolver resolver_;
   // Pointers make an Asker movable.
@@ -78,9 +82,9 @@ class Asker {
   std::unique_ptr<models::RoutingCache> routings_;
 };
 
-// "plan chosen: --tp 1 ... (the fastest of 672 tried ...)" and what else was taken, a line each.
+// Returns "plan chosen: --tp 1 ... (the fastest of 672 tried ...)" and the notes, a line each.
 std::string chosen_text(const models::Resolved& resolved);
-// The same first of all, on standard output where that is for people.
+// Prints chosen_text() where the output is a table.
 void show_chosen(const models::Resolved& resolved, const CommonOptions& common);
 
 }  // namespace moesim::tools

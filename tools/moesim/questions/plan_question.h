@@ -40,8 +40,8 @@ class PlanQuestion {
   const std::string& tokens() const { return tokens_; }
   // Returns the scenario's prices, completed from public lists.
   static models::PriceTable prices(const models::Scenario& scenario);
-  // Takes the rents of public lists where power is counted beside a rent, or others are bought, and nobody
-  // said one.
+  // Takes rents from public lists where none was given, but power is added to a rent or other machines are
+  // bought.
   static void take_listed_rent(models::Scenario& scenario);
 
  private:

@@ -79,7 +79,7 @@ Base changed(const Base& base, const std::vector<Change>& changes) {
   }
   Question question = base.question;
   models::set_all(question, paths, values, Origin::said("--set"));
-  return base.with(std::move(question));
+  return base.with(std::move(question), paths);
 }
 
 ordered_json change_json(const Change& c) {
