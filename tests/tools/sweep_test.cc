@@ -20,7 +20,6 @@
 #include "base/csv.h"
 #include "base/sha256.h"
 #include "process.h"
-#include "tools/moesim/show/sweep_progress.h"
 #include "tools/moesim/sweeps/sweep_pareto.h"
 
 namespace moesim::tools {
@@ -337,10 +336,6 @@ TEST(ParetoFront, KeepsWhatNothingBeats) {
   EXPECT_EQ(pareto_front({{3, 1}, {1, 3}, {2, 2}, {2, 3}, {3, 3}, {2, 2}}),
             (std::vector<std::size_t>{1, 2, 0}));
   EXPECT_TRUE(pareto_front({}).empty());
-}
-
-TEST(SweepProgress, SaysHowFarHowFastHowLong) {
-  EXPECT_EQ(SweepProgress::line(30, 120, 2), "[######------------------] 30/120  2/s  0:00:45 left");
 }
 
 // mpirun of Debian's OpenMPI; the shared libraries of the test machine may lack it.

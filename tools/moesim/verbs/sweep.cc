@@ -22,10 +22,10 @@
 #include "base/text.h"
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
-#include "tools/moesim/show/sweep_progress.h"
 #include "tools/moesim/show/version.h"
 #include "tools/moesim/sweeps/sweep_file.h"
 #include "tools/moesim/sweeps/sweep_kind.h"
@@ -150,8 +150,8 @@ std::uint64_t block_of(const SweepJob& job, int threads, const SweepMpi* mpi) {
 void say_resume(int signal) {
   constexpr std::string_view kLine =
       "moesim: the sweep was ended; the same command with --resume goes on behind the rows that are there\n";
-  const ssize_t written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
-  ::signal(written < 0 ? SIGKILL : signal, SIG_DFL);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
+  ::signal(signal, SIG_DFL);
   ::raise(signal);
 }
 
@@ -179,17 +179,21 @@ class SweepRun {
     if (!o_.out.empty() || !summed_up_) file_.emplace(o_.out, definition_, table_.header(), o_.start());
     job_.first = !file_ ? begin_ : file_->complete() ? job_.end : std::max(begin_, file_->first());
     job_.block = block_of(job_, threads, mpi);
-    SweepProgress progress(common_.quiet, job_.end - begin_, job_.first - begin_);
+    ProgressLine line(common_);
+    const Progress progress = line.teller();
+    const auto tell = [&](std::uint64_t next) {
+      if (progress)
+        progress(static_cast<std::int64_t>(next - begin_), static_cast<std::int64_t>(job_.end - begin_));
+    };
+    tell(job_.first);
     const SweepWrite write = [&](const SweepBlock& block) {
-      progress.advance(block.count);
+      tell(block.first + block.count);
       return take(block);
     };
-    if (mpi && !o_.out.empty()) ::signal(SIGTERM, say_resume);
-    if (mpi)
-      mpi->deal(job_, threads, definition_, write);
-    else
-      sweep_on_threads(job_, threads, write);
-    progress.finish();
+    if (!mpi) return sweep_on_threads(job_, threads, write);
+    if (!o_.out.empty()) ::signal(SIGTERM, say_resume);
+    mpi->deal(job_, threads, definition_, write);
+    ::signal(SIGTERM, SIG_DFL);
   }
 
   void tell() {
