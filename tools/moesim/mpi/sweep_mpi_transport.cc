@@ -3,10 +3,21 @@
 
 #include <mpi.h>
 
+#include <chrono>
+#include <thread>
+
 namespace {
 
+// Sleeps between looks: MPI's own waiting takes the processor from computing threads.
+void wait(MPI_Request request) {
+  for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
 void send(int to, int tag, const void* data, std::size_t bytes) {
-  MPI_Send(data, static_cast<int>(bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+  wait(request);
 }
 
 bool receive(moesim::tools::MpiMessage* message) {
@@ -17,7 +28,9 @@ bool receive(moesim::tools::MpiMessage* message) {
   if (!there) return false;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   *message = {status.MPI_SOURCE, status.MPI_TAG, std::string(static_cast<std::size_t>(bytes), '\0')};
-  MPI_Mrecv(message->bytes.data(), bytes, MPI_BYTE, &handle, MPI_STATUS_IGNORE);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Imrecv(message->bytes.data(), bytes, MPI_BYTE, &handle, &request);
+  wait(request);
   return true;
 }
 
