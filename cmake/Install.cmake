@@ -1,4 +1,4 @@
-# Destinations of `cmake --install` and `cpack`: the program with its manual page and completions, and the libraries
+# Destinations of `cmake --install` and `cpack`: the program with its manual page and completion, and the libraries
 # with the headers and the CMake package of find_package(moesim). Folders of headers keep their names below
 # include/moesim, so that an installed header is included as it is here: "replay/run/layer_comparison.h".
 include(CMakePackageConfigHelpers)
@@ -67,10 +67,9 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/traces/samples DESTINATION ${CMAKE_INSTA
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tools/capture/moesim_capture DESTINATION lib/python3/dist-packages COMPONENT recorder
         PATTERN __pycache__ EXCLUDE)
 
-# The program itself writes its manual page and completions.
+# The program itself writes its manual page and completion.
 set(shell_files)
-foreach(entry "man moesim.1 ${CMAKE_INSTALL_MANDIR}/man1" "bash moesim ${CMAKE_INSTALL_DATADIR}/bash-completion/completions"
-        "zsh _moesim ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions" "fish moesim.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
+foreach(entry "man moesim.1 ${CMAKE_INSTALL_MANDIR}/man1" "bash moesim ${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
   separate_arguments(entry)
   list(GET entry 0 shell)
   list(GET entry 1 file)

@@ -383,61 +383,6 @@ class StepForecaster::Draws {
   std::int64_t nominal_blocks_ = 1;
 };
 
-LayerWork StepForecaster::layer_work(const LayerKind& kind, bool beside) const {
-  const auto sum = [&](double conversions) {
-    const ProgramPricer pricer(*scenario_.cluster,
-                               Recipe::of(scenario_.training, scenario_.parallel.world(), conversions));
-    LayerWork work;
-    const auto add = [&](const Program& program, const std::vector<Op>& pass, const UnevenLoads& loads) {
-      const sim::LockstepProgram priced = pricer.price(program, pass, programs_->shapes(), loads);
-      for (std::size_t i = 0; i < pass.size(); ++i) {
-        const sim::LockstepOp& op = priced.ops[i];
-        if (!sim::LockstepProgram::on_device(op.kind)) continue;
-        std::int64_t longest = 0;
-        for (std::size_t r = 0; r < (op.step == 0 ? 1 : static_cast<std::size_t>(program.ranks())); ++r)
-          longest = std::max(longest, priced.at(op, r));
-        const double seconds = static_cast<double>(longest) * 1e-12;
-        if (pass[i].kind == OpKind::kGemm)
-          work.products += seconds;
-        else if (pass[i].kind == OpKind::kAttention)
-          work.attention += seconds;
-        else if (pass[i].kind != OpKind::kCollective)
-          work.kernels += seconds;
-        else if (op.category == Category::dispatch)
-          work.dispatch += seconds;
-        else if (op.category == Category::combine)
-          work.combine += seconds;
-      }
-    };
-    const auto& kinds = programs_->kinds();
-    const auto k = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
-    check(k < kinds.size(), "a kind of the model's layers");
-    const UnevenLoads none(programs_->before(k), programs_->shapes());
-    for (const bool forward : {true, false}) {
-      const auto pass = [&](const Program& p) -> const std::vector<Op>& {
-        return forward ? p.forward() : p.backward();
-      };
-      add(programs_->before(k), pass(programs_->before(k)), none);
-      if (kind.ffn != LayerKind::Ffn::kMoe) continue;
-      add(moe_program(), pass(moe_program()), programs_->first()->loads);
-      add(programs_->after(), pass(programs_->after()), none);
-    }
-    return work;
-  };
-  LayerWork work = sum(0);
-  work.conversions = sum(1).products - work.products;
-  if (!beside) return work;
-  const sim::Overlap slower =
-      ProgramPricer(*scenario_.cluster, Recipe::of(scenario_.training, scenario_.parallel.world()))
-          .overlap(moe_program());
-  for (double LayerWork::*part :
-       {&LayerWork::products, &LayerWork::conversions, &LayerWork::attention, &LayerWork::kernels})
-    work.*part *= slower.compute;
-  work.dispatch *= slower.communication;
-  work.combine *= slower.communication;
-  return work;
-}
-
 StepOverload StepForecaster::overload() const {
   return overload_of_step(scenario_, *plan_, *programs_, routing_);
 }

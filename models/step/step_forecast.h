@@ -24,15 +24,6 @@
 
 namespace moesim::models {
 
-// Seconds of one layer's GPU work, forward and backward, as the sum of its operations without overlap or
-// waiting.
-struct LayerWork {
-  double products = 0, conversions = 0,
-         attention = 0;              // GEMMs, conversions of their operands, attention's core
-  double dispatch = 0, combine = 0;  // transfers
-  double kernels = 0;                // everything else on the GPU
-};
-
 // Returns the tokens of a step on all GPUs together, where no ranks process the same ones.
 double tokens_of_step(const Parallel& parallel);
 
@@ -54,9 +45,6 @@ class StepForecaster {
   StepMemory memory() const;
   // Returns the cheapest recomputation with which it fits; empty where none helps.
   std::string recompute_that_fits() const;
-  // Returns the GPU work of one layer of the kind, on the rank with the longest operations; `beside`: with
-  // the slowdown of computing and expert communication that run together.
-  LayerWork layer_work(const LayerKind& kind, bool beside = false) const;
   // Returns the seconds of forecast()'s step alone; `pricer`: made for the plan's recipe.
   double seconds(const ProgramPricer& pricer) const;
   // Returns the tokens of a step on all GPUs together, each counted once.

@@ -103,60 +103,42 @@ Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
                      fmt::format("at most {:.0f}", kMostCables));
   };
   Fabric fabric;
-  if (preset == "torus") {
-    std::vector<std::uint32_t> extents;
-    std::int64_t gpus = 1;
-    const JsonNode list = object.at("extents");
-    for (const JsonNode& extent : list.items()) {
-      extents.push_back(static_cast<std::uint32_t>(extent.integer(1, kMostFabricGpus)));
-      gpus *= extents.back();
-      if (gpus > kMostFabricGpus) extent.fail(fmt::format("more than {} GPUs", kMostFabricGpus));
-    }
-    if (extents.size() != 2 && extents.size() != 3) list.fail(list.describe(), "2 or 3 extents");
-    double bandwidth = 50e9;
-    Time latency = Time::from_us(1);
-    read_bandwidth(object, "bandwidth", bandwidth);
-    read_latency(object, "latency", latency);
-    afford(torus_cables(extents));
-    fabric = torus(extents, bandwidth, latency);
-  } else {
-    const NodeShape node = read_node_shape(object.find("node"), defaults.node);
-    const auto most_nodes = std::max<std::int64_t>(1, kMostFabricGpus / node.gpus);
-    if (preset == "single-node") {
-      afford(single_node_cables(node));
-      fabric = single_node(node);
-    } else if (preset == "dragonfly") {
-      const std::uint32_t nodes = count(object, "nodes", defaults.nodes, most_nodes);
-      const std::uint32_t routers = count(object, "routers", 8, 4096);
-      const std::uint32_t nodes_per_router = count(object, "nodes_per_router", 2);
-      double local = 100e9, global = 100e9;
-      read_bandwidth(object, "local_bandwidth", local);
-      read_bandwidth(object, "global_bandwidth", global);
-      afford(dragonfly_cables(nodes, node, routers, nodes_per_router));
-      fabric = dragonfly(nodes, node, routers, nodes_per_router, local, global);
-    } else if (preset == "rail-tree" || preset == "fat-tree" || preset == "pod-tree") {
-      const std::uint32_t nodes = count(object, "nodes", defaults.nodes, most_nodes);
-      TreeShape tree;
-      tree.nodes_per_leaf = count(object, "nodes_per_leaf", tree.nodes_per_leaf);
-      tree.spines = count(object, "spines", tree.spines, 4096);
-      tree.oversubscription = object.number("oversubscription", tree.oversubscription, 0.01, 1000);
-      read_latency(object, "switch_latency", tree.switch_latency);
-      if (preset == "pod-tree") {
-        const std::uint32_t leaves_per_pod = count(object, "leaves_per_pod", 4, 4096);
-        afford(pod_tree_cables(nodes, node, tree, leaves_per_pod));
-        fabric = pod_tree(nodes, node, tree, leaves_per_pod);
-      } else if (preset == "rail-tree") {
-        afford(rail_tree_cables(nodes, node, tree));
-        fabric = rail_tree(nodes, node, tree);
-      } else {
-        afford(fat_tree_cables(nodes, node, tree));
-        fabric = fat_tree(nodes, node, tree);
-      }
+  const NodeShape node = read_node_shape(object.find("node"), defaults.node);
+  const auto most_nodes = std::max<std::int64_t>(1, kMostFabricGpus / node.gpus);
+  if (preset == "single-node") {
+    afford(single_node_cables(node));
+    fabric = single_node(node);
+  } else if (preset == "dragonfly") {
+    const std::uint32_t nodes = count(object, "nodes", defaults.nodes, most_nodes);
+    const std::uint32_t routers = count(object, "routers", 8, 4096);
+    const std::uint32_t nodes_per_router = count(object, "nodes_per_router", 2);
+    double local = 100e9, global = 100e9;
+    read_bandwidth(object, "local_bandwidth", local);
+    read_bandwidth(object, "global_bandwidth", global);
+    afford(dragonfly_cables(nodes, node, routers, nodes_per_router));
+    fabric = dragonfly(nodes, node, routers, nodes_per_router, local, global);
+  } else if (preset == "rail-tree" || preset == "fat-tree" || preset == "pod-tree") {
+    const std::uint32_t nodes = count(object, "nodes", defaults.nodes, most_nodes);
+    TreeShape tree;
+    tree.nodes_per_leaf = count(object, "nodes_per_leaf", tree.nodes_per_leaf);
+    tree.spines = count(object, "spines", tree.spines, 4096);
+    tree.oversubscription = object.number("oversubscription", tree.oversubscription, 0.01, 1000);
+    read_latency(object, "switch_latency", tree.switch_latency);
+    if (preset == "pod-tree") {
+      const std::uint32_t leaves_per_pod = count(object, "leaves_per_pod", 4, 4096);
+      afford(pod_tree_cables(nodes, node, tree, leaves_per_pod));
+      fabric = pod_tree(nodes, node, tree, leaves_per_pod);
+    } else if (preset == "rail-tree") {
+      afford(rail_tree_cables(nodes, node, tree));
+      fabric = rail_tree(nodes, node, tree);
     } else {
-      const auto names = fabric_presets();
-      name_node.fail(in_quotes(preset), fmt::format("one of {}{}", join({names.begin(), names.end()}, ", "),
-                                                    did_you_mean(preset, names)));
+      afford(fat_tree_cables(nodes, node, tree));
+      fabric = fat_tree(nodes, node, tree);
     }
+  } else {
+    const auto names = fabric_presets();
+    name_node.fail(in_quotes(preset), fmt::format("one of {}{}", join({names.begin(), names.end()}, ", "),
+                                                  did_you_mean(preset, names)));
   }
   read_multipath(object, fabric);
   object.finish();

@@ -24,7 +24,7 @@ inline constexpr int kMostGraphmlDepth = 64;
 //               "pcie_bandwidth": "64GBps", "without_gpudirect": [0], "staging_bandwidth": "12GBps",
 //               "staging_latency": "10us" } }
 // (pod-tree: also "leaves_per_pod"; dragonfly: "routers", "nodes_per_router", "local_bandwidth",
-// "global_bandwidth"; torus: "extents": [4, 4], "bandwidth", "latency"), or a custom network:
+// "global_bandwidth"), or a custom network:
 //   { "nodes": [ { "name": "gpu0", "kind": "gpu", "domain": 0, "forwards": false }, ... ],
 //     "links": [ { "from": "gpu0", "to": "leaf", "bandwidth": "50GBps", "latency": "1us", "cap": "25GBps",
 //                  "duplex": true }, ... ], "multipath": "destination" }

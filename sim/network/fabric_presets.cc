@@ -157,29 +157,6 @@ Fabric dragonfly(std::uint32_t nodes, const NodeShape& node, std::uint32_t route
   return fabric;
 }
 
-Fabric torus(std::span<const std::uint32_t> extents, double bandwidth, Time latency) {
-  check(extents.size() == 2 || extents.size() == 3, "a torus has 2 or 3 dimensions");
-  std::uint64_t count = 1;
-  for (const std::uint32_t extent : extents) {
-    check(extent > 0 && count * extent < (std::uint64_t{1} << 24), "a torus has at most 16 million GPUs");
-    count *= extent;
-  }
-  Fabric fabric;
-  for (std::uint32_t i = 0; i < count; ++i) fabric.add_gpu(fmt::format("gpu{}", i), i, true);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    std::uint32_t stride = 1;
-    for (const std::uint32_t extent : extents) {
-      const std::uint32_t at = i / stride % extent;
-      const std::uint32_t next = i - at * stride + (at + 1) % extent * stride;
-      // With two GPUs in a dimension both directions are one cable.
-      if (extent > 2 || (extent == 2 && at == 0))
-        fabric.add_cable(fabric.gpu_node(i), fabric.gpu_node(next), bandwidth, latency);
-      stride *= extent;
-    }
-  }
-  return fabric;
-}
-
 Fabric single_node(const NodeShape& node) {
   Fabric fabric;
   add_node(fabric, 0, node);
@@ -215,16 +192,8 @@ double dragonfly_cables(std::uint32_t nodes, const NodeShape& node, std::uint32_
   return plugged_in_cables(nodes, node) + groups * r * (r - 1) / 2 + groups * (groups - 1) / 2;
 }
 
-double torus_cables(std::span<const std::uint32_t> extents) {
-  double gpus = 1, cables = 0;
-  for (const std::uint32_t extent : extents) gpus *= extent;
-  for (const std::uint32_t extent : extents) cables += extent > 2 ? gpus : extent == 2 ? gpus / 2 : 0;
-  return cables;
-}
-
 std::span<const std::string> fabric_presets() {
-  static const std::string kNames[] = {"single-node", "rail-tree", "fat-tree",
-                                       "pod-tree",    "dragonfly", "torus"};
+  static const std::string kNames[] = {"single-node", "rail-tree", "fat-tree", "pod-tree", "dragonfly"};
   return kNames;
 }
 

@@ -48,8 +48,6 @@ Fabric pod_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tre
 // routers (Kim, Dally, Scott, Abts 2008). Each router has `nodes_per_router` nodes.
 Fabric dragonfly(std::uint32_t nodes, const NodeShape& node, std::uint32_t routers,
                  std::uint32_t nodes_per_router, double local_bandwidth, double global_bandwidth);
-// GPUs in a wrapped grid of 2 or 3 dimensions, each linked to its neighbours; GPUs forward.
-Fabric torus(std::span<const std::uint32_t> extents, double bandwidth, Time latency);
 // One node alone.
 Fabric single_node(const NodeShape& node);
 
@@ -60,7 +58,6 @@ double pod_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeSha
                        std::uint32_t leaves_per_pod);
 double dragonfly_cables(std::uint32_t nodes, const NodeShape& node, std::uint32_t routers,
                         std::uint32_t nodes_per_router);
-double torus_cables(std::span<const std::uint32_t> extents);
 double single_node_cables(const NodeShape& node);
 
 // Names of the presets as files use them.

@@ -14,9 +14,12 @@
 #include <vector>
 
 #include "base/input_error.h"
+#include "tests/message_of.h"
 
 namespace moesim {
 namespace {
+
+using moesim::testing::message_of;
 
 class FileIo : public ::testing::Test {
  protected:
@@ -67,23 +70,13 @@ TEST_F(FileIo, LeavesOnlyTheFile) {
 
 TEST_F(FileIo, TextIsUtf8) {
   write_file(folder_ / "latin", "one\ntwo \xe9\n");
-  try {
-    read_file(folder_ / "latin");
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.what(),
-              (folder_ / "latin").string() + ":2:5: found the byte 0xe9, expected text in UTF-8");
-  }
+  EXPECT_EQ(message_of([&] { read_file(folder_ / "latin"); }),
+            (folder_ / "latin").string() + ":2:5: found the byte 0xe9, expected text in UTF-8");
   EXPECT_EQ(read_own_file(folder_ / "latin"), "one\ntwo \xe9\n");
   // Readers would take a zero for the end.
   write_file(folder_ / "zeros", std::string("one\0\0", 5));
-  try {
-    read_file(folder_ / "zeros");
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.what(),
-              (folder_ / "zeros").string() + ":1:4: found the byte 0x00, expected text in UTF-8");
-  }
+  EXPECT_EQ(message_of([&] { read_file(folder_ / "zeros"); }),
+            (folder_ / "zeros").string() + ":1:4: found the byte 0x00, expected text in UTF-8");
 }
 
 TEST_F(FileIo, NamesAreOnOneLine) {

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
+#include "tests/message_of.h"
 
 namespace moesim {
 namespace {
+
+using moesim::testing::message_of;
 
 TEST(Units, BandwidthTellsBitsFromBytes) {
   EXPECT_DOUBLE_EQ(parse_bandwidth("100GBps"), 100e9);
@@ -23,11 +26,8 @@ TEST(Units, TimesSizesAndFractions) {
 TEST(Units, WrongUnitIsNamed) {
   EXPECT_THROW(parse_bandwidth("100us"), InputError);
   EXPECT_THROW(parse_seconds("fast"), InputError);
-  try {
-    parse_bandwidth("100 furlongs");
-  } catch (const InputError& error) {
-    EXPECT_STREQ(error.what(), "found '100 furlongs', expected a bandwidth such as 100GBps or 400Gbps");
-  }
+  EXPECT_EQ(message_of([&] { parse_bandwidth("100 furlongs"); }),
+            "found '100 furlongs', expected a bandwidth such as 100GBps or 400Gbps");
 }
 
 TEST(Units, FormatsForPeople) {

@@ -27,7 +27,6 @@ KINDS = [
     ("memory_table", ["validate", "--memory", "{}"]),
     ("training_job", ["compare", "{}", "--cluster", "dgx-h100x1", "--draws", "0"]),
     ("training_log", ["validate", "--log", "{}", "--cluster", "dgx-h100x2"]),
-    ("trace_table", ["trace", "convert", "{}", "made"]),
     ("kineto", ["trace", "convert", "{}", "made"]),
     ("router_trace", ["trace", "convert", "{}", "made.json"]),
     ("nccl_log", ["calibrate", "import", "nccl-tests", "{}", "--out", "made.csv"]),

@@ -15,17 +15,13 @@
 namespace moesim::models {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 
 Cluster from(const std::string& json) { return Cluster::load(JsonNode::parse(json, "cluster.json")); }
 
 std::string cluster_error(const std::string& json) {
-  try {
-    from(json);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { from(json); });
 }
 
 TEST(Cluster, BuiltInNamesTakeAnyNodeCount) {

@@ -8,20 +8,17 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "tests/message_of.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 
 std::string error_of(const std::string& text) {
-  try {
-    parse_dispatchers(text);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { parse_dispatchers(text); });
 }
 
 TEST(DispatcherOptions, BadOnesNameTheNearest) {

@@ -7,9 +7,12 @@
 #include <string>
 
 #include "base/input_error.h"
+#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
+
+using moesim::testing::message_of;
 
 TEST(DType, EveryNameNamesOneType) {
   std::set<std::string_view> names;
@@ -40,12 +43,9 @@ TEST(DType, LongSpellingsAreKnownAndOthersRefused) {
   EXPECT_EQ(dtype_named("half"), DType::kFp16);
   EXPECT_EQ(dtype_named("float8_e5m2"), DType::kFp8);
   for (const char* wrong : {"", "torch.", "BF16", "fp4", "bfloat", "torch.torch.fp8"}) {
-    try {
-      dtype_named(wrong);
-      FAIL() << wrong;
-    } catch (const InputError& error) {
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("expected one of bool, uint8, fp8"));
-    }
+    EXPECT_THAT(message_of([&] { dtype_named(wrong); }),
+                ::testing::HasSubstr("expected one of bool, uint8, fp8"))
+        << wrong;
   }
 }
 

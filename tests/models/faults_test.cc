@@ -15,10 +15,12 @@
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 #include "models/step/step_forecast.h"
+#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -45,13 +47,10 @@ Answer forecast(const std::string& faults, std::int64_t ep = 16) {
 
 TEST(Faults, AreReadStrictly) {
   const auto error = [](const std::string& text) -> std::string {
-    try {
+    return message_of([&] {
       const Faults f = faults_of(text);
       f.check_against(Cluster::load("dgx-h100x1"));
-    } catch (const InputError& e) {
-      return e.what();
-    }
-    return "";
+    });
   };
   EXPECT_EQ(error(R"({"slow_gpus": [{"gpu": 7, "factor": 1.5}], "nics": [{"gpu": 0, "bandwidth": 0}]})"), "");
   EXPECT_THAT(error(R"({"slow_gpu": []})"), HasSubstr("slow_gpus"));

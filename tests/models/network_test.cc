@@ -10,10 +10,12 @@
 #include "base/json_reader.h"
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
+#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 
 constexpr const char* kSmall = R"({
@@ -24,12 +26,7 @@ constexpr const char* kSmall = R"({
 
 std::string error_of(std::string json, const std::string& from, const std::string& to) {
   json.replace(json.find(from), from.size(), to);
-  try {
-    NetworkProfile::parse(json, "toy.json");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { NetworkProfile::parse(json, "toy.json"); });
 }
 
 TEST(NetworkProfile, ReadsWhatItWrites) {

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
+#include "tests/message_of.h"
 #include "tests/models/megatron_grids.h"
 
 namespace moesim::models {
 namespace {
 
+using moesim::testing::message_of;
 using Groups = std::vector<std::vector<std::int32_t>>;
 
 Parallel plan(std::int64_t tp, std::int64_t dp, std::int64_t pp, std::int64_t etp, std::int64_t ep) {
@@ -84,12 +86,7 @@ TEST(DeviceMesh, MegaBlocksOnTwoRanks) {
 
 TEST(Parallel, NamesTheBrokenRule) {
   const auto message = [](Parallel p, std::int64_t experts) -> std::string {
-    try {
-      p.validate(experts);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "";
+    return message_of([&] { p.validate(experts); });
   };
   EXPECT_THAT(message(plan(1, 3, 1, 1, 3), 8), ::testing::HasSubstr("divisor"));
   EXPECT_THAT(message(plan(1, 4, 1, 1, 3), 9), ::testing::HasSubstr("etp 1 x ep 3"));

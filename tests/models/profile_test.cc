@@ -12,10 +12,12 @@
 #include "models/costs/kernels.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
+#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 
 constexpr const char* kSmall = R"({
@@ -37,12 +39,7 @@ std::string with(std::string text, const std::string& from, const std::string& t
 }
 
 std::string error_of(const std::string& text) {
-  try {
-    Profile::parse(text, "toy.json");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { Profile::parse(text, "toy.json"); });
 }
 
 TEST(Profile, ReadsWhatItWrites) {
@@ -111,12 +108,7 @@ TEST(Profile, NamesWhatIsWrongWithItsLine) {
 }
 
 TEST(Profile, UnknownNameSuggestsTheClosest) {
-  try {
-    Profile::load("h100-smx");
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("h100-sxm"));
-  }
+  EXPECT_THAT(message_of([&] { Profile::load("h100-smx"); }), HasSubstr("h100-sxm"));
 }
 
 TEST(Profile, DrawsRepeatAndHaveTheStatedSpread) {

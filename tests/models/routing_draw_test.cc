@@ -60,12 +60,7 @@ TEST(MakeRouting, BalancedIsEvenOverTheGroup) {
 
 TEST(RoutingSpec, NamesWhatIsWrong) {
   const auto error = [](const std::string& text) -> std::string {
-    try {
-      RoutingSpec::parse(text);
-    } catch (const InputError& e) {
-      return e.what();
-    }
-    return "";
+    return message_of([&] { RoutingSpec::parse(text); });
   };
   EXPECT_THAT(error("zipff:1"), HasSubstr("did you mean 'zipf'"));
   EXPECT_THAT(error("zipf:x"), HasSubstr("expected a number"));

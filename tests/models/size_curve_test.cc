@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "base/input_error.h"
+#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
 
+using moesim::testing::message_of;
 using Named = std::vector<std::pair<std::string, double>>;
 
 ParameterSet set_of(const Named& parameters) {
@@ -101,12 +103,7 @@ RC_GTEST_PROP(SizeCurve, MoreBytesNeverTakeLess, ()) {
 
 TEST(SizeCurve, RefusesWhatIsNoCurve) {
   const auto error = [](const Named& parameters) -> std::string {
-    try {
-      SizeCurve::from(set_of(parameters), "collective/all_gather/scaleup");
-    } catch (const InputError& wrong) {
-      return wrong.what();
-    }
-    return "";
+    return message_of([&] { SizeCurve::from(set_of(parameters), "collective/all_gather/scaleup"); });
   };
   using ::testing::HasSubstr;
   EXPECT_THAT(error({{"latency", 1e-6}}), HasSubstr("law collective/all_gather/scaleup: found 0 knots"));

@@ -9,10 +9,12 @@
 #include "models/hardware/cluster.h"
 #include "recording_builder.h"
 #include "replay/run/forecast.h"
+#include "tests/message_of.h"
 
 namespace moesim::replay {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -184,12 +186,7 @@ TEST(Denoise, EqualWorkOfOtherStagesCleansTheFirstSegment) {
 }
 
 std::string refusal_of_denoise(const traces::Recording& recording) {
-  try {
-    cleaned(recording);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
+  return message_of([&] { cleaned(recording); });
 }
 
 TEST(Denoise, RefusesAPlaceThatSymmetryCannotFill) {

@@ -18,11 +18,13 @@
 #include "recording_builder.h"
 #include "replay/run/run_summary.h"
 #include "replay/run/validate.h"
+#include "tests/message_of.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 
 constexpr int kMicrobatches = 8;
@@ -166,12 +168,10 @@ TEST(Forecast, RefusesAClusterThatIsTooSmall) {
   const auto cluster = models::Cluster::load("echo-h800x1");
   ForecastOptions options;
   options.microbatches = kMicrobatches;
-  try {
-    forecast(clean, recording.named, cluster, Effects(cluster.profile), options);
-    FAIL() << "16 ranks on 8 GPUs";
-  } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("found a job of 16 ranks, expected at most the 8 GPUs"));
-  }
+  EXPECT_THAT(
+      message_of([&] { forecast(clean, recording.named, cluster, Effects(cluster.profile), options); }),
+      HasSubstr("found a job of 16 ranks, expected at most the 8 GPUs"))
+      << "16 ranks on 8 GPUs";
 }
 
 TEST(Forecast, DefaultMicrobatchesGiveAGlobalBatchOf64) {

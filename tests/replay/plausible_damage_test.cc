@@ -13,12 +13,14 @@
 #include "made_job.h"
 #include "replay/job/synthesize.h"
 #include "replay/run/forecast_recording.h"
+#include "tests/message_of.h"
 #include "traces/cmd_reader.h"
 #include "traces/recording_check.h"
 
 namespace moesim::replay {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
@@ -76,14 +78,11 @@ TEST(PlausibleDamage, LateStampsCostLittle) {
 
 // Returns the result of the damage, or the one line that refuses it.
 std::string outcome(const traces::Recording& damaged, double clean_us) {
-  try {
+  return message_of([&] {
     const double ratio = iteration_us(damaged) / clean_us;
     EXPECT_GT(ratio, 0.5);
     EXPECT_LT(ratio, 1.5);
-    return "";
-  } catch (const InputError& error) {
-    return error.what();
-  }
+  });
 }
 
 TEST(PlausibleDamage, LostLinesWorkOrAreNamed) {

@@ -6,18 +6,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/input_error.h"
+#include "tests/message_of.h"
 #include "traces/dispatching.h"
 
 namespace moesim::replay {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -35,15 +36,6 @@ traces::DispatchingTable sent() {
   table.sent = {3, 2, 1, 0, 1, 1, 1, 3};
   table.received = {4, 3, 2, 3};
   return table;
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(RoutingFromDispatching, TokensAreRowsOverTopK) {
@@ -68,7 +60,7 @@ TEST(RoutingFromDispatching, ChoicesAreTakenAsTheyAre) {
   EXPECT_TRUE(loaded.routing.has_choices());
   EXPECT_THAT(loaded.routing.choices(1), ElementsAre(0, 3, 1, 3, 2, 3));
   EXPECT_THAT(loaded.routing.counts(0), ElementsAre(3, 2, 1, 0));
-  EXPECT_THAT(error_of([&] { routing_from_dispatching(file_of(2, 4, table), "d.json", 2, 1, 4, 1); }),
+  EXPECT_THAT(message_of([&] { routing_from_dispatching(file_of(2, 4, table), "d.json", 2, 1, 4, 1); }),
               HasSubstr("d.json: found top-2 choices, expected top-1"));
   EXPECT_EQ(routing_from_dispatching(file_of(2, 4, table), "d.json", 2, 1, 4, 0).routing.topk(), 2);
 }
@@ -136,13 +128,14 @@ RC_GTEST_PROP(RoutingFromDispatching, LoadsBecomeRoutingOfAnySize, ()) {
 
 TEST(RoutingFromDispatching, RefusesAFileOfAnotherJob) {
   traces::Dispatching file = file_of(2, 4, sent());
-  EXPECT_THAT(error_of([&] { routing_from_dispatching(file, "d.json", 2, 1, 8, 2); }),
+  EXPECT_THAT(message_of([&] { routing_from_dispatching(file, "d.json", 2, 1, 8, 2); }),
               HasSubstr("found routing of 4 experts, expected the model's 8 experts"));
-  EXPECT_THAT(error_of([&] { routing_from_dispatching(file, "d.json", 4, 1, 4, 2); }),
+  EXPECT_THAT(message_of([&] { routing_from_dispatching(file, "d.json", 4, 1, 4, 2); }),
               HasSubstr("found routing of 2 ranks, expected 4 ranks"));
-  EXPECT_THAT(error_of([&] { routing_from_dispatching(file, "d.json", 8, 2, 4, 2); }), HasSubstr("8 ranks"));
+  EXPECT_THAT(message_of([&] { routing_from_dispatching(file, "d.json", 8, 2, 4, 2); }),
+              HasSubstr("8 ranks"));
   file.entries.front().layer = 1;
-  EXPECT_THAT(error_of([&] { routing_from_dispatching(file, "d.json", 2, 1, 4, 2, 0, 3); }),
+  EXPECT_THAT(message_of([&] { routing_from_dispatching(file, "d.json", 2, 1, 4, 2, 0, 3); }),
               HasSubstr("found nothing for layer 0, microbatch 3"));
   EXPECT_EQ(routing_from_dispatching(file, "d.json", 2, 1, 4, 2, 1, 3).routing.ranks(), 2);
 }

@@ -11,11 +11,13 @@
 #include "base/input_error.h"
 #include "echo_data.h"
 #include "recording_builder.h"
+#include "tests/message_of.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {
 namespace {
 
+using moesim::testing::message_of;
 using testing::CallSpec;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
@@ -169,12 +171,7 @@ TEST(Steps, AsynchronousWindowsStayComputing) {
 }
 
 std::string refusal_of_steps(const traces::Recording& recording) {
-  try {
-    interpret(recording);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
+  return message_of([&] { interpret(recording); });
 }
 
 // That reduction in a recording of one GPU: it would be hidden, so that only the rendezvous is left.

@@ -10,10 +10,12 @@
 
 #include "base/input_error.h"
 #include "recording_builder.h"
+#include "tests/message_of.h"
 
 namespace moesim::replay {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 using Groups = std::vector<std::vector<int>>;
 
@@ -117,12 +119,7 @@ traces::Recording two_stages() {
 }
 
 std::string refusal_of_topology(const traces::Recording& recording) {
-  try {
-    topology_of(recording);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
+  return message_of([&] { topology_of(recording); });
 }
 
 TEST(TopologyOfRecording, TakesNamesAndLines) {

@@ -10,11 +10,13 @@
 #include "base/input_error.h"
 #include "sim/network/fabric_file.h"
 #include "sim/network/router.h"
+#include "tests/message_of.h"
 #include "tests/sim/test_costs.h"
 
 namespace moesim::sim {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -59,10 +61,8 @@ TEST(FabricPresets, AllReachAll) {
   rack.gpus = rack.nics = 72;
   NodeShape few_nics;
   few_nics.nics = 3;
-  const std::uint32_t grid[] = {4, 3, 2}, plane[] = {4, 4};
-  for (const Fabric& fabric :
-       {single_node(mesh), fat_tree(3, rack, {}), fat_tree(9, few_nics, {}), pod_tree(20, {}, {}, 2),
-        dragonfly(40, {}, 4, 2, 100e9, 100e9), torus(grid, 50e9, us(1)), torus(plane, 50e9, us(1))})
+  for (const Fabric& fabric : {single_node(mesh), fat_tree(3, rack, {}), fat_tree(9, few_nics, {}),
+                               pod_tree(20, {}, {}, 2), dragonfly(40, {}, 4, 2, 100e9, 100e9)})
     EXPECT_THAT(fabric.problems(), ElementsAre());
 }
 
@@ -83,16 +83,6 @@ RC_GTEST_PROP(FabricPresets, CablesAreCountedBeforeTheyAreBuilt, ()) {
   RC_ASSERT(pod_tree_cables(nodes, node, tree, more) == built(pod_tree(nodes, node, tree, more)));
   RC_ASSERT(dragonfly_cables(nodes, node, more, hosts) ==
             built(dragonfly(nodes, node, more, hosts, 1e9, 1e9)));
-  const std::uint32_t extents[] = {more, hosts, from_1_to(4)};
-  RC_ASSERT(torus_cables(extents) == built(torus(extents, 1e9, us(1))));
-}
-
-TEST(FabricPresets, TorusTakesTheShortWayAround) {
-  const std::uint32_t extents[] = {6, 5};
-  const Fabric fabric = torus(extents, 50e9, us(1));
-  EXPECT_EQ(kinds_between(fabric, 0, 5).size(), 1u);
-  EXPECT_EQ(kinds_between(fabric, 0, 3).size(), 3u);
-  EXPECT_EQ(kinds_between(fabric, 0, 3 + 6 * 2).size(), 5u);
 }
 
 TEST(FabricPresets, WithoutGpudirectTrafficIsStaged) {
@@ -154,24 +144,15 @@ TEST(FabricFile, OwnNetworksInJsonAndGraphml) {
 }
 
 std::string refusal(const std::string& text) {
-  try {
-    read(text);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return message_of([&] { read(text); });
 }
 
 TEST(FabricFile, MoreThanTheLargestNetworkIsRefusedAtOnce) {
-  EXPECT_THAT(refusal(R"({"preset": "torus", "extents": [1024, 1024]})"), HasSubstr("more than 131072 GPUs"));
   const auto graphml = [](const std::string& inside) -> std::string {
-    try {
+    return message_of([&] {
       parse_graphml_fabric("<?xml version=\"1.0\"?>\n<graphml><graph edgedefault=\"undirected\">\n" + inside,
                            "f");
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "accepted";
+    });
   };
   std::string deep, many;
   for (int i = 0; i < 100'000; ++i) deep += "<a b='>'>";
@@ -187,7 +168,6 @@ TEST(FabricFile, BadFilesAreRefusedInOneLine) {
   EXPECT_THAT(refusal(R"({"preset": "fat-tre"})"), HasSubstr("did you mean 'fat-tree'"));
   EXPECT_THAT(refusal(R"({"preset": "fat-tree", "nods": 4})"), HasSubstr("nods"));
   EXPECT_THAT(refusal(R"({"preset": "fat-tree", "nodes": 1000000000})"), HasSubstr("nodes"));
-  EXPECT_THAT(refusal(R"({"preset": "torus", "extents": [100000, 100000]})"), HasSubstr("GPUs"));
   // Few numbers that ask for billions of cables, or whose products do not fit into 32 bits.
   for (
       const char* claim :

@@ -10,12 +10,14 @@
 #include "base/json_reader.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
+#include "tests/message_of.h"
 #include "tools/moesim/jobs/load_job.h"
 
 namespace moesim::tools {
 namespace {
 
 using models::Scenario;
+using moesim::testing::message_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -37,15 +39,6 @@ Scenario scenario_of(const Job& job, std::int64_t gpus = 0) {
   s.dispatchers = q.said.dispatchers;  // the one that runs, without those it could be
   s.resolve();
   return s;
-}
-
-std::string refusal(const std::function<void()>& act) {
-  try {
-    act();
-    return "";
-  } catch (const InputError& error) {
-    return error.what();
-  }
 }
 
 std::vector<std::string> with_use(const Job& job, ArgumentUse use) {
@@ -137,7 +130,7 @@ TEST(MegatronArguments, EveryArgumentIsUsedIrrelevantOrNamed) {
 
 TEST(MegatronArguments, WhatMakesAnotherJobIsRefusedByName) {
   const auto said = [](const std::string& more) {
-    return refusal([&] { megatron(std::string(kSmall) + more); });
+    return message_of([&] { megatron(std::string(kSmall) + more); });
   };
   EXPECT_THAT(said("--spec a b"), HasSubstr("train.sh:1: found --spec a b, expected a job without it"));
   EXPECT_THAT(said("--optimizer lion"), HasSubstr("--optimizer lion, expected adam, muon or dist_muon"));
@@ -147,12 +140,13 @@ TEST(MegatronArguments, WhatMakesAnotherJobIsRefusedByName) {
   EXPECT_THAT(said("--num-layers four"), HasSubstr("--num-layers four, expected a whole number"));
   EXPECT_THAT(said("--recompute-granularity full --recompute-method block --recompute-num-layers 1"),
               HasSubstr("--recompute-num-layers"));
-  EXPECT_THAT(refusal([] { megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --bf16"); }),
+  EXPECT_THAT(message_of([] { megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --bf16"); }),
               HasSubstr("--vocab-size"));
-  EXPECT_THAT(
-      refusal([] { megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vocab-size 100"); }),
-      HasSubstr("--bf16"));
-  EXPECT_THAT(refusal([] { megatron("echo nothing"); }), HasSubstr("no command with a job's arguments"));
+  EXPECT_THAT(message_of([] {
+                megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vocab-size 100");
+              }),
+              HasSubstr("--bf16"));
+  EXPECT_THAT(message_of([] { megatron("echo nothing"); }), HasSubstr("no command with a job's arguments"));
 }
 
 // Muon replicates its state unless a distributed optimizer is asked for, which then deals out whole matrices.
@@ -191,7 +185,7 @@ TEST(MegatronArguments, SayHowAttentionIsComputed) {
   EXPECT_THAT(
       megatron(std::string(kSmall) + "--attention-backend unfused --no-masked-softmax-fusion").remarks(),
       ElementsAre(HasSubstr("--no-masked-softmax-fusion: scale, mask and softmax")));
-  EXPECT_THAT(refusal([] { megatron(std::string(kSmall) + "--attention-backend fast"); }),
+  EXPECT_THAT(message_of([] { megatron(std::string(kSmall) + "--attention-backend fast"); }),
               HasSubstr("--attention-backend fast"));
 }
 
@@ -210,9 +204,9 @@ TEST(MegatronArguments, SayAModelUnderOtherNames) {
   EXPECT_EQ(staged.model.pattern, "MEM*EMME");
   EXPECT_EQ(staged.model.mtp_layers, 2);
   EXPECT_EQ(staged.parallel.vpp, 2);
-  EXPECT_THAT(refusal([&] { megatron(hybrid + "--hybrid-layer-pattern MEGE"); }), HasSubstr("letters M"));
-  EXPECT_THAT(refusal([&] { megatron(hybrid + "--hybrid-layer-pattern 'ME/MM'"); }), HasSubstr("MTP"));
-  EXPECT_THAT(refusal([&] { megatron(std::string(kSmall) + "--is-hybrid-model"); }),
+  EXPECT_THAT(message_of([&] { megatron(hybrid + "--hybrid-layer-pattern MEGE"); }), HasSubstr("letters M"));
+  EXPECT_THAT(message_of([&] { megatron(hybrid + "--hybrid-layer-pattern 'ME/MM'"); }), HasSubstr("MTP"));
+  EXPECT_THAT(message_of([&] { megatron(std::string(kSmall) + "--is-hybrid-model"); }),
               HasSubstr("--hybrid-layer-pattern"));
   // Llama 2 70B: 4/3 of 8192 in whole numbers, times 1.3, in steps of 4096.
   const Scenario llama = scenario_of(
@@ -223,15 +217,17 @@ TEST(MegatronArguments, SayAModelUnderOtherNames) {
 }
 
 TEST(MegatronArguments, ExpertsThatNoLayerHasAreRefused) {
-  EXPECT_THAT(refusal([] { megatron(std::string(kSmall) + "--num-experts 8 --moe-layer-freq '([0]*4)'"); }),
-              HasSubstr("expected a layer with experts"));
-  EXPECT_THAT(refusal([] { megatron(std::string(kSmall) + "--num-experts 8 --hybrid-layer-pattern 'M*-'"); }),
-              HasSubstr("a layer with experts"));
+  EXPECT_THAT(
+      message_of([] { megatron(std::string(kSmall) + "--num-experts 8 --moe-layer-freq '([0]*4)'"); }),
+      HasSubstr("expected a layer with experts"));
+  EXPECT_THAT(
+      message_of([] { megatron(std::string(kSmall) + "--num-experts 8 --hybrid-layer-pattern 'M*-'"); }),
+      HasSubstr("a layer with experts"));
 }
 
 TEST(MegatronArguments, WhatMayDefineTheModelStopsTheAnswer) {
   const std::string fork = std::string(kSmall) + "--expert-interval 2 --odd-one 3 --mlp-type residual ";
-  EXPECT_THAT(refusal([&] { megatron(fork); }),
+  EXPECT_THAT(message_of([&] { megatron(fork); }),
               HasSubstr("train.sh:1: found --expert-interval 2, expected an argument that is understood"));
   EXPECT_NO_THROW(megatron(std::string(kSmall) + "--expert-interval 0 --odd-layers none"));
   const auto without = [&](const char* names) {
@@ -240,7 +236,7 @@ TEST(MegatronArguments, WhatMayDefineTheModelStopsTheAnswer) {
   const Job job = without("--ignore expert-interval mlp_type");
   EXPECT_THAT(with_use(job, ArgumentUse::kApproximated), ElementsAre("--expert-interval", "--mlp-type"));
   EXPECT_THAT(job.remarks(), ::testing::Contains(HasSubstr("left out, as --ignore says")));
-  EXPECT_THAT(refusal([&] { without("--ignore nothing"); }), HasSubstr("--ignore nothing"));
+  EXPECT_THAT(message_of([&] { without("--ignore nothing"); }), HasSubstr("--ignore nothing"));
 }
 
 // Megatron runs dense models so, and refuses experts.
@@ -267,7 +263,7 @@ TEST(MegatronArguments, ForeignJobsAreTheModelsTheySay) {
 TEST(MegatronArguments, AValueThatNobodyCanTellIsNamedWhereItIsNeeded) {
   const std::string script = std::string("torchrun --nproc_per_node 8 train.py ") + kSmall;
   EXPECT_THAT(
-      refusal([&] { megatron(script + "--seq-length $SEQ"); }),
+      message_of([&] { megatron(script + "--seq-length $SEQ"); }),
       HasSubstr("found --seq-length $SEQ, expected a value that the file says ($SEQ is said outside"));
   EXPECT_NO_THROW(megatron(script + "--data-path $DATA"));
   const JobFile with = read_shell_job(script + "--seq-length $SEQ", "train.sh", {"SEQ=64"});
@@ -293,11 +289,11 @@ TEST(MegatronArguments, YamlSaysTheSame) {
       read_job(read_yaml_job(text, "r.yaml", {"GBS=32", "model.hidden_size=512"}), JobFramework::kNemo), 8);
   EXPECT_EQ(more.parallel.microbatches, 4);
   EXPECT_EQ(more.model.hidden, 512);
-  EXPECT_THAT(refusal([&] { read_yaml_job("a: [1\n", "r.yaml", {}); }), HasSubstr("r.yaml:"));
+  EXPECT_THAT(message_of([&] { read_yaml_job("a: [1\n", "r.yaml", {}); }), HasSubstr("r.yaml:"));
   const JobFile twice = read_yaml_job("a: 1\nb: 3\na: 2\n", "r.yaml", {});
   EXPECT_THAT(twice.remarks,
               ElementsAre("r.yaml: the key 'a' stands in line 1 and again in line 3, which counts"));
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(message_of([&] {
                 read_job(read_yaml_job("extends:\n  - b.yaml\nnum_layers: 2\n", "r.yaml", {}),
                          JobFramework::kMegatron);
               }),
@@ -368,8 +364,8 @@ TEST(TorchtitanArguments, SayAPlan) {
   EXPECT_TRUE(s.training.recompute.full);
   EXPECT_EQ(s.dispatchers.front().name, "torchtitan-alltoall");
   EXPECT_THAT(with_use(job, ArgumentUse::kUnknown), ElementsAre("odd.key"));
-  EXPECT_THAT(refusal([] { read_toml_job("[a\n", "t.toml", {}); }), HasSubstr("t.toml:1"));
-  EXPECT_THAT(refusal([] {
+  EXPECT_THAT(message_of([] { read_toml_job("[a\n", "t.toml", {}); }), HasSubstr("t.toml:1"));
+  EXPECT_THAT(message_of([] {
                 read_job(
                     read_toml_job("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "
                                   "\"ZBVZeroBubble\"\n",
@@ -383,7 +379,7 @@ TEST(TorchtitanArguments, WhatMayDefineTheModelStopsTheAnswer) {
   const auto titan = [](const char* text) {
     return read_job(read_toml_job(text, "t.toml", {}), JobFramework::kTorchtitan);
   };
-  EXPECT_THAT(refusal([&] { titan("[model]\nname = \"llama3\"\nn_layers = 12\n"); }),
+  EXPECT_THAT(message_of([&] { titan("[model]\nname = \"llama3\"\nn_layers = 12\n"); }),
               HasSubstr("t.toml:3: found model.n_layers 12"));
   const Job job = titan("[training]\ndtype = \"bfloat16\"\nseq_len = 64\n");
   EXPECT_EQ(question_of(job).said.training.optimizer.text(), "bf16,bf16,bf16");
@@ -399,12 +395,12 @@ TEST(DeepSpeedArguments, SayBatchPrecisionAndSharding) {
   EXPECT_EQ(s.training.sharding, models::ShardingScheme::kFsdp);
   EXPECT_EQ(s.training.offload, models::Offload::kOptimizer);
   EXPECT_THAT(
-      refusal([] {
+      message_of([] {
         read_job(read_json_job(R"({"train_batch_size": "auto", "bf16": {"enabled": true}})", "ds.json", {}),
                  JobFramework::kDeepSpeed);
       }),
       HasSubstr("auto: the trainer says it"));
-  EXPECT_THAT(refusal([] {
+  EXPECT_THAT(message_of([] {
                 read_job(read_json_job(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
                                        "ds.json", {}),
                          JobFramework::kDeepSpeed);
@@ -415,10 +411,10 @@ TEST(DeepSpeedArguments, SayBatchPrecisionAndSharding) {
 TEST(SettleJob, SaysWhatDoesNotDivide) {
   const std::string base =
       std::string(kSmall) + "--pipeline-model-parallel-size 2 --micro-batch-size 2 --global-batch-size ";
-  EXPECT_THAT(refusal([&] { scenario_of(megatron(base + "64")); }), HasSubstr("no number of GPUs"));
-  EXPECT_THAT(refusal([&] { scenario_of(megatron(base + "64"), 7); }),
+  EXPECT_THAT(message_of([&] { scenario_of(megatron(base + "64")); }), HasSubstr("no number of GPUs"));
+  EXPECT_THAT(message_of([&] { scenario_of(megatron(base + "64"), 7); }),
               HasSubstr("7 GPUs for TP 1 x CP 1 x PP 2"));
-  EXPECT_THAT(refusal([&] { scenario_of(megatron(base + "30"), 16); }),
+  EXPECT_THAT(message_of([&] { scenario_of(megatron(base + "30"), 16); }),
               HasSubstr("with dp 8 and 2 sequences in a microbatch, expected a multiple of 16"));
 }
 
@@ -512,7 +508,7 @@ TEST(ArgumentsOut, ListsOfLayersWithExpertsComeBack) {
               HasSubstr("--moe-layer-freq '[1,1,0,1]'"));
   s.model.mixers = "**LL";
   s.model.linear.value_heads = s.model.linear.key_heads = 8;
-  EXPECT_THAT(refusal([&] { arguments_of(s, JobFramework::kMegatron); }), HasSubstr("linear attention"));
+  EXPECT_THAT(message_of([&] { arguments_of(s, JobFramework::kMegatron); }), HasSubstr("linear attention"));
 }
 
 TEST(ArgumentsOut, WhatAFrameworkHasNoArgumentForIsNamed) {
@@ -523,10 +519,10 @@ TEST(ArgumentsOut, WhatAFrameworkHasNoArgumentForIsNamed) {
   const Scenario titan =
       resolved(R"({"model": "mixtral-8x7b", "scope": "step", "dispatcher": "torchtitan-alltoall",
     "parallel": {"ep": 8, "dp": 8}})");
-  EXPECT_THAT(refusal([&] { arguments_of(titan, JobFramework::kMegatron); }),
+  EXPECT_THAT(message_of([&] { arguments_of(titan, JobFramework::kMegatron); }),
               HasSubstr("torchtitan-alltoall"));
   const Scenario two = resolved(R"({"model": "mixtral-8x7b", "scope": "step", "parallel": {"ep": 8}})");
-  EXPECT_THAT(refusal([&] { arguments_of(two, JobFramework::kMegatron); }),
+  EXPECT_THAT(message_of([&] { arguments_of(two, JobFramework::kMegatron); }),
               HasSubstr("found 2, expected one"));
 }
 

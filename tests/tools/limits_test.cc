@@ -96,10 +96,6 @@ TEST(Limits, OfRoutingFilesAndNetworks) {
     expect_refusal_that_says(
         run_moesim({"compare", "--model", "mixtral-8x7b", "--ep", "8", "--routing", file}, folder.path()),
         file + std::string(":1: found "));
-  folder.write("torus.json", R"({"model": "mixtral-8x7b", "cluster": {"profile": "h100-sxm", "nodes": 2,
-    "fabric": {"preset": "torus", "extents": [65535, 65535, 65535]}}})");
-  expect_refusal_that_says(run_moesim({"compare", "torus.json", "--timing", "flow"}, folder.path()),
-                           "131072");
   folder.write("tree.json",
                R"({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "cluster": {"profile": "h100-sxm",
     "nodes": 1000000, "fabric": {"preset": "rail-tree"}}})");

@@ -110,8 +110,7 @@ TEST(Network, WhatDoesNotFitIsOneLine) {
   folder.write(
       "bad.json",
       "{ \"base\": \"dgx-h100x8\",\n  \"fabric\": { \"preset\": \"fat-tree\", \"oversubscribed\": 4 } }");
-  folder.write("small.json",
-               R"({ "base": "dgx-h100x8", "fabric": { "preset": "torus", "extents": [4, 4] } })");
+  folder.write("small.json", R"({ "base": "dgx-h100x8", "fabric": { "preset": "fat-tree", "nodes": 2 } })");
   folder.write("name.json", R"({ "base": "dgx-h100x8", "fabric": "fat-tre" })");
   for (const auto& [file, said] : {std::pair{"bad.json", "bad.json:2"},
                                    {"small.json", "found a fabric of 16 GPUs, expected the cluster's 64"},

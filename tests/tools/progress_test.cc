@@ -53,6 +53,10 @@ class OnTerminal {
   int before_, reader_;
 };
 
+TEST(ProgressLine, SaysHowFarHowFastHowLong) {
+  EXPECT_EQ(ProgressLine::line(30, 120, 2), "[######------------------] 30/120  2/s  0:00:45 left");
+}
+
 TEST(ProgressLine, TellsATerminalHowFarItIsAndClearsItsLine) {
   const OnTerminal terminal;
   {

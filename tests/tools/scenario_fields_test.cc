@@ -18,6 +18,7 @@
 #include "models/workload/fields.h"
 #include "process.h"
 #include "refusal.h"
+#include "tests/message_of.h"
 #include "tests/models/field_samples.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
@@ -30,6 +31,7 @@ using models::Field;
 using models::FieldType;
 using models::testing::FieldSample;
 using models::testing::samples_of;
+using moesim::testing::message_of;
 using nlohmann::json;
 using ::testing::AllOf;
 using testing::expect_refusal;
@@ -240,12 +242,7 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
 }
 
 std::string refusal_of(const json& scenario) {
-  try {
-    answer_of(scenario);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { answer_of(scenario); });
 }
 
 TEST(ScenarioFields, AreRefusedBesideWhatLeavesThemNothingToSay) {

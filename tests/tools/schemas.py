@@ -99,6 +99,7 @@ BAD_SCENARIOS = [{"modl": "x"}, {"parallel": {"ep": 0}}, {"parallel": {"ep": 1.5
                  {"ownership": {"buy": {"gpu": 1, "node": 2}}}, {"ownership": {"pue": 0.5}}]
 GOOD_SCENARIOS = [
     {}, {"model": {"base": "mixtral-8x7b", "layers": 8}}, {"model": {"hidden_size": 4096, "anything": 1}},
+    {"model": {"base": "mixtral-8x7b", "layers": 2, "mixers": "**", "ffns": "EE", "zero_experts": 8}},
     {"dispatcher": [{"name": "alltoall"}, "allgather"]}, {"routing": {"name": "zipf", "exponent": 1.2}},
     {"cluster": {"profile": "h100-sxm", "nodes": 2, "nic": {"bandwidth": "100GBps", "latency": 2e-6}}},
     {"prices": {"gpu_hour": {"h100-sxm": 2.5}, "currency": "EUR"}},

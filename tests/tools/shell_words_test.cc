@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/message_of.h"
+
 namespace moesim::tools {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -69,12 +72,7 @@ TEST(ShellWords, CommentsQuotesAndHereDocumentsAreNoCommands) {
 
 TEST(ShellWords, RefusesWhatDoesNotEnd) {
   const auto error = [](const std::string& text) -> std::string {
-    try {
-      ShellScript(text, "run.sh", {});
-      return "";
-    } catch (const InputError& e) {
-      return e.what();
-    }
+    return message_of([&] { ShellScript(text, "run.sh", {}); });
   };
   EXPECT_THAT(error("a\nrun \"b"), HasSubstr("run.sh:2: found a quote that does not end"));
   EXPECT_THAT(error("A=(1 2"), HasSubstr("an array that does not end"));

@@ -20,7 +20,6 @@
 #include "base/csv.h"
 #include "base/sha256.h"
 #include "process.h"
-#include "tools/moesim/show/sweep_progress.h"
 #include "tools/moesim/sweeps/sweep_pareto.h"
 
 namespace moesim::tools {
@@ -339,10 +338,6 @@ TEST(ParetoFront, KeepsWhatNothingBeats) {
   EXPECT_TRUE(pareto_front({}).empty());
 }
 
-TEST(SweepProgress, SaysHowFarHowFastHowLong) {
-  EXPECT_EQ(SweepProgress::line(30, 120, 2), "[######------------------] 30/120  2/s  0:00:45 left");
-}
-
 // mpirun of Debian's OpenMPI; the shared libraries of the test machine may lack it.
 class SweepMpi : public Sweep {
  protected:
@@ -354,19 +349,17 @@ class SweepMpi : public Sweep {
     setenv("ASAN_OPTIONS", "detect_leaks=0", 0);
     setenv("TSAN_OPTIONS", "detect_deadlocks=0", 0);
   }
-  int mpirun_with_a_dead_rank(const std::string& options, const std::string& arguments, int rank = 2) const;
-  int mpirun(const std::string& arguments, int ranks, const std::string& options = "") const {
-    return mpirun_sweep("s.json " + arguments, ranks, options);
+  int mpirun(const std::string& arguments, int ranks) const {
+    return mpirun_sweep("s.json " + arguments, ranks);
   }
-  int mpirun_sweep(const std::string& words, int ranks, const std::string& options = "") const {
-    return mpirun_program(MOESIM_BINARY " sweep " + words, ranks, options);
+  int mpirun_sweep(const std::string& words, int ranks) const {
+    return mpirun_program(MOESIM_BINARY " sweep " + words, ranks);
   }
-  int mpirun_program(const std::string& words, int ranks, const std::string& options) const {
+  int mpirun_program(const std::string& words, int ranks) const {
     const std::string command = "cd '" + folder_.path().string() +
                                 "' && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 "
-                                "mpirun --oversubscribe " +
-                                options + " -n " + std::to_string(ranks) + " " + words +
-                                " 2>mpi.err >mpi.out";
+                                "mpirun --oversubscribe -n " +
+                                std::to_string(ranks) + " " + words + " 2>mpi.err >mpi.out";
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
@@ -374,17 +367,11 @@ class SweepMpi : public Sweep {
 
 TEST_F(SweepMpi, GivesTheBytesOfThreads) {
   ASSERT_EQ(run("threads.csv", kGrid).exit_code, 0);
-  for (const int ranks : {2, 3}) {
+  for (const int ranks : {2, 3, 16}) {
     ASSERT_EQ(mpirun("--grid topk=1..4 --grid routing.gini=0..0.6:0.1 --out r.csv", ranks), 0)
         << text("mpi.err");
     EXPECT_TRUE(text("r.csv") == text("threads.csv")) << ranks;
   }
-}
-
-TEST_F(SweepMpi, SixteenRanksGiveTheSameBytes) {
-  ASSERT_EQ(run("threads.csv", kGrid).exit_code, 0);
-  ASSERT_EQ(mpirun("--grid topk=1..4 --grid routing.gini=0..0.6:0.1 --out r.csv", 16), 0) << text("mpi.err");
-  EXPECT_TRUE(text("r.csv") == text("threads.csv"));
 }
 
 TEST_F(SweepMpi, RecordingsAndPlansGiveTheBytesOfThreads) {
@@ -399,16 +386,6 @@ TEST_F(SweepMpi, RecordingsAndPlansGiveTheBytesOfThreads) {
     ASSERT_EQ(mpirun_sweep(words + " --out r.csv --overwrite", 3), 0) << text("mpi.err");
     EXPECT_TRUE(text("r.csv") == text("threads.csv")) << words;
   }
-}
-
-// A rank that takes long for its points is not one that is silent.
-TEST_F(SweepMpi, SlowPointsAreNoSilence) {
-  ASSERT_EQ(mpirun_sweep("plan --model qwen3-30b-a3b --tokens 1T --cluster h100 --grid gpus=64,128,256 "
-                         "--most 1000 --draws 0 --out r.csv --patience 0.2",
-                         2),
-            0)
-      << text("mpi.err");
-  EXPECT_THAT(text("mpi.err"), Not(HasSubstr("has not answered")));
 }
 
 // OpenMPI knows nothing of this launcher: the process finds itself alone.
@@ -441,9 +418,13 @@ TEST_F(Sweep, TasksOfSlurmThatFindNobodySayHowToLaunch) {
   EXPECT_TRUE(exists("r.csv"));
 }
 
-// Kills one rank of three as soon as there are rows; the exit code of mpirun, or -1 where it was over before.
-int SweepMpi::mpirun_with_a_dead_rank(const std::string& options, const std::string& arguments,
-                                      int rank) const {
+// Kills rank 2 of three as soon as there are rows: mpirun ends the others, and nothing is lost.
+TEST_F(SweepMpi, AJobThatLostARankIsResumed) {
+  const std::string words = "--grid topk=1..8 --grid routing.gini=0..0.6:0.01 --grid seed=1..40 --out r.csv";
+  ASSERT_EQ(run("threads.csv",
+                {"--grid", "topk=1..8", "--grid", "routing.gini=0..0.6:0.01", "--grid", "seed=1..40"})
+                .exit_code,
+            0);
   std::thread killer([&] {
     const fs::path partial = folder_.path() / "r.csv.partial";
     std::error_code none;
@@ -451,62 +432,38 @@ int SweepMpi::mpirun_with_a_dead_rank(const std::string& options, const std::str
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (const auto& entry : fs::directory_iterator("/proc", none)) {
       const std::string environment = read_text(entry.path() / "environ");
-      if (environment.find("OMPI_COMM_WORLD_RANK=" + std::to_string(rank)) != std::string::npos &&
+      if (environment.find("OMPI_COMM_WORLD_RANK=2") != std::string::npos &&
           environment.find("PWD=" + folder_.path().string()) != std::string::npos)
         kill(std::stoi(entry.path().filename().string()), SIGKILL);
     }
   });
-  const int code = mpirun(arguments, 3, options);
+  const int code = mpirun(words, 3);
   killer.join();
-  return code;
-}
-
-const std::string kLongText =
-    "--grid topk=1..8 --grid routing.gini=0..0.6:0.01 --grid seed=1..40 --out r.csv";
-const Words kLongWords{"--grid", "topk=1..8", "--grid", "routing.gini=0..0.6:0.01", "--grid", "seed=1..40"};
-
-TEST_F(SweepMpi, OthersDoTheWorkOfADeadRank) {
-  ASSERT_EQ(run("threads.csv", kLongWords).exit_code, 0);
-  ASSERT_EQ(mpirun_with_a_dead_rank("--enable-recovery", kLongText + " --patience 1"), 0) << text("mpi.err");
-  EXPECT_THAT(text("mpi.err"), HasSubstr("rank 2 has not answered"));
-  EXPECT_TRUE(text("r.csv") == text("threads.csv"));
-}
-
-// A message of some kilobytes only comes when both sides move it: a rank that dies meanwhile held up rank 0.
-TEST_F(SweepMpi, AHalfSentMessageKeepsNobodyWaiting) {
-  const fs::path folder = fs::path(MOESIM_BINARY).parent_path();
-  const std::string words =
-      (folder / "half_sent_message").string() + " " + (folder / "libmoesim_mpi.so").string();
-  EXPECT_EQ(mpirun_program(words, 3, "--enable-recovery"), 0) << text("mpi.err");
-  EXPECT_THAT(text("mpi.out"), HasSubstr("here"));
-}
-
-// Without a writer the others end the job, and nothing is lost.
-TEST_F(SweepMpi, TheOthersEndWhereRankZeroDied) {
-  ASSERT_EQ(run("threads.csv", kLongWords).exit_code, 0);
-  const auto begun = std::chrono::steady_clock::now();
-  mpirun_with_a_dead_rank("--enable-recovery", kLongText + " --patience 2", 0);  // exits with 0 all the same
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(100)) << "they waited";
-  EXPECT_THAT(text("mpi.err"), HasSubstr("has not heard of rank 0 for 10 s"));
-  EXPECT_FALSE(exists("r.csv"));
-  ASSERT_EQ(run("r.csv", Words{"--resume", "--grid", "topk=1..8", "--grid", "routing.gini=0..0.6:0.01",
-                               "--grid", "seed=1..40"})
-                .exit_code,
-            0);
-  EXPECT_TRUE(text("r.csv") == text("threads.csv"));
-}
-
-// Without --enable-recovery mpirun ends the others, too: nothing is lost all the same.
-TEST_F(SweepMpi, AJobThatMpirunEndedIsResumed) {
-  ASSERT_EQ(run("threads.csv", kLongWords).exit_code, 0);
-  ASSERT_NE(mpirun_with_a_dead_rank("", kLongText), 0);
+  ASSERT_NE(code, 0);
+  EXPECT_THAT(text("mpi.err"), HasSubstr("the same command with --resume goes on"));
   EXPECT_FALSE(exists("r.csv"));
   ASSERT_TRUE(exists("r.csv.partial"));
-  ASSERT_EQ(mpirun(kLongText + " --resume", 2), 0) << text("mpi.err");
+  ASSERT_EQ(mpirun(words + " --resume", 2), 0) << text("mpi.err");
   EXPECT_TRUE(text("r.csv") == text("threads.csv"));
   // Once more: nothing to do, on any number of ranks.
-  ASSERT_EQ(mpirun(kLongText + " --resume", 2), 0) << text("mpi.err");
+  ASSERT_EQ(mpirun(words + " --resume", 2), 0) << text("mpi.err");
   EXPECT_THAT(text("mpi.err"), HasSubstr("r.csv is complete"));
+}
+
+// Each rank reads a scenario of its own, and rank 1 then one that is refused.
+TEST_F(SweepMpi, ARankWithOtherFilesOrAnErrorEndsTheSweep) {
+  const auto with_rank_1 = [&](const std::string& scenario) {
+    folder_.write("s0.json", kSweptScenario);
+    folder_.write("s1.json", scenario);
+    return mpirun_program(R"(bash -c ")" MOESIM_BINARY
+                          R"( sweep s\$OMPI_COMM_WORLD_RANK.json --grid topk=1..8 --out r.csv --overwrite")",
+                          2);
+  };
+  EXPECT_EQ(with_rank_1(std::string(kSweptScenario) + "\n"), 2);
+  EXPECT_THAT(text("mpi.err"), HasSubstr("rank 1 found other input files than rank 0"));
+  EXPECT_EQ(with_rank_1("{"), 2);
+  EXPECT_THAT(text("mpi.err"), AllOf(HasSubstr("s1.json"), HasSubstr("rank 1 ended with an error")));
+  EXPECT_FALSE(exists("r.csv"));
 }
 
 TEST_F(SweepMpi, BadInputEndsAllRanks) {

@@ -74,51 +74,22 @@ bool is_of(const json& value, Type type) {
   return false;
 }
 
+const std::map<std::string, Type> kTypes{
+    {"ph", Type::kText},   {"name", Type::kText},  {"cat", Type::kText},   {"cname", Type::kText},
+    {"bp", Type::kText},   {"pid", Type::kWhole},  {"tid", Type::kWhole},  {"id", Type::kWhole},
+    {"ts", Type::kNumber}, {"dur", Type::kNumber}, {"args", Type::kObject}};
+
 // Required and optional keys of every phase.
 struct Shape {
-  std::map<std::string, Type> required, optional;
+  std::set<std::string> required, optional;
 };
 
 const std::map<std::string, Shape> kShapes{
-    {"X",
-     {{{"ph", Type::kText},
-       {"name", Type::kText},
-       {"cat", Type::kText},
-       {"cname", Type::kText},
-       {"pid", Type::kWhole},
-       {"tid", Type::kWhole},
-       {"ts", Type::kNumber},
-       {"dur", Type::kNumber}},
-      {{"args", Type::kObject}}}},
-    {"M",
-     {{{"ph", Type::kText}, {"name", Type::kText}, {"pid", Type::kWhole}, {"args", Type::kObject}},
-      {{"tid", Type::kWhole}}}},
-    {"s",
-     {{{"ph", Type::kText},
-       {"name", Type::kText},
-       {"cat", Type::kText},
-       {"id", Type::kWhole},
-       {"pid", Type::kWhole},
-       {"tid", Type::kWhole},
-       {"ts", Type::kNumber}},
-      {}}},
-    {"f",
-     {{{"ph", Type::kText},
-       {"bp", Type::kText},
-       {"name", Type::kText},
-       {"cat", Type::kText},
-       {"id", Type::kWhole},
-       {"pid", Type::kWhole},
-       {"tid", Type::kWhole},
-       {"ts", Type::kNumber}},
-      {}}},
-    {"C",
-     {{{"ph", Type::kText},
-       {"name", Type::kText},
-       {"pid", Type::kWhole},
-       {"ts", Type::kNumber},
-       {"args", Type::kObject}},
-      {}}},
+    {"X", {{"ph", "name", "cat", "cname", "pid", "tid", "ts", "dur"}, {"args"}}},
+    {"M", {{"ph", "name", "pid", "args"}, {"tid"}}},
+    {"s", {{"ph", "name", "cat", "id", "pid", "tid", "ts"}, {}}},
+    {"f", {{"ph", "bp", "name", "cat", "id", "pid", "tid", "ts"}, {}}},
+    {"C", {{"ph", "name", "pid", "ts", "args"}, {}}},
 };
 
 // Returns the error in the shape of one event; empty: none.
@@ -126,13 +97,12 @@ std::string fault_of(const json& event) {
   if (!event.is_object() || !event.contains("ph") || !event["ph"].is_string()) return "no phase";
   const auto shape = kShapes.find(event["ph"].get<std::string>());
   if (shape == kShapes.end()) return "unknown phase";
-  for (const auto& [key, type] : shape->second.required)
-    if (!event.contains(key) || !is_of(event[key], type)) return "key " + key;
-  for (const auto& [key, value] : event.items()) {
-    if (shape->second.required.contains(key)) continue;
-    const auto at = shape->second.optional.find(key);
-    if (at == shape->second.optional.end() || !is_of(value, at->second)) return "key " + key;
-  }
+  const auto& [required, optional] = shape->second;
+  for (const std::string& key : required)
+    if (!event.contains(key)) return "key " + key;
+  for (const auto& [key, value] : event.items())
+    if ((!required.contains(key) && !optional.contains(key)) || !is_of(value, kTypes.at(key)))
+      return "key " + key;
   return "";
 }
 

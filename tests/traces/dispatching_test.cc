@@ -16,15 +16,11 @@
 namespace moesim::traces {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 
 std::string dispatching_error(const std::string& text) {
-  try {
-    parse_dispatching(text, "routing.json");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  return message_of([&] { parse_dispatching(text, "routing.json"); });
 }
 
 // Two ranks, four experts, two choices for each of four tokens.

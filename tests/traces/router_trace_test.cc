@@ -8,11 +8,13 @@
 #include <string>
 
 #include "base/input_error.h"
+#include "tests/message_of.h"
 #include "tests/traces/temporary_folder.h"
 
 namespace moesim::traces {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -25,12 +27,7 @@ std::string record(int step, int layer, int rank, const std::string& choices, in
 }
 
 std::string refusal(const std::filesystem::path& path, const RouterTraceOptions& options = {}) {
-  try {
-    read_router_trace(path, options);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
+  return message_of([&] { read_router_trace(path, options); });
 }
 
 TEST(RouterTrace, RanksLayersAndMicrobatchesBecomeTables) {

@@ -100,10 +100,6 @@ std::string roff(std::string_view text) {
   return out;
 }
 
-std::string single_quoted(std::string_view text) {
-  return "'" + replaced(std::string(text), "'", "'\\''") + "'";
-}
-
 void describe_options(const CLI::App& app, std::string& out) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_positional() && !option->nonpositional()
@@ -200,91 +196,6 @@ _moesim() {{
 complete -o filenames -F _moesim moesim
 )",
                      version(), joined(verbs, " "), values, cases);
-}
-
-std::string zsh_completion(const CLI::App& app) {
-  std::string verbs, cases;
-  for (const CLI::App* verb : verbs_of(app)) {
-    verbs += fmt::format(
-        "    {}\n", single_quoted(verb->get_name() + ":" + replaced(verb->get_description(), ":", "\\:")));
-    std::string arguments;
-    const auto add = [&](const CLI::App& part) {
-      for (const CLI::Option* option : named_options(part))
-        for (const std::string& name : dashed_names(*option)) {
-          std::string text = one_line(option->get_description());
-          for (const char* special : {"[", "]", ":"})
-            text = replaced(text, special, std::string("\\") + special);
-          std::string action;
-          if (takes_value(*option)) {
-            const auto listed = listed_values(*option), built_in = built_in_values(*option);
-            action = !built_in.empty()
-                         ? fmt::format(":value:{{_alternative \"names:name:({})\" \"files:file:_files\"}}",
-                                       joined(built_in, " "))
-                     : listed.empty() ? ":value:_files"
-                                      : fmt::format(":value:({})", joined(listed, " "));
-          }
-          arguments +=
-              fmt::format(" \\\n        {}", single_quoted(fmt::format("{}[{}]{}", name, text, action)));
-        }
-    };
-    add(*verb);
-    std::vector<std::string> parts;
-    for (const CLI::App* part : verbs_of(*verb)) {
-      parts.push_back(part->get_name());
-      add(*part);
-    }
-    if (!parts.empty()) arguments += fmt::format(" \\\n        ':part:({})'", joined(parts, " "));
-    cases += fmt::format("      {})\n      _arguments{} \\\n        '*:file:_files' ;;\n", verb->get_name(),
-                         arguments);
-  }
-  return fmt::format(R"(#compdef moesim
-# zsh completion of moesim {}; made by `moesim completion zsh`
-_moesim() {{
-  local -a verbs=(
-{}  )
-  if ((CURRENT == 2)); then
-    _describe verb verbs
-    return
-  fi
-  local verb=$words[2]
-  shift words
-  ((CURRENT--))
-  case $verb in
-{}  esac
-}}
-_moesim "$@"
-)",
-                     version(), verbs, cases);
-}
-
-std::string fish_completion(const CLI::App& app) {
-  std::string out =
-      fmt::format("# fish completion of moesim {}; made by `moesim completion fish`\n", version());
-  for (const CLI::App* verb : verbs_of(app)) {
-    out += fmt::format("complete -c moesim -n __fish_use_subcommand -f -a {} -d {}\n", verb->get_name(),
-                       single_quoted(verb->get_description()));
-    const std::string when =
-        fmt::format("complete -c moesim -n '__fish_seen_subcommand_from {}'", verb->get_name());
-    const auto add = [&](const CLI::App& part) {
-      for (const CLI::Option* option : named_options(part)) {
-        out += when;
-        for (const std::string& name : option->get_snames()) out += " -s " + name;
-        for (const std::string& name : option->get_lnames()) out += " -l " + name;
-        if (takes_value(*option)) out += " -r";
-        if (const auto built_in = built_in_values(*option); !built_in.empty())
-          out += fmt::format(" -a '{}'", joined(built_in, " "));
-        else if (const auto listed = listed_values(*option); !listed.empty())
-          out += fmt::format(" -f -a '{}'", joined(listed, " "));
-        out += fmt::format(" -d {}\n", single_quoted(one_line(option->get_description())));
-      }
-    };
-    add(*verb);
-    for (const CLI::App* part : verbs_of(*verb)) {
-      out += fmt::format("{} -a {} -d {}\n", when, part->get_name(), single_quoted(part->get_description()));
-      add(*part);
-    }
-  }
-  return out;
 }
 
 }  // namespace moesim::tools

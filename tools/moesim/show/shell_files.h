@@ -1,4 +1,4 @@
-// Shell completions and the man page, generated from the definition of the command line.
+// Completions for bash and the man page, generated from the definition of the command line.
 #pragma once
 
 #include <string>
@@ -12,9 +12,7 @@ namespace moesim::tools {
 // Returns moesim(1) in roff: synopsis, every verb with its options, defaults and examples.
 std::string man_page(const CLI::App& app);
 
-// Return completions for verbs, options, listed values ("table|json|csv") and files.
+// Returns completions for verbs, options, listed values ("table|json|csv") and files.
 std::string bash_completion(const CLI::App& app);
-std::string zsh_completion(const CLI::App& app);
-std::string fish_completion(const CLI::App& app);
 
 }  // namespace moesim::tools

@@ -10,11 +10,6 @@ SweepExchange::SweepExchange(const SweepJob& job, std::uint64_t ahead, const Swe
 
 std::optional<std::uint64_t> SweepExchange::take_locked() {
   if (stopped_) return std::nullopt;
-  while (!again_.empty()) {
-    const std::uint64_t block = again_.back();
-    again_.pop_back();
-    if (block >= written_ && !done_.contains(block)) return block;
-  }
   if (next_ >= blocks_ || next_ >= written_ + ahead_) return std::nullopt;
   return next_++;
 }
@@ -28,21 +23,13 @@ std::optional<std::uint64_t> SweepExchange::take() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (const auto block = take_locked()) return block;
-    // A waiting thread also computes blocks that another machine does not return.
-    if (stopped_ || written_ >= blocks_) return std::nullopt;
+    if (stopped_ || next_ >= blocks_) return std::nullopt;
     changed_.wait(lock);
   }
 }
 
-void SweepExchange::again(std::uint64_t block) {
-  const std::scoped_lock lock(mutex_);
-  again_.push_back(block);
-  changed_.notify_all();
-}
-
 void SweepExchange::put(std::uint64_t number, SweepBlock&& block) {
   std::unique_lock lock(mutex_);
-  if (number < written_) return;
   done_.emplace(number, std::move(block));
   if (writing_) return;  // the writing thread continues with it
   writing_ = true;

@@ -21,9 +21,7 @@ class SweepExchange {
   std::optional<std::uint64_t> take();
   // Likewise without waiting.
   std::optional<std::uint64_t> take_now();
-  // Returns a block that was not computed: take() deals it out again before all others.
-  void again(std::uint64_t block);
-  // Stores the rows of a block; duplicates are dropped.
+  // Stores the rows of a block.
   void put(std::uint64_t number, SweepBlock&& block);
 
   void fail(std::exception_ptr error);
@@ -40,7 +38,6 @@ class SweepExchange {
   std::uint64_t next_ = 0, written_ = 0;
   bool writing_ = false, stopped_ = false;
   std::map<std::uint64_t, SweepBlock> done_;
-  std::vector<std::uint64_t> again_;
   std::exception_ptr error_;
 };
 

@@ -4,17 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,12 +32,9 @@ namespace moesim::tools {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// Worker to rank 0: kHello (SHA-256 of the definition, threads), kRows, kAlive (still computing), kGone (it
-// had an error and will send no more). Rank 0 to worker: kBegin (the first scenario and the size of a block),
-// kBlock (a number), kAlive (nothing new; to be answered), kStop.
-enum Tag : int { kHello = 1, kBegin, kBlock, kRows, kGone, kStop, kAlive };
+// Worker to rank 0: kHello (SHA-256 of the definition, threads), kRows, kBye (its last message). Rank 0 to
+// worker: kBegin (the first scenario and the size of a block), kBlock (a number), kStop (its last message).
+enum Tag : int { kHello = 1, kBegin, kBlock, kRows, kBye, kStop };
 
 // Header of kRows, before the rows and the first error.
 struct RowsHead {
@@ -72,10 +68,12 @@ int launched(bool parts_of_their_own) {
                   task ? one_line(task) : "?", count, kHowToLaunch));
 }
 
-std::string take(const MpiTransport& mpi, const MpiMessage& message) {
-  std::string bytes(message.bytes, '\0');
-  mpi.receive(&message, bytes.data());
-  return bytes;
+template <typename T>
+T unpacked_as(const MpiMessage& message) {
+  T value{};
+  check(message.bytes.size() == sizeof(value), "a message of rank 0 has its size");
+  std::memcpy(&value, message.bytes.data(), sizeof(value));
+  return value;
 }
 
 std::string packed(std::uint64_t number, const SweepBlock& block) {
@@ -116,7 +114,7 @@ std::unique_ptr<SweepMpi> SweepMpi::start(bool parts_of_their_own) {
   check(begin != nullptr, "libmoesim_mpi.so has moesim_mpi_start");
   const MpiTransport* transport = begin();
   if (transport->size < 2) {
-    transport->finish(true, 0);
+    transport->finish();
     throw InputError(fmt::format(
         "sweep: found one process in MPI where the launcher started {}: they do not speak the same language, "
         "expected {}",
@@ -126,89 +124,71 @@ std::unique_ptr<SweepMpi> SweepMpi::start(bool parts_of_their_own) {
 }
 
 SweepMpi::~SweepMpi() {
-  if (finished_) return;
-  // An error of one rank must not leave the others waiting.
-  if (rank() > 0) transport_->send(0, kGone, nullptr, 0);
-  for (int other = 1; rank() == 0 && other < size(); ++other) transport_->send(other, kStop, nullptr, 0);
-  transport_->finish(together_, 2);
+  if (rank() == 0) {
+    for (int other = 1; other < size(); ++other) transport_->send(other, kStop, nullptr, 0);
+    while (gone_ + 1 < size()) gone_ += wait().tag == kBye;
+  } else {
+    transport_->send(0, kBye, nullptr, 0);
+    while (!stopped_) stopped_ = wait().tag == kStop;
+  }
+  transport_->finish();
 }
 
 int SweepMpi::rank() const { return transport_->rank; }
 int SweepMpi::size() const { return transport_->size; }
 
-void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definition, double patience,
-                    const SweepWrite& write, const std::function<void(const std::string&)>& warn) {
-  const MpiTransport& mpi = *transport_;
+MpiMessage SweepMpi::wait() const {
+  MpiMessage message;
+  while (!transport_->receive(&message)) std::this_thread::sleep_for(kNap);
+  return message;
+}
+
+void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definition,
+                    const SweepWrite& write) {
   const auto own = static_cast<std::uint64_t>(std::max(threads, 1));
-  SweepExchange exchange(job, 2 * kAhead * own * static_cast<std::uint64_t>(mpi.size), write);
+  const std::uint64_t all = own * static_cast<std::uint64_t>(size());
+  SweepExchange exchange(job, 2 * kAhead * all, write);
   HelperThreads workers(own, [&] { work_on(job, exchange); });
 
-  const std::uint64_t ahead = blocks_ahead(job, own * static_cast<std::uint64_t>(mpi.size));
-  struct Peer {
-    std::uint64_t slots = 0;         // blocks that it requests at a time
-    std::set<std::uint64_t> blocks;  // blocks that it computes
-    Clock::time_point heard;         // last message from it
-    bool silent = false, gone = false;
-  };
-  std::map<int, Peer> peers;
+  const std::uint64_t ahead = blocks_ahead(job, all);
   const std::string fingerprint = sha256_hex(definition);
-  const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(patience));
-  const auto begun = Clock::now();
-  auto next_look = begun + limit / 4;
+  struct Peer {
+    std::uint64_t slots = 0, blocks = 0;  // that it takes at a time, and has
+  };
+  std::vector<Peer> peers(static_cast<std::size_t>(size()));
+  const auto take = [&](const MpiMessage& message) {
+    Peer& peer = peers[static_cast<std::size_t>(message.from)];
+    if (message.tag == kRows) {
+      auto [number, block] = unpacked(job, message.bytes);
+      --peer.blocks;
+      exchange.put(number, std::move(block));
+    } else if (message.tag == kHello) {
+      if (!message.bytes.starts_with(fingerprint))
+        throw InputError(fmt::format(
+            "sweep: rank {} found other input files than rank 0, expected the same on all machines",
+            message.from));
+      peer.slots =
+          ahead * static_cast<std::uint64_t>(parse_int(message.bytes.substr(fingerprint.size())).value_or(1));
+      const std::uint64_t begin[2] = {job.first, job.block};
+      transport_->send(message.from, kBegin, begin, sizeof(begin));
+    } else {
+      ++gone_;
+      throw InputError(fmt::format(
+          "sweep: rank {} ended with an error, expected rows; --resume goes on behind those that are there",
+          message.from));
+    }
+  };
   try {
-    // A rank that was slow to start has no more work, but is not lost.
-    const auto all_here = [&] { return peers.size() + 1 == static_cast<std::size_t>(mpi.size); };
-    while (!exchange.over() || (!all_here() && Clock::now() - begun < limit)) {
-      MpiMessage message;
+    while (!exchange.over()) {
       bool any = false;
-      while (mpi.probe(&message)) {
-        any = true;
-        const std::string bytes = take(mpi, message);
-        Peer& peer = peers[message.from];
-        peer.heard = Clock::now();
-        if (message.tag == kHello) {
-          if (bytes.substr(0, fingerprint.size()) != fingerprint)
-            throw InputError(
-                fmt::format("sweep: rank {} found other input files than rank 0, expected the same on "
-                            "all machines",
-                            message.from));
-          peer.slots =
-              ahead * static_cast<std::uint64_t>(parse_int(bytes.substr(fingerprint.size())).value_or(1));
-          const std::uint64_t begin[2] = {job.first, job.block};
-          mpi.send(message.from, kBegin, begin, sizeof(begin));
-        } else if (message.tag == kGone) {
-          peer.silent = peer.gone = true;
-          for (const std::uint64_t block : peer.blocks) exchange.again(block);
-          peer.blocks.clear();
-          warn(fmt::format("rank {} ended with an error: others do its scenarios", message.from));
-        } else if (message.tag == kAlive) {
-          peer.silent = peer.gone;
-        } else {
-          auto [number, block] = unpacked(job, bytes);
-          peer.blocks.erase(number);
-          peer.silent = false;
-          exchange.put(number, std::move(block));
-        }
-      }
-      for (auto& [rank, peer] : peers)
-        while (!peer.silent && peer.blocks.size() < peer.slots) {
+      for (MpiMessage message; transport_->receive(&message); any = true) take(message);
+      for (int other = 1; other < size(); ++other)
+        for (Peer& peer = peers[static_cast<std::size_t>(other)]; peer.blocks < peer.slots; ++peer.blocks) {
           const auto block = exchange.take_now();
           if (!block) break;
-          peer.blocks.insert(*block);
-          mpi.send(rank, kBlock, &*block, sizeof(*block));
+          transport_->send(other, kBlock, &*block, sizeof(*block));
           any = true;
         }
-      if (Clock::now() >= next_look) {
-        next_look = Clock::now() + limit / 4;
-        for (auto& [rank, peer] : peers) {
-          if (!peer.silent) mpi.send(rank, kAlive, nullptr, 0);
-          if (peer.silent || peer.blocks.empty() || Clock::now() - peer.heard <= limit) continue;
-          peer.silent = true;
-          warn(fmt::format("rank {} has not answered for {:.0f} s: others do its {} blocks of scenarios",
-                           rank, patience, peer.blocks.size()));
-          for (const std::uint64_t block : peer.blocks) exchange.again(block);
-        }
-      }
       if (!any) std::this_thread::sleep_for(kNap);
     }
   } catch (...) {
@@ -216,119 +196,57 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
   }
   workers.join();
   exchange.rethrow();
-  // A rank that never said hello counts as silent.
-  together_ = peers.size() + 1 == static_cast<std::size_t>(mpi.size) &&
-              std::none_of(peers.begin(), peers.end(),
-                           [](const auto& peer) { return peer.second.silent && !peer.second.gone; });
-  for (const auto& [rank, peer] : peers)
-    if (!peer.silent) mpi.send(rank, kStop, nullptr, 0);
 }
 
-void SweepMpi::finish(const std::function<void(const std::string&)>& warn) {
-  finished_ = true;
-  if (together_) {
-    transport_->finish(true, 0);
-    return;
-  }
-  if (transport_->rank == 0) warn("the rows are complete; the processes that do not answer are ended");
-  transport_->finish(false, 0);
-}
-
-int SweepMpi::work(SweepJob& job, int threads, const std::string& definition, double patience) {
-  const MpiTransport& mpi = *transport_;
+void SweepMpi::work(SweepJob& job, int threads, const std::string& definition) {
+  if (threads > 1 && !transport_->threads)
+    throw InputError("--threads: found an MPI that one thread must call, expected 1");
   const std::string hello = sha256_hex(definition) + std::to_string(std::max(threads, 1));
-  mpi.send(0, kHello, hello.data(), hello.size());
+  transport_->send(0, kHello, hello.data(), hello.size());
+  const MpiMessage begin = wait();
+  stopped_ = begin.tag == kStop;
+  if (stopped_) return;
+  const auto [first, size] = unpacked_as<std::array<std::uint64_t, 2>>(begin);
+  job.first = first;
+  job.block = size;
 
-  std::mutex mutex;
-  std::condition_variable more;
-  std::deque<std::uint64_t> wanted;
-  std::deque<std::string> made;
-  bool stop = false;
+  std::mutex mutex;  // MPI is called by one thread at a time
+  std::deque<std::uint64_t> dealt;
   std::exception_ptr error;
-  std::unique_ptr<HelperThreads> workers;
+  const auto next = [&]() -> std::optional<std::uint64_t> {
+    for (;; std::this_thread::sleep_for(kNap)) {
+      const std::scoped_lock lock(mutex);
+      for (MpiMessage message; !stopped_ && transport_->receive(&message);)
+        if (message.tag == kStop)
+          stopped_ = true;
+        else
+          dealt.push_back(unpacked_as<std::uint64_t>(message));
+      if (stopped_ || error) return std::nullopt;
+      if (dealt.empty()) continue;
+      const std::uint64_t number = dealt.front();
+      dealt.pop_front();
+      return number;
+    }
+  };
   const auto compute = [&] {
     try {
       SweepWorker worker(job);
-      for (;;) {
-        std::unique_lock lock(mutex);
-        more.wait(lock, [&] { return stop || !wanted.empty(); });
-        if (stop) return;
-        const std::uint64_t number = wanted.front();
-        wanted.pop_front();
-        lock.unlock();
-        SweepBlock block = job.block_at(number);
+      while (const auto number = next()) {
+        SweepBlock block = job.block_at(*number);
         worker.fill(block);
-        std::string bytes = packed(number, block);
-        lock.lock();
-        made.push_back(std::move(bytes));
+        const std::string bytes = packed(*number, block);
+        const std::scoped_lock lock(mutex);
+        transport_->send(0, kRows, bytes.data(), bytes.size());
       }
     } catch (...) {
       const std::scoped_lock lock(mutex);
       error = std::current_exception();
     }
   };
-  const auto going_on = [&] {
-    const std::scoped_lock lock(mutex);
-    return !stop && !error;
-  };
-  // Rank 0 reports twenty times as often; an overloaded machine may be late.
-  const double silence = std::max(10.0, 5 * patience);
-  const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silence));
-  auto heard = Clock::now();
-  while (going_on()) {
-    MpiMessage message;
-    bool any = false;
-    while (!stop && mpi.probe(&message)) {
-      any = true;
-      heard = Clock::now();
-      const std::string bytes = take(mpi, message);
-      if (message.tag == kAlive) {
-        mpi.send(0, kAlive, nullptr, 0);  // however long a block takes
-        continue;
-      }
-      if (message.tag == kBegin) {
-        std::uint64_t begin[2];
-        check(bytes.size() == sizeof(begin), "rank 0 says where to begin");
-        std::memcpy(begin, bytes.data(), sizeof(begin));
-        job.first = begin[0];
-        job.block = begin[1];
-        workers = std::make_unique<HelperThreads>(static_cast<std::size_t>(std::max(threads, 1)), compute);
-        if (workers->size() == 0) throw InputError("sweep: found no thread to work on, expected one");
-      } else if (message.tag == kBlock) {
-        std::uint64_t number = 0;
-        std::memcpy(&number, bytes.data(), sizeof(number));
-        const std::scoped_lock lock(mutex);
-        wanted.push_back(number);
-        more.notify_one();
-      } else {
-        const std::scoped_lock lock(mutex);
-        stop = true;
-        more.notify_all();
-      }
-    }
-    std::deque<std::string> ready;
-    {
-      const std::scoped_lock lock(mutex);
-      ready.swap(made);
-    }
-    for (const std::string& bytes : ready) mpi.send(0, kRows, bytes.data(), bytes.size());
-    if (Clock::now() - heard > limit) {
-      say(
-          fmt::format("moesim: rank {} has not heard of rank 0 for {:.0f} s: it ends the sweep, which "
-                      "--resume goes on with\n",
-                      mpi.rank, silence));
-      mpi.finish(false, 2);
-    }
-    if (!any && ready.empty()) std::this_thread::sleep_for(kNap);
-  }
-  {
-    const std::scoped_lock lock(mutex);
-    stop = true;
-    more.notify_all();
-  }
-  workers.reset();
+  HelperThreads others(static_cast<std::size_t>(std::max(threads, 1)) - 1, compute);
+  compute();
+  others.join();
   if (error) std::rethrow_exception(error);
-  return 0;
 }
 
 }  // namespace moesim::tools

@@ -1,29 +1,28 @@
 // The MPI functions of a sweep as a table: only a process started by mpirun loads the library that implements
-// them.
+// them. One thread at a time calls them. MPI ends the process where it finds another rank lost.
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace moesim::tools {
 
 struct MpiMessage {
   int from = 0;
   int tag = 0;
-  std::size_t bytes = 0;
+  std::string bytes;
 };
 
 struct MpiTransport {
   int rank;
   int size;
-  // Starts sending a copy of the bytes; delivery is in order between two processes.
+  bool threads;  // another thread than the starting one may call
+  // Returns when the bytes may be overwritten: short ones at once, long ones when the other side receives
+  // them. Delivery is in order between two processes.
   void (*send)(int to, int tag, const void* data, std::size_t bytes);
-  // Returns whether a message has arrived completely, without waiting. One whose sender died never does.
-  bool (*probe)(MpiMessage* message);
-  // Receives the message found by probe().
-  void (*receive)(const MpiMessage* message, void* data);
-  // Ends MPI. Not `together`: some process is gone, so the process ends with `code` without waiting for the
-  // others.
-  void (*finish)(bool together, int code);
+  // Returns whether a message was there, without waiting for one.
+  bool (*receive)(MpiMessage* message);
+  void (*finish)();
 };
 
 }  // namespace moesim::tools

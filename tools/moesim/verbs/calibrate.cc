@@ -415,14 +415,71 @@ Run declare_fit(CLI::App& app) {
   };
 }
 
-Run declare_check(CLI::App& app) {
-  struct Options {
-    std::string profile, max_error, network;
-    std::vector<std::string> against;
-    bool all = false, groups = false, rows = false;
-    FactOptions facts;
+struct CheckOptions {
+  std::string profile, max_error, network;
+  std::vector<std::string> against;
+  bool all = false, groups = false, rows = false;
+  FactOptions facts;
+};
+
+// Rows of other GPUs are not gaps of this profile.
+void join_other_gpus(CheckReport& report, const Profile& own) {
+  std::size_t others = 0;
+  std::erase_if(report.skipped, [&](const auto& entry) {
+    const bool other = entry.first.starts_with("no profile for ");
+    if (other) others += entry.second;
+    return other;
+  });
+  if (others > 0) report.skipped["rows of other GPUs than " + own.gpu()] = others;
+}
+
+int run_check(CheckOptions o, const CommonOptions& common) {
+  if (o.all == !o.profile.empty())
+    throw InputError("found " + std::string(o.all ? "a profile and --all" : "neither a profile nor --all") +
+                     ", expected one of them");
+  std::optional<double> max_error;
+  if (!o.max_error.empty()) max_error = parse_fraction(o.max_error);
+  const Measurements rows = read_all_rows(o.against, o.facts.facts(), common);
+  // A network's laws are checked with every row's own GPU.
+  if (is_network(o.profile)) {
+    if (!o.network.empty())
+      throw InputError("found the network " + in_quotes(o.profile) + " and --network, expected one of them");
+    o.network = std::exchange(o.profile, "");
+    o.all = true;
+  }
+  std::map<std::string, Profile> profiles;
+  std::optional<Profile> one;
+  if (!o.all) one = Profile::load(o.profile);
+  const auto profile_of = [&](const std::string& gpu) -> const Profile* {
+    const Device* device = calibration::device_of_gpu(gpu);
+    if (one) {
+      const bool same = one->gpu() == gpu || (device && device == calibration::device_of_gpu(one->gpu()));
+      return same ? &*one : nullptr;
+    }
+    if (!device) return nullptr;
+    const std::string name(device->profile);
+    const auto& names = Profile::names();
+    if (std::find(names.begin(), names.end(), name) == names.end()) return nullptr;
+    auto found = profiles.find(name);
+    if (found == profiles.end()) found = profiles.emplace(name, Profile::load(name)).first;
+    return &found->second;
   };
-  auto options = std::make_shared<Options>();
+  CheckReport report = calibration::check_rows(rows, profile_of, o.network);
+  if (!o.network.empty() &&
+      std::all_of(report.rows.begin(), report.rows.end(),
+                  [](const calibration::CheckedRow& row) { return row.network.empty(); }))
+    throw InputError("found --network " + in_quotes(o.network) +
+                     ", expected rows between nodes: there are none that can be checked");
+  if (one) join_other_gpus(report, *one);
+  auto inputs = describe_inputs(common);
+  inputs["profile"] = o.all ? "each row's own" : o.profile;
+  if (!o.network.empty()) inputs["network"] = o.network;
+  const Detail detail = o.rows ? Detail::kRows : o.groups ? Detail::kGroups : Detail::kMerged;
+  return report_check(common, report, inputs, detail, max_error);
+}
+
+Run declare_check(CLI::App& app) {
+  auto options = std::make_shared<CheckOptions>();
   app.add_option("profile", options->profile, "Built-in profile or network, or a file of one");
   app.add_flag("--all", options->all, "Check each row against the built-in profile of its own GPU");
   app.add_option("--against", options->against,
@@ -437,65 +494,7 @@ Run declare_check(CLI::App& app) {
   app.add_flag("--groups", options->groups, "One line per size decade and rank count");
   app.add_flag("--rows", options->rows, "One line per row, with its place and its forecast");
   options->facts.declare(app);
-  return [options](const CommonOptions& common) {
-    if (options->all == !options->profile.empty())
-      throw InputError("found " +
-                       std::string(options->all ? "a profile and --all" : "neither a profile nor --all") +
-                       ", expected one of them");
-    std::optional<double> max_error;
-    if (!options->max_error.empty()) max_error = parse_fraction(options->max_error);
-    const Measurements rows = read_all_rows(options->against, options->facts.facts(), common);
-    // A network's laws are checked with every row's own GPU.
-    if (is_network(options->profile)) {
-      if (!options->network.empty())
-        throw InputError("found the network " + in_quotes(options->profile) +
-                         " and --network, expected one of them");
-      options->network = options->profile;
-      options->profile.clear();
-      options->all = true;
-    }
-    std::map<std::string, Profile> profiles;
-    std::optional<Profile> one;
-    if (!options->all) one = Profile::load(options->profile);
-    const auto profile_of = [&](const std::string& gpu) -> const Profile* {
-      const Device* device = calibration::device_of_gpu(gpu);
-      if (one) {
-        const bool same = one->gpu() == gpu || (device && device == calibration::device_of_gpu(one->gpu()));
-        return same ? &*one : nullptr;
-      }
-      if (!device) return nullptr;
-      const std::string name(device->profile);
-      const auto& names = Profile::names();
-      if (std::find(names.begin(), names.end(), name) == names.end()) return nullptr;
-      auto found = profiles.find(name);
-      if (found == profiles.end()) found = profiles.emplace(name, Profile::load(name)).first;
-      return &found->second;
-    };
-    CheckReport report = calibration::check_rows(rows, profile_of, options->network);
-    if (!options->network.empty() &&
-        std::all_of(report.rows.begin(), report.rows.end(),
-                    [](const calibration::CheckedRow& row) { return row.network.empty(); }))
-      throw InputError("found --network " + in_quotes(options->network) +
-                       ", expected rows between nodes: there are none that can be checked");
-    if (one) {
-      // Rows of other GPUs are not gaps of this profile.
-      std::size_t others = 0;
-      std::erase_if(report.skipped, [&](const auto& entry) {
-        const bool other = entry.first.starts_with("no profile for ");
-        if (other) others += entry.second;
-        return other;
-      });
-      if (others > 0) report.skipped["rows of other GPUs than " + one->gpu()] = others;
-    }
-    auto inputs = describe_inputs(common);
-    inputs["profile"] = options->all ? "each row's own" : options->profile;
-    if (!options->network.empty()) inputs["network"] = options->network;
-    return report_check(common, report, inputs,
-                        options->rows     ? Detail::kRows
-                        : options->groups ? Detail::kGroups
-                                          : Detail::kMerged,
-                        max_error);
-  };
+  return [options](const CommonOptions& common) { return run_check(*options, common); };
 }
 
 }  // namespace

@@ -76,90 +76,104 @@ void refuse_beside_machines(const CompareOptions& o) {
   o.anchoring.refuse_measured("several clusters");
 }
 
+int compare_clusters(const CompareOptions& o, const std::vector<std::string>& clusters,
+                     const CommonOptions& common) {
+  refuse_beside_machines(o);
+  models::AnswerOptions options;
+  options.draws = o.draws;
+  options.tolerance = o.anchoring.tolerance();
+  return compare_machines(o.scenario, clusters, options, common);
+}
+
+// The answer, with what is printed beside it.
+struct Compared {
+  models::Resolved resolved;
+  models::Comparison c;
+  models::RunQuestion training;
+  std::optional<models::RunPlan> run;
+  std::optional<JobFramework> framework;  // of the winner's arguments
+  Detail detail = Detail::kNone;
+
+  models::Scenario winning_plan() const { return with_dispatcher(*c.scenario, c.winner()->dispatcher); }
+};
+
+ordered_json result_of(const Compared& answer, const CommonOptions& common) {
+  const models::Comparison& c = answer.c;
+  ordered_json result = comparison_json(c, answer.detail, common);
+  if (const models::ChosenPlan& chosen = answer.resolved.chosen; !chosen.options.empty())
+    result["plan_chosen"] = {{"options", chosen.options}, {"because", chosen.because}};
+  if (c.anchor) result["anchor"] = anchor_json(*c.anchor);
+  if (answer.run)
+    result["training"] = {{"tokens", answer.training.tokens},
+                          {"gpus", answer.run->gpus},
+                          {"days", estimate_json(answer.run->days)},
+                          {"cost", estimate_json(answer.run->cost)}};
+  if (answer.framework && c.winner())
+    result["arguments"] =
+        job_arguments_json(arguments_of(answer.winning_plan(), *answer.framework), *answer.framework);
+  return result;
+}
+
+void print_screen(Compared& answer, bool explain) {
+  models::Comparison& c = answer.c;
+  print_comparison(c, answer.detail, explain, chosen_text(answer.resolved));
+  if (c.anchor) print("\n" + anchor_text(c));
+  if (answer.run) print(training_text(answer.training, *answer.run) + "\n");
+  if (explain)
+    for (const models::Answer& one : c.answers)
+      if (one.ok()) print("\n" + critical_path_text(one));
+  if (answer.framework && c.winner()) print(plan_arguments_text(answer.winning_plan(), *answer.framework));
+  // The notes above the answer were already printed.
+  std::erase_if(c.warnings, [&](const std::string& warning) {
+    return std::ranges::find(answer.resolved.notes, warning) != answer.resolved.notes.end();
+  });
+  if (!explain) c.warnings = to_act_on(c.warnings, *c.scenario->cluster, c.answers);
+}
+
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
   if (const std::vector<std::string> clusters = several_clusters(o.scenario.said("cluster"));
-      !clusters.empty()) {
-    refuse_beside_machines(o);
-    models::AnswerOptions options;
-    options.draws = o.draws;
-    options.tolerance = o.anchoring.tolerance();
-    return compare_machines(o.scenario, clusters, options, common);
-  }
+      !clusters.empty())
+    return compare_clusters(o, clusters, common);
   const Question question = o.scenario.question(common);
-  const bool flow = o.timing == "flow";
   check_report(o.report);
   if (o.explain && common.format != Format::kTable)
     throw InputError("compare: found --explain with --format, expected the table: it is told in sentences");
-  const Detail detail = parse_detail(o.detail);
-  std::optional<JobFramework> framework;
-  if (!o.arguments.empty()) framework.emplace(framework_named(o.arguments));
-  if (framework && common.format == Format::kCsv)
+  Compared answer;
+  answer.detail = parse_detail(o.detail);
+  if (!o.arguments.empty()) answer.framework.emplace(framework_named(o.arguments));
+  if (answer.framework && common.format == Format::kCsv)
     throw InputError("compare: found --arguments with --format csv, expected table or json");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
-  models::AnswerOptions options;
-  options.suggest = true;
-  options.draws = o.draws;
-  options.flow = flow;
-  options.tolerance = o.anchoring.tolerance();
-  options.trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
-                  detail != Detail::kNone || o.explain;
   const Base base = Base::of(question, common);
-  models::Resolved resolved = base.resolved;
-  const models::ChosenPlan chosen = resolved.chosen;
+  models::Resolved& resolved = answer.resolved = base.resolved;
   if (!o.tokens.empty()) {
     if (resolved.scenario.scope != models::Scenario::Scope::kStep)
       throw InputError("--tokens: found with scope layer, expected step: a training is made of steps");
     models::take_usual_failures(resolved.scenario);
     PlanQuestion::take_listed_rent(resolved.scenario);
   }
+  models::AnswerOptions options;
+  options.suggest = true;
+  options.draws = o.draws;
+  options.flow = o.timing == "flow";
+  options.tolerance = o.anchoring.tolerance();
+  options.trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
+                  answer.detail != Detail::kNone || o.explain;
   options.measured = o.anchoring.of(resolved.scenario);
-  models::Comparison c = ask(std::move(resolved.scenario), options);
+  models::Comparison& c = answer.c = ask(std::move(resolved.scenario), options);
   if (tells_unexplained("compare", c, common)) return 1;
-  models::RunQuestion training;
-  const std::optional<models::RunPlan> run = training_of(c, training, o.tokens);
+  answer.run = training_of(c, answer.training, o.tokens);
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty())
     write_file(o.report, comparison_report(c, common, bounds,
                                            c.decision.runner_up >= 0 ? map_around(base) : ordered_json()));
-  switch (common.format) {
-    case Format::kJson: {
-      ordered_json result = comparison_json(c, detail, common);
-      if (!chosen.options.empty())
-        result["plan_chosen"] = {{"options", chosen.options}, {"because", chosen.because}};
-      if (c.anchor) result["anchor"] = anchor_json(*c.anchor);
-      if (run)
-        result["training"] = {{"tokens", training.tokens},
-                              {"gpus", run->gpus},
-                              {"days", estimate_json(run->days)},
-                              {"cost", estimate_json(run->cost)}};
-      if (framework && c.winner())
-        result["arguments"] = job_arguments_json(
-            arguments_of(with_dispatcher(*c.scenario, c.winner()->dispatcher), *framework), *framework);
-      print_json(result);
-      break;
-    }
-    case Format::kCsv:
-      print(comparison_csv(c, detail));
-      break;
-    case Format::kTable:
-      print_comparison(c, detail, o.explain, chosen_text(resolved));
-      if (c.anchor) print("\n" + anchor_text(c));
-      if (run) print(training_text(training, *run) + "\n");
-      if (o.explain)
-        for (const models::Answer& answer : c.answers)
-          if (answer.ok()) print("\n" + critical_path_text(answer));
-      if (framework && c.winner())
-        print(plan_arguments_text(with_dispatcher(*c.scenario, c.winner()->dispatcher), *framework));
-      break;
-  }
-  // The notes above the answer were already printed.
-  if (common.format == Format::kTable)
-    std::erase_if(c.warnings, [&](const std::string& warning) {
-      return std::ranges::find(resolved.notes, warning) != resolved.notes.end();
-    });
-  if (common.format == Format::kTable && !o.explain)
-    c.warnings = to_act_on(c.warnings, *c.scenario->cluster, c.answers);
+  if (common.format == Format::kJson)
+    print_json(result_of(answer, common));
+  else if (common.format == Format::kCsv)
+    print(comparison_csv(c, answer.detail));
+  else
+    print_screen(answer, o.explain);
   warn_below(common, c.warnings, true, o.explain);
   return 0;
 }

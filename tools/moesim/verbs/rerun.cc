@@ -7,13 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -113,46 +114,6 @@ struct Finished {
   std::string out, err;
 };
 
-// Forwards a terminating signal to the child first; forward() applies it to this program after the cleanup.
-// One at a time.
-class ChildWatch {
- public:
-  ChildWatch() {
-    struct sigaction end {};
-    end.sa_handler = [](int number) {
-      signal_ = number;
-      if (child_ > 0) ::kill(child_, SIGKILL);
-    };
-    for (std::size_t i = 0; i < kEnds.size(); ++i) {
-      ::sigaction(kEnds[i], nullptr, &before_[i]);
-      // An ignored signal (nohup) stays ignored.
-      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kEnds[i], &end, nullptr);
-    }
-  }
-  ChildWatch(const ChildWatch&) = delete;
-  ChildWatch& operator=(const ChildWatch&) = delete;
-  ~ChildWatch() {
-    child_ = 0;
-    for (std::size_t i = 0; i < kEnds.size(); ++i) ::sigaction(kEnds[i], &before_[i], nullptr);
-  }
-  static void watch(pid_t child) {
-    child_ = child;
-    if (child > 0 && signal_ != 0) ::kill(child, SIGKILL);  // it arrived before
-  }
-  // Ends this program by the signal that arrived meanwhile, if any.
-  static void forward() {
-    if (signal_ != 0) ::raise(signal_);
-  }
-
- private:
-  static constexpr std::array<int, 6> kEnds{SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGUSR1, SIGUSR2};
-  static volatile std::sig_atomic_t signal_, child_;
-  std::array<struct sigaction, kEnds.size()> before_{};
-};
-
-volatile std::sig_atomic_t ChildWatch::signal_ = 0;
-volatile std::sig_atomic_t ChildWatch::child_ = 0;
-
 Finished run_again(const std::vector<std::string>& words, const fs::path& folder, const fs::path& scratch) {
   const std::string program = own_program().string();
   const std::string out = (scratch / "out").string(), err = (scratch / "err").string();
@@ -166,6 +127,9 @@ Finished run_again(const std::vector<std::string>& words, const fs::path& folder
   const pid_t child = ::fork();
   if (child < 0) throw InputError(fmt::format("rerun: cannot start {}: {}", program, std::strerror(errno)));
   if (child == 0) {
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
     // The child does not outlive this program, however that ends.
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(127);
     const int to = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
@@ -176,11 +140,11 @@ Finished run_again(const std::vector<std::string>& words, const fs::path& folder
     ::execv(program.c_str(), argv.data());
     ::_exit(127);
   }
-  ChildWatch::watch(child);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (SignalsHeld::one_ends()) ::kill(child, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  ChildWatch::watch(0);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_own_file(out),
           read_own_file(err)};
 }
@@ -233,7 +197,7 @@ std::vector<std::string> compare(const RerunResult& r, const Finished& run, cons
 
 // Runs the command in a temporary folder and compares. Leaves nothing behind, however it ends.
 std::vector<std::string> repeat(const RerunResult& r, const fs::path& folder) {
-  const ChildWatch watch;
+  const SignalsHeld held;  // a signal ends the child first, and this program when the folder is removed
   const Scratch scratch;
   const Redirected command = redirected(r, scratch.path());
   return compare(r, run_again(command.words, folder, scratch.path()), command.table);
@@ -244,10 +208,7 @@ int run_rerun(const RerunOptions& o, const CommonOptions& common) {
   const std::string made_by = r.json["version"];
   std::vector<std::string> reasons = changed_inputs(r, o.folder);
   for (std::string& reason : changed_table(r)) reasons.push_back(std::move(reason));
-  if (reasons.empty()) {
-    reasons = repeat(r, o.folder);
-    ChildWatch::forward();
-  }
+  if (reasons.empty()) reasons = repeat(r, o.folder);
   const bool same = reasons.empty();
   const std::vector<std::string> not_compared = redirected(r, "").not_compared;
   if (!same && made_by != version())

@@ -1,8 +1,10 @@
 // `moesim sweep`: the same question for thousands of scenarios, on threads or on many machines.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -20,10 +22,10 @@
 #include "base/text.h"
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
-#include "tools/moesim/show/sweep_progress.h"
 #include "tools/moesim/show/version.h"
 #include "tools/moesim/sweeps/sweep_file.h"
 #include "tools/moesim/sweeps/sweep_kind.h"
@@ -44,7 +46,6 @@ namespace fs = std::filesystem;
 struct SweepVerbOptions {
   std::string out, sampling = "latin", pareto, report, shard;
   SweepOptions plan;
-  double patience = 60;
   bool resume = false, overwrite = false, strict = false, dry_run = false;
 
   SweepStart start() const {
@@ -145,6 +146,15 @@ std::uint64_t block_of(const SweepJob& job, int threads, const SweepMpi* mpi) {
   return static_cast<std::uint64_t>(fit);
 }
 
+// Says how to go on where the launcher ends all ranks because one is lost or the time is over.
+void say_resume(int signal) {
+  constexpr std::string_view kLine =
+      "moesim: the sweep was ended; the same command with --resume goes on behind the rows that are there\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
 // Rank 0, or the only process: writes the table and its summary.
 class SweepRun {
  public:
@@ -165,20 +175,25 @@ class SweepRun {
     job_.keep = o.out.empty() && (collect_ || summed_up_);
   }
 
-  void make(SweepMpi* mpi, int threads, const std::function<void(const std::string&)>& say) {
+  void make(SweepMpi* mpi, int threads) {
     if (!o_.out.empty() || !summed_up_) file_.emplace(o_.out, definition_, table_.header(), o_.start());
     job_.first = !file_ ? begin_ : file_->complete() ? job_.end : std::max(begin_, file_->first());
     job_.block = block_of(job_, threads, mpi);
-    SweepProgress progress(common_.quiet, job_.end - begin_, job_.first - begin_);
+    ProgressLine line(common_);
+    const Progress progress = line.teller();
+    const auto tell = [&](std::uint64_t next) {
+      if (progress)
+        progress(static_cast<std::int64_t>(next - begin_), static_cast<std::int64_t>(job_.end - begin_));
+    };
+    tell(job_.first);
     const SweepWrite write = [&](const SweepBlock& block) {
-      progress.advance(block.count);
+      tell(block.first + block.count);
       return take(block);
     };
-    if (mpi)
-      mpi->deal(job_, threads, definition_, o_.patience, write, say);
-    else
-      sweep_on_threads(job_, threads, write);
-    progress.finish();
+    if (!mpi) return sweep_on_threads(job_, threads, write);
+    if (!o_.out.empty()) ::signal(SIGTERM, say_resume);
+    mpi->deal(job_, threads, definition_, write);
+    ::signal(SIGTERM, SIG_DFL);
   }
 
   void tell() {
@@ -265,14 +280,12 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
   const SweepPlan plan(o.plan);
   const auto [begin, end] = o.shard.empty() ? std::pair<std::uint64_t, std::uint64_t>{0, plan.size()}
                                             : SweepShard::parse(o.shard).of(plan.size());
-  const auto say = [&](const std::string& text) { warn(common, text); };
   const RowFormat format = format_of(o, common);
   kind.prepare(plan, format, common, [&](const std::string& text) {
-    if (first_rank) say(text);
+    if (first_rank) warn(common, text);
   });
   if (const models::Comparison* run = kind.unexplained()) {
     if (first_rank) tells_unexplained("sweep", *run, common);
-    if (mpi) mpi->finish({});
     return 1;
   }
   if (!o.pareto.empty() && (o.out.empty() || format != RowFormat::kCsv))
@@ -280,7 +293,6 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
   if (!o.pareto.empty()) check_pareto_columns(o.pareto, kind.table());
   if (o.dry_run) {
     if (first_rank) print(fmt::format("{} scenarios\n", end - begin));
-    if (mpi) mpi->finish({});
     return 0;
   }
   kind.read_inputs(plan);
@@ -288,14 +300,12 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
   SweepJob job{.kind = &kind, .plan = &plan, .strict = o.strict, .first = begin, .end = end};
   const int threads = threads_of(common, mpi.get());
   if (!first_rank) {
-    const int code = mpi->work(job, threads, definition, o.patience);
-    mpi->finish(say);
-    return code;
+    mpi->work(job, threads, definition);
+    return 0;
   }
   SweepRun run(o, common, job, definition);
-  run.make(mpi.get(), threads, say);
+  run.make(mpi.get(), threads);
   run.tell();
-  if (mpi) mpi->finish(say);
   return 0;
 }
 
@@ -325,9 +335,6 @@ void declare_run(CLI::App& app, SweepVerbOptions& o) {
   app.add_option("--pareto", o.pareto,
                  "Print the scenarios that nothing beats in all of these columns, e.g. "
                  "time_us.value,cost_per_million_tokens");
-  app.add_option("--patience", o.patience,
-                 "Under MPI: seconds after which the work of a silent machine is done by others [60]")
-      ->check(CLI::Range(0.1, 1e6));
   app.add_option("--shard", o.shard,
                  "I/N: part I (from 0) of N, for jobs that share no disk; sweep merge puts them together");
   app.add_flag("--dry-run", o.dry_run, "Only count the scenarios");

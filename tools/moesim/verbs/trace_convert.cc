@@ -18,7 +18,6 @@
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"
 #include "traces/cmd_writer.h"
-#include "traces/csv_reader.h"
 #include "traces/foreign_format.h"
 #include "traces/kineto_reader.h"
 #include "traces/router_trace.h"
@@ -46,7 +45,6 @@ std::string format_of(const std::string& path) {
   if (!is_folder(path))
     return traces::is_router_trace(path) ? "router-trace"
            : is_trace(path)              ? (traces::is_chakra_file(path) ? "chakra" : "kineto")
-           : has(path, ".csv")           ? "csv"
                                          : "cmd";
   bool traces = false, chakra = false;
   for (const fs::path& entry : entries_of(path)) {
@@ -71,9 +69,7 @@ traces::Recording read(const ConvertOptions& options, const std::string& format)
     throw InputError(
         "found --tp, --pp or --ep with --from " + format +
         ", expected them with --from kineto or chakra only: other recordings are named after their sizes");
-  if (format == "cmd") return traces::read_cmd(options.from, {options.pass});
-  if (options.pass > 0) throw InputError("found --pass with --from csv, expected one pass in a table");
-  return traces::read_csv_recording(options.from);
+  return traces::read_cmd(options.from, {options.pass});
 }
 
 // Converts router choices to a dispatching file, not a recording.
@@ -130,23 +126,21 @@ int run(const ConvertOptions& options, const CommonOptions& common) {
 
 TraceCommand declare_trace_convert(CLI::App& trace) {
   CLI::App* command = trace.add_subcommand("convert",
-                                           "write a recording, CMD files, traces of the PyTorch profiler or "
-                                           "of Chakra, or a table, as CMD files; routers' choices as a "
-                                           "dispatching file");
+                                           "write a recording, CMD files or traces of the PyTorch profiler "
+                                           "or of Chakra, as CMD files; routers' choices as a dispatching "
+                                           "file");
   const auto options = std::make_shared<ConvertOptions>();
-  const auto to = std::make_shared<std::string>("cmd");
   command
       ->add_option(
           "recording", options->from,
           "a folder of rank files, of *.json[.gz] traces or of Megatron-Core's router_trace_rank*.jsonl, "
-          "one per rank; one file; a .csv table")
+          "one per rank; one file")
       ->required();
   command->add_option("folder", options->to, "where to write; new or empty")->required();
   command
       ->add_option("--from", options->format,
-                   "cmd, kineto, chakra, csv or router-trace; default: what the files look like")
-      ->check(CLI::IsMember({"cmd", "kineto", "chakra", "csv", "router-trace"}).description(""));
-  command->add_option("--to", *to, "cmd")->check(CLI::IsMember({"cmd"}).description(""));
+                   "cmd, kineto, chakra or router-trace; default: what the files look like")
+      ->check(CLI::IsMember({"cmd", "kineto", "chakra", "router-trace"}).description(""));
   command
       ->add_option("--pass", options->pass,
                    "which pass of a folder, or profiled step of traces, that holds several, from 0")
@@ -170,7 +164,7 @@ TraceCommand declare_trace_convert(CLI::App& trace) {
       ->add_option("--experts", options->experts,
                    "of a router-trace; default: as the largest that was chosen")
       ->check(CLI::Range(1, 1 << 16).description(""));
-  return {command, [options, to](const CommonOptions& common) { return run(*options, common); }};
+  return {command, [options](const CommonOptions& common) { return run(*options, common); }};
 }
 
 }  // namespace moesim::tools

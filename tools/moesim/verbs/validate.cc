@@ -263,6 +263,65 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
   return cases;
 }
 
+// What all cases say together.
+struct Together {
+  double mean = 0, worst = 0;  // absolute error of the iteration
+  std::size_t covered = 0;
+  std::vector<std::string> notes, warnings;  // warnings: notes first
+
+  explicit Together(const std::vector<Case>& cases) {
+    const auto add_new = [](std::vector<std::string>& all, const std::vector<std::string>& more) {
+      for (const std::string& one : more)
+        if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
+    };
+    for (const Case& one : cases) add_new(notes, one.notes);
+    warnings = notes;
+    for (const Case& one : cases) {
+      const double error = std::abs(one.validation.iteration.error());
+      mean += error / static_cast<double>(cases.size());
+      covered += one.validation.iteration.covered();
+      worst = std::max(worst, error);
+      add_new(warnings, one.warnings);
+    }
+  }
+};
+
+nlohmann::ordered_json result_of(const ValidateOptions& options, const std::vector<Case>& cases,
+                                 const Together& together, const nlohmann::ordered_json& inputs) {
+  auto result = envelope("validate", inputs, together.warnings);
+  if (options.all.empty()) {
+    add_to(result, cases.front().validation);
+    return result;
+  }
+  result["recordings"] = nlohmann::ordered_json::array();
+  for (const Case& one : cases) {
+    nlohmann::ordered_json row{{"recording", one.name}, {"passes", one.pass}};
+    add_to(row, one.validation);
+    result["recordings"].push_back(std::move(row));
+  }
+  result["mean_abs_iteration_error"] = together.mean;
+  result["worst_abs_iteration_error"] = together.worst;
+  result["interval_coverage"] = static_cast<double>(together.covered) / static_cast<double>(cases.size());
+  return result;
+}
+
+void print_tables(const ValidateOptions& options, const std::vector<Case>& cases, const Together& together,
+                  const CommonOptions& common) {
+  for (const std::string& warning : together.warnings)
+    if (common.format == Format::kCsv ||
+        std::find(together.notes.begin(), together.notes.end(), warning) == together.notes.end())
+      warn(common, warning);
+  const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
+  if (common.format == Format::kCsv) return print(table.csv());
+  for (const std::string& note : together.notes) print("warning: " + note + "\n");
+  print(table.text());
+  if (!options.all.empty())
+    print(fmt::format(
+        "\nmean absolute error of the iteration {}, worst {}; measured inside the 90 % "
+        "interval in {} of {}\n",
+        percent(together.mean).substr(1), percent(together.worst).substr(1), together.covered, cases.size()));
+}
+
 int run(const ValidateOptions& options, const CommonOptions& common) {
   if (options.all.empty() == (options.forecast.empty() || options.measured.empty()))
     throw InputError("found " +
@@ -285,67 +344,22 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
     cases = validate_all(options.all, cluster, options, line.teller());
   }
   const nlohmann::ordered_json inputs = describe_inputs(common);
-  double sum = 0, worst = 0;
-  std::size_t covered = 0;
-  std::vector<std::string> notes, warnings;
-  const auto add_new = [](std::vector<std::string>& all, const std::vector<std::string>& more) {
-    for (const std::string& one : more)
-      if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
-  };
-  for (const Case& one : cases) add_new(notes, one.notes);
-  warnings = notes;
-  for (const Case& one : cases) {
-    sum += std::abs(one.validation.iteration.error());
-    covered += one.validation.iteration.covered();
-    worst = std::max(worst, std::abs(one.validation.iteration.error()));
-    add_new(warnings, one.warnings);
-  }
-  const double mean = sum / static_cast<double>(cases.size());
-
-  const auto result_of_all = [&] {
-    auto result = envelope("validate", inputs, warnings);
-    if (options.all.empty()) {
-      add_to(result, cases.front().validation);
-    } else {
-      result["recordings"] = nlohmann::ordered_json::array();
-      for (const Case& one : cases) {
-        nlohmann::ordered_json row{{"recording", one.name}, {"passes", one.pass}};
-        add_to(row, one.validation);
-        result["recordings"].push_back(std::move(row));
-      }
-      result["mean_abs_iteration_error"] = mean;
-      result["worst_abs_iteration_error"] = worst;
-      result["interval_coverage"] = static_cast<double>(covered) / static_cast<double>(cases.size());
-    }
-    return result;
-  };
+  const Together together(cases);
   if (!options.timeline.empty()) write_file(options.timeline, timeline_json(cases.front().views, inputs));
   if (!options.report.empty()) {
     ReportExtras extras;
     extras.timelines = std::move(cases.front().views);
     for (TimelineView& view : extras.timelines) join_short_slices(view, kReportSlices / 2);
     extras.gpus_per_node = cluster.gpus_per_node;
-    write_report(options.report, "validate", result_of_all(), extras);
+    write_report(options.report, "validate", result_of(options, cases, together, inputs), extras);
   }
-  if (common.format == Format::kJson) {
-    print_json(result_of_all());
-  } else {
-    for (const std::string& warning : warnings)
-      if (common.format == Format::kCsv || std::find(notes.begin(), notes.end(), warning) == notes.end())
-        warn(common, warning);
-    if (common.format == Format::kTable)
-      for (const std::string& note : notes) print("warning: " + note + "\n");
-    const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
-    print(common.format == Format::kCsv ? table.csv() : table.text());
-    if (common.format == Format::kTable && !options.all.empty())
-      print(
-          fmt::format("\nmean absolute error of the iteration {}, worst {}; measured inside the 90 % "
-                      "interval in {} of {}\n",
-                      percent(mean).substr(1), percent(worst).substr(1), covered, cases.size()));
-  }
-  if (worst <= limit) return 0;
+  if (common.format == Format::kJson)
+    print_json(result_of(options, cases, together, inputs));
+  else
+    print_tables(options, cases, together, common);
+  if (together.worst <= limit) return 0;
   warn(common, fmt::format("check failed: the iteration is off by {}, more than --max-error {}",
-                           percent(worst).substr(1), percent(limit).substr(1)));
+                           percent(together.worst).substr(1), percent(limit).substr(1)));
   return 1;
 }
 

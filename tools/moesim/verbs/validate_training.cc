@@ -28,7 +28,6 @@
 #include "tools/moesim/verbs/error_figures.h"
 #include "tools/moesim/verbs/left_out.h"
 #include "tools/moesim/verbs/skipped_rows.h"
-#include "tools/moesim/verbs/validate_chunk.h"
 
 namespace moesim::tools {
 
@@ -194,13 +193,6 @@ void print_summary(const std::vector<Compared>& all, const TrainingTable& table,
 }  // namespace
 
 int validate_training(const TrainingValidation& options, const CommonOptions& common) {
-  const calibration::CsvTable given =
-      calibration::CsvTable::parse(read_file(options.tables.front()), options.tables.front());
-  if (lists_kernels(given)) {
-    if (options.tables.size() > 1 || options.leave_out)
-      throw InputError(options.tables.front() + ": found kernels of one chunk, expected that table alone");
-    return validate_chunk(given, options, common);
-  }
   TrainingTable table = read_tables(options.tables);
   std::vector<Compared> all;
   std::vector<Refit> refits;
