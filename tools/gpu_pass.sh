@@ -86,16 +86,14 @@ held_shape='^gemm/.*/n:7168/k:2048/.*clocks:burst'
 minutes() { awk "BEGIN { print $1 * $scale }"; }
 limit() { awk "BEGIN { print int(480 * ($scale > 1 ? $scale : 1)) }"; }
 
-# The profile that is nearest to this GPU, by its name.
+# The profile of this GPU, as moesim knows its driver's name.
 nearest() {
   [ -z "$base" ] || { echo "$base"; return; }
-  case $(cat "$out/gpu.txt" 2>/dev/null) in
-    *GB300*) echo gb300 ;; *GB200*) echo gb200 ;; *B300*) echo b300-sxm ;; *B200*) echo b200-sxm ;;
-    *GH200* | *H100*) echo h100-sxm ;; *H200*) echo h200-sxm ;; *H800*) echo h800-sxm ;; *H20*) echo h20-sxm ;;
-    *A100*) echo a100-sxm ;; *A800*) echo a800-sxm ;;
-    *) echo "gpu_pass.sh: found the GPU '$(cat "$out/gpu.txt" 2>/dev/null)', expected --base with the profile nearest to it" >&2
-       return 1 ;;
-  esac
+  found=$("$moesim" list profiles --gpu "$(cat "$out/gpu.txt" 2>/dev/null)" --format csv) || {
+    echo "gpu_pass.sh: expected --base with the profile nearest to this GPU" >&2
+    return 1
+  }
+  echo "$found" | awk -F, 'NR == 2 { print $2 }'
 }
 
 state() { # FILE
