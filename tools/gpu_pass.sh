@@ -147,14 +147,11 @@ step_ep_kernels() {
     return
   fi
   : >"$said"
-  # The bench's name for the GPU.
-  # shellcheck disable=SC2046  # one file for each number of ranks, without blanks
-  gpu=$(sed -n 's/.*"gpu": "\(.*\)".*/\1/p' $(rows raw) | head -1)
   for kernels in normal hybrid low-latency; do
     table=$out/raw/ep_$kernels.csv
     rm -f "$table"
     timeout "$(awk "BEGIN { print 140 * $scale }")" python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$driver" --kernels "$kernels" \
-      --gpu "$gpu" --out "$table" >>"$said" 2>&1 || echo "ep_kernels: $kernels failed or took too long, its table ends early" >>"$said"
+      --out "$table" >>"$said" 2>&1 || echo "ep_kernels: $kernels failed or took too long, its table ends early" >>"$said"
     # A header alone is no row.
     if [ -f "$table" ] && [ "$(wc -l <"$table")" -gt 1 ]; then
       "$moesim" calibrate import csv "$table" --out "$out/raw/ep_$kernels.measurements.json" >>"$said" 2>&1

@@ -381,7 +381,9 @@ class GpuRefining : public Refining {
 std::string not_of(const Profile& profile, const Origin& origin) {
   if (origin.gpu == profile.gpu()) return "";
   const Device* device = device_of_gpu(origin.gpu);
-  if (!device) return "rows of " + in_quotes(origin.gpu) + ", an unknown GPU (--gpu says of which)";
+  if (!device)
+    return "rows of " + in_quotes(origin.gpu) +
+           ", a GPU without a profile (calibrate import --gpu says of which)";
   return device == device_of_gpu(profile.gpu()) ? "" : "rows of another GPU than " + profile.gpu();
 }
 

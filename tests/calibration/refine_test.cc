@@ -160,7 +160,9 @@ TEST(Refine, WhatIsNotOfTheProfileIsSkippedByName) {
   refine(base(), own, report);
   EXPECT_EQ(report.rows, 1u);
   ASSERT_EQ(report.skipped.size(), 3u);
-  EXPECT_EQ(report.skipped.at("rows of 'my box', an unknown GPU (--gpu says of which)"), 1u);
+  EXPECT_EQ(
+      report.skipped.at("rows of 'my box', a GPU without a profile (calibrate import --gpu says of which)"),
+      1u);
   EXPECT_EQ(report.skipped.at("rows of another GPU than H100-SXM5-80GB"), 1u);
   EXPECT_EQ(report.skipped.at("rows between nodes: they are of a network (calibrate refine NETWORK)"), 1u);
 }

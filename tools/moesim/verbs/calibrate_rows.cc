@@ -159,7 +159,8 @@ std::string because(const std::vector<calibration::BaseEvidence>& evidence) {
 }
 
 void FactOptions::declare(CLI::App& app) {
-  app.add_option("--gpu", gpu, "GPU the rows were measured on (H200-SXM5-141GB, or a profile's name)");
+  app.add_option("--gpu", gpu,
+                 "GPU the rows were measured on, as a profile, a table or its driver names it (NVIDIA H200)");
   app.add_option("--source", source, "Who measured; goes into the provenance");
   app.add_option("--library", library, "Library version where the files do not name it (NCCL 2.18.6)");
   app.add_option("--op", op, "Operation of a log that does not name its test (all_gather, alltoall, ...)");
