@@ -86,16 +86,14 @@ held_shape='^gemm/.*/n:7168/k:2048/.*clocks:burst'
 minutes() { awk "BEGIN { print $1 * $scale }"; }
 limit() { awk "BEGIN { print int(480 * ($scale > 1 ? $scale : 1)) }"; }
 
-# The profile that is nearest to this GPU, by its name.
+# The profile of this GPU, as moesim knows its driver's name.
 nearest() {
   [ -z "$base" ] || { echo "$base"; return; }
-  case $(cat "$out/gpu.txt" 2>/dev/null) in
-    *GB300*) echo gb300 ;; *GB200*) echo gb200 ;; *B300*) echo b300-sxm ;; *B200*) echo b200-sxm ;;
-    *GH200* | *H100*) echo h100-sxm ;; *H200*) echo h200-sxm ;; *H800*) echo h800-sxm ;; *H20*) echo h20-sxm ;;
-    *A100*) echo a100-sxm ;; *A800*) echo a800-sxm ;;
-    *) echo "gpu_pass.sh: found the GPU '$(cat "$out/gpu.txt" 2>/dev/null)', expected --base with the profile nearest to it" >&2
-       return 1 ;;
-  esac
+  found=$("$moesim" list profiles --gpu "$(cat "$out/gpu.txt" 2>/dev/null)" --format csv) || {
+    echo "gpu_pass.sh: expected --base with the profile nearest to this GPU" >&2
+    return 1
+  }
+  echo "$found" | awk -F, 'NR == 2 { print $2 }'
 }
 
 state() { # FILE
@@ -149,14 +147,11 @@ step_ep_kernels() {
     return
   fi
   : >"$said"
-  # The bench's name for the GPU.
-  # shellcheck disable=SC2046  # one file for each number of ranks, without blanks
-  gpu=$(sed -n 's/.*"gpu": "\(.*\)".*/\1/p' $(rows raw) | head -1)
   for kernels in normal hybrid low-latency; do
     table=$out/raw/ep_$kernels.csv
     rm -f "$table"
     timeout "$(awk "BEGIN { print 140 * $scale }")" python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$driver" --kernels "$kernels" \
-      --gpu "$gpu" --out "$table" >>"$said" 2>&1 || echo "ep_kernels: $kernels failed or took too long, its table ends early" >>"$said"
+      --out "$table" >>"$said" 2>&1 || echo "ep_kernels: $kernels failed or took too long, its table ends early" >>"$said"
     # A header alone is no row.
     if [ -f "$table" ] && [ "$(wc -l <"$table")" -gt 1 ]; then
       "$moesim" calibrate import csv "$table" --out "$out/raw/ep_$kernels.measurements.json" >>"$said" 2>&1

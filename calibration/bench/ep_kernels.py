@@ -2,8 +2,8 @@
 """Times dispatch and combine of DeepEP and HybridEP where they are installed, one process a GPU, and prints a table that
 `moesim calibrate import csv` reads.
 
-    torchrun --nproc-per-node 8 calibration/bench/ep_kernels.py --gpu h200-sxm --out normal.csv
-    mpirun -n 16 --map-by ppr:8:node -x MASTER_ADDR=node0 python3 calibration/bench/ep_kernels.py --kernels hybrid --gpu h200-sxm --out hybrid.csv
+    torchrun --nproc-per-node 8 calibration/bench/ep_kernels.py --out normal.csv
+    mpirun -n 16 --map-by ppr:8:node -x MASTER_ADDR=node0 python3 calibration/bench/ep_kernels.py --kernels hybrid --out hybrid.csv
 
 A time is what the library's own tests time: a dispatch whose layout is known, between events on the GPU, after all GPUs met,
 with a cold L2; the median of the repeats, averaged over the ranks, as `calibrate import deepep` averages. Results are checked before
@@ -279,7 +279,7 @@ def options():
     parser.add_argument("--shape", action="append", metavar="HIDDEN/TOPK/EXPERTS", help="default: " + ", ".join(SHAPES))
     parser.add_argument("--tokens", help="tokens a rank sends, between commas (default: 1024,4096; 128 for low latency)")
     parser.add_argument("--sms", type=int, help="SMs of DeepEP's normal kernels (default: the library's)")
-    parser.add_argument("--gpu", help="GPU, as moesim names it: H200-SXM5-141GB, or a profile (h200-sxm)")
+    parser.add_argument("--gpu", help="GPU, as moesim or its driver names it (default: the driver's name)")
     parser.add_argument("--source", default="calibration/bench/ep_kernels.py", help="who measured")
     parser.add_argument("--out", help="table to write (default: standard output)")
     arguments = parser.parse_args()
@@ -311,8 +311,6 @@ def main():
         leave(0, "skipped: torch sees no GPU")
     if RANKS < 2:
         leave(0, "skipped: one process, expected one for each GPU (torchrun --nproc-per-node 8)")
-    if not arguments.gpu:
-        refuse("no --gpu", "the GPU as moesim names it (h200-sxm)")
     gpus = torch.cuda.device_count()
     if gpus > 1 and LOCAL_RANK >= gpus:
         refuse("%d processes on this node and %d GPUs" % (LOCAL_RANK + 1, gpus), "one process a GPU", RANK)
@@ -323,6 +321,7 @@ def main():
     os.environ.setdefault("MASTER_PORT", "29517")
     # A launcher may show each process one GPU only.
     torch.cuda.set_device(0 if gpus == 1 else LOCAL_RANK)
+    arguments.gpu = arguments.gpu or torch.cuda.get_device_name()
     if arguments.sms is not None:
         deep_ep.Buffer.set_num_sms(arguments.sms)
     bench = Bench(torch, arguments)

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/statistics.h"
 #include "calibration/fit/fit_dispatch.h"
+#include "calibration/fit/machine_numbers.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/ffn_rows.h"
 #include "calibration/rows/grouped_rows.h"
@@ -127,7 +128,7 @@ class Predictor {
     out.ranks = std::to_string(row.groups) + " groups";
     if (profile_.device().peak_flops[static_cast<std::size_t>(dtype)] <= 0)
       return "the GPU has no " + out.scope + " matrix units";
-    out.law = "grouped_gemm/" + out.scope;
+    out.law = grouped_law_key(row);
     auto& model = gemms_["grouped"];
     if (!model) model = std::make_unique<models::GemmModel>(profile_, models::Clocks::kBurst);
     out.forecast =
@@ -205,6 +206,19 @@ class Predictor {
     if (!set) return "no law for the kernel " + row.kernel + " (" + row.dtype + ") between nodes";
     const models::EpKernelModel model(cluster.profile, out.law, cluster.network_per_gpu());
     out.forecast = Estimate::log_normal(model.seconds(call), kernel_sigma(*set, call));
+    return "";
+  }
+
+  std::string machine(const Measurements::MachineRow& row, CheckedRow& out) {
+    if (row.what == "compute_under_communication") return "a factor, no time";
+    out.op = "machine";
+    out.scope = row.what;
+    out.sizes = "-";
+    out.law = "machine/" + row.what;
+    const auto value = machine_number(profile_, row.what);
+    if (!value || *value <= 0) return "the profile has no " + row.what;
+    out.measured = row.value;
+    out.forecast = Estimate::log_normal(*value, kHostSigma);
     return "";
   }
 
@@ -344,7 +358,7 @@ CheckReport check_rows(const Measurements& measurements, const ProfileOf& profil
       }
       CheckedRow checked;
       checked.origin = row.origin;
-      checked.measured = row.seconds;
+      if constexpr (requires { row.seconds; }) checked.measured = row.seconds;
       std::string reason;
       try {
         reason = ((*entry->second).*method)(row, checked);
@@ -364,6 +378,9 @@ CheckReport check_rows(const Measurements& measurements, const ProfileOf& profil
   each(measurements.ffns, &Predictor::ffn);
   each(measurements.dispatches, &Predictor::dispatch);
   each(measurements.kernels, &Predictor::kernel);
+  each(measurements.machine, &Predictor::machine);
+  if (!measurements.exposed_calls.empty())
+    report.skipped[Measurements::kExposedAreFitted] += measurements.exposed_calls.size();
   return report;
 }
 

@@ -8,7 +8,8 @@
 namespace moesim::calibration {
 namespace {
 
-double* number_in(models::Profile& profile, const std::string& what) {
+template <class Profile>
+auto number_in(Profile& profile, const std::string& what) -> decltype(&profile.launch().kernel) {
   if (what == "launch") return &profile.launch().kernel;
   if (what == "host_sync") return &profile.launch().host_sync;
   if (what == "smallest_kernel") return &profile.launch().kernel_floor;
@@ -18,6 +19,11 @@ double* number_in(models::Profile& profile, const std::string& what) {
 }
 
 }  // namespace
+
+std::optional<double> machine_number(const models::Profile& profile, const std::string& what) {
+  const double* number = number_in(profile, what);
+  return number ? std::optional(*number) : std::nullopt;
+}
 
 std::vector<MachineNumber> set_machine_numbers(models::Profile& profile,
                                                const std::vector<Measurements::MachineRow>& rows) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,12 @@ struct MachineNumber {
   double before = 0, after = 0;
   std::size_t rows = 0;
 };
+
+// Log standard deviation of a machine's number before it is measured, as in the draws of a forecast.
+inline constexpr double kHostSigma = 0.15;  // models/hardware/profile.cc
+
+// Returns a number of the profile; nullopt for an unknown name.
+std::optional<double> machine_number(const models::Profile& profile, const std::string& what);
 
 // Sets every measured number of the profile to its median. The scatter is small against the prior
 // uncertainty, which is therefore dropped.

@@ -37,6 +37,9 @@ struct RefineReport {
   std::map<std::string, std::size_t> skipped;  // reason -> rows
 };
 
+// Returns "" for rows of the profile's GPU, else the reason why they are not used.
+std::string not_of(const models::Profile& profile, const Origin& origin);
+
 // Refines with rows of this GPU: collectives inside a domain, products, kernels, host costs. Rows between
 // nodes belong to a network and are skipped with that reason.
 models::Profile refine(const models::Profile& base, const Measurements& rows, RefineReport& report);

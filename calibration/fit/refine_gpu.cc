@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/text.h"
 #include "calibration/fit/fit_collectives.h"
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/fit/fit_ffn.h"
@@ -41,29 +42,27 @@ class GpuRefining : public Refining {
   GpuRefining(const Profile& base, RefineReport& report) : Refining(report), base_(base), profile_(base) {}
 
   Profile run(const Measurements& all) {
+    // Kernels of a model have the host's costs as floors and bounds, so these are set first.
+    const std::vector<MachineNumber> numbers = set_machine_numbers(profile_, own(all.machine));
     collectives(own(all.collectives));
-    gemms(own(all.gemms));
-    grouped(own(all.grouped));
+    products(all);
     ffns(own(all.ffns));
     dispatches(own(all.dispatches));
     kernels(own(all.kernels));
-    machine(own(all.machine));
-    if (!all.exposed_calls.empty())
-      skip("calls of a recording that hold their launch (calibrate fit)", all.exposed_calls.size());
+    report_numbers(numbers);
+    if (!all.exposed_calls.empty()) skip(Measurements::kExposedAreFitted, all.exposed_calls.size());
     return std::move(profile_);
   }
 
  private:
   template <class Row>
   std::vector<Row> own(const std::vector<Row>& rows) {
-    const Device* device = device_of_gpu(base_.gpu());
     std::vector<Row> result;
-    for (const Row& row : rows) {
-      if (row.origin.gpu != base_.gpu() && (!device || device_of_gpu(row.origin.gpu) != device))
-        skip("rows of another GPU than " + base_.gpu());
-      else
+    for (const Row& row : rows)
+      if (const std::string why = not_of(base_, row.origin); why.empty())
         result.push_back(row);
-    }
+      else
+        skip(why);
     return result;
   }
 
@@ -139,57 +138,78 @@ class GpuRefining : public Refining {
       skip(one.key + ": the profile has no law to refine", one.origins.size());
       return;
     }
+    one.added = !base_.find(one.key);
     one.before = base_.at(*known);
+    if (element_of(*known) != element_of(one.key)) {
+      one.before.derived = true;
+      one.before.residual = std::max(one.before.residual, kOtherElements);
+    }
     profile_.set(one.key, take(one));
   }
 
-  void gemms(const std::vector<GemmRow>& rows) {
-    std::map<std::string, std::vector<GemmRow>> groups;
-    for (const GemmRow& row : rows) {
-      if (!known_dtype(row.dtype))
-        skip("products of an unknown element type");
-      else
-        groups["gemm/" + std::string(models::name_of(dtype_of(row.dtype)))].push_back(row);
-    }
-    for (const auto& [key, own] : groups) {
-      std::vector<std::string> bases = law_keys(own.front());
-      bases.insert(bases.begin(), key);
-      LawCase one;
-      one.key = key;
-      one.origins = origins_of(own);
-      one.ranges = {{"m", values_of(own, [](const GemmRow& r) { return r.m; })},
-                    {"n", values_of(own, [](const GemmRow& r) { return r.n; })},
-                    {"k", values_of(own, [](const GemmRow& r) { return r.k; })}};
-      one.residuals = [trial_profile = small_profile(), key = key,
-                       own = own](const ParameterSet& trial) mutable {
-        trial_profile.set(key, trial);
-        return gemm_residuals(trial_profile, own);
-      };
-      from_first(bases, std::move(one));
-    }
+  // "bf16" of "grouped_gemm/bf16" and of "gemm/bf16@cublas".
+  static std::string_view element_of(std::string_view key) {
+    key.remove_prefix(key.find('/') + 1);
+    return key.substr(0, key.find('@'));
   }
 
-  void grouped(const std::vector<GroupedGemmRow>& rows) {
-    std::map<std::string, std::vector<GroupedGemmRow>> groups;
-    for (const GroupedGemmRow& row : rows) {
-      if (!known_dtype(row.dtype))
-        skip("products of an unknown element type");
-      else if (backend_of(row) != models::GemmBackend::kGrouped)
-        skip("grouped products as a loop or a batch, whose law is that of single products");
-      else
-        groups[std::string(models::name_of(dtype_of(row.dtype)))].push_back(row);
-    }
-    for (const auto& [dtype, own] : groups) {
-      const std::string key = "grouped_gemm/" + dtype;
+  // Products of one element type that one law prices.
+  struct Products {
+    std::vector<GemmRow> dense;
+    std::vector<GroupedGemmRow> grouped;
+  };
+
+  // Groups products by their law: a loop over experts and a strided batch run the library's dense kernel, and
+  // one launch for all experts a kernel of its own.
+  std::map<std::string, Products> by_law(const Measurements& all) {
+    std::map<std::string, Products> groups;
+    for (const GemmRow& row : own(all.gemms))
+      if (multiplies(row.dtype))
+        groups["gemm/" + std::string(models::name_of(dtype_of(row.dtype)))].dense.push_back(row);
+    for (const GroupedGemmRow& row : own(all.grouped))
+      if (multiplies(row.dtype)) groups[grouped_law_key(row)].grouped.push_back(row);
+    return groups;
+  }
+
+  // Returns whether the GPU has matrix units for the element type; otherwise skips a row.
+  bool multiplies(const std::string& dtype) {
+    const bool known = known_dtype(dtype);
+    const bool has = known && base_.device().peak_flops[static_cast<std::size_t>(dtype_of(dtype))] > 0;
+    if (!has)
+      skip(known ? "products in " + dtype + ", for which the GPU has no matrix units"
+                 : "products of an unknown element type");
+    return has;
+  }
+
+  void products(const Measurements& all) {
+    for (const auto& [key, rows] : by_law(all)) {
+      const std::string element(element_of(key));
+      std::vector<std::string> bases = {key};
+      if (!rows.dense.empty())
+        for (const std::string& special : law_keys(rows.dense.front())) bases.push_back(special);
+      // As models/costs prices a type or a kernel without a law of its own.
+      bases.push_back("gemm/" + element);
+      if (element == models::name_of(models::DType::kMxFp8)) bases.emplace_back("gemm/fp8");
+      bases.emplace_back("gemm/bf16");
       LawCase one;
       one.key = key;
-      one.added = !base_.find(key);
-      one.origins = origins_of(own);
-      one.residuals = [trial_profile = small_profile(), key, own = own](const ParameterSet& trial) mutable {
-        trial_profile.set(key, trial);
-        return grouped_residuals(trial_profile, own);
+      one.origins = origins_of(rows.dense);
+      for (const Origin& origin : origins_of(rows.grouped)) one.origins.push_back(origin);
+      one.ranges = {{"m", values_of(rows.dense, [](const GemmRow& r) { return r.m; })},
+                    {"n", values_of(rows.dense, [](const GemmRow& r) { return r.n; })},
+                    {"k", values_of(rows.dense, [](const GemmRow& r) { return r.k; })}};
+      one.residuals = [trial_profile = small_profile(), name = key,
+                       own = rows](const ParameterSet& trial) mutable {
+        trial_profile.set(name, trial);
+        std::vector<double> r = gemm_residuals(trial_profile, own.dense);
+        for (const double more : grouped_residuals(trial_profile, own.grouped)) r.push_back(more);
+        return r;
       };
-      from_first({key, "gemm/" + dtype}, std::move(one));
+      from_first(bases, std::move(one));
+      // The refined law now represents these rows' library and clocks.
+      for (const GemmRow& row : rows.dense)
+        for (const std::string& special : law_keys(row))
+          if (special != key && profile_.find(special)) profile_.erase(special);
     }
   }
 
@@ -289,7 +309,7 @@ class GpuRefining : public Refining {
     ParameterSet set;
     set.law = "memory-bound";
     set.names = {"floor", "share"};
-    set.values = {std::max(base_.launch().kernel_floor, 1e-7), models::judged_share(kind)};
+    set.values = {std::max(profile_.launch().kernel_floor, 1e-7), models::judged_share(kind)};
     const double sigma = models::kUnmeasuredKernelSigma;
     set.covariance = {sigma * sigma, 0, 0, sigma * sigma};
     set.residual = kMostScatter;
@@ -328,9 +348,8 @@ class GpuRefining : public Refining {
     }
   }
 
-  void machine(const std::vector<Measurements::MachineRow>& rows) {
-    constexpr double kHostSigma = 0.15;  // models/hardware/profile.cc
-    for (const MachineNumber& number : set_machine_numbers(profile_, rows)) {
+  void report_numbers(const std::vector<MachineNumber>& numbers) {
+    for (const MachineNumber& number : numbers) {
       RefinedLaw law;
       law.key = "machine/" + number.what;
       law.rows = static_cast<int>(number.rows);
@@ -343,12 +362,13 @@ class GpuRefining : public Refining {
     }
   }
 
-  // Inputs of the single kernels' models besides the trial law: the device's limits.
+  // Inputs of the single kernels' models besides the trial law: the device's limits and its host's costs as
+  // measured.
   Profile small_profile() const {
     Profile small;
     small.describe(base_.name(), base_.gpu(), "", {});
     small.device() = base_.device();
-    small.launch() = base_.launch();
+    small.launch() = profile_.launch();
     return small;
   }
 
@@ -357,6 +377,15 @@ class GpuRefining : public Refining {
 };
 
 }  // namespace
+
+std::string not_of(const Profile& profile, const Origin& origin) {
+  if (origin.gpu == profile.gpu()) return "";
+  const Device* device = device_of_gpu(origin.gpu);
+  if (!device)
+    return "rows of " + in_quotes(origin.gpu) +
+           ", a GPU without a profile (calibrate import --gpu says of which)";
+  return device == device_of_gpu(profile.gpu()) ? "" : "rows of another GPU than " + profile.gpu();
+}
 
 Profile refine(const Profile& base, const Measurements& rows, RefineReport& report) {
   return GpuRefining(base, report).run(rows);

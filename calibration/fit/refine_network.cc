@@ -51,8 +51,7 @@ class NetworkRefining : public Refining {
       network_.laws[key] = take(one);
     }
     dispatches(all.dispatches);
-    if (!all.exposed_calls.empty())
-      skip("calls of a recording that hold their launch (calibrate fit)", all.exposed_calls.size());
+    if (!all.exposed_calls.empty()) skip(Measurements::kExposedAreFitted, all.exposed_calls.size());
     const std::size_t others =
         all.gemms.size() + all.grouped.size() + all.ffns.size() + all.kernels.size() + all.machine.size();
     if (others > 0) skip("rows of a GPU alone (calibrate refine PROFILE)", others);

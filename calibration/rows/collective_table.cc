@@ -19,31 +19,6 @@ constexpr const char* kShapeOptions = "--nodes and --gpus-per-node";
 
 }  // namespace
 
-std::string canonical_gpu(std::string_view name) {
-  static constexpr std::pair<std::string_view, std::string_view> kParts[] = {
-      {"A100-SXM4-40GB", "A100-SXM4-40GB"},
-      {"A100-SXM4-80GB", "A100-SXM4-80GB"},
-      {"A100-SXM-80GB", "A100-SXM4-80GB"},
-      {"A800-SXM4-80GB", "A800-SXM4-80GB"},
-      {"GH200", "GH200"},
-      {"H100-SXM5-80GB", "H100-SXM5-80GB"},
-      {"H100 80GB HBM3", "H100-SXM5-80GB"},
-      {"H200", "H200-SXM5-141GB"},
-      {"H800", "H800-SXM5-80GB"},
-      {"GB200", "GB200"},
-      {"GB300", "GB300"},
-      {"B200", "B200-SXM6-180GB"},
-      {"B300", "B300-SXM6"},
-      {"MI300X", "MI300X"},
-      {"MI355X", "MI355X"}};
-  // Cards in slots have other links than the modules of the profiles.
-  for (const std::string_view other : {"PCI", "NVL", "MIG"})
-    if (name.find(other) != std::string_view::npos && !name.starts_with("GB")) return std::string(trim(name));
-  for (const auto& [part, canonical] : kParts)
-    if (name.find(part) != std::string_view::npos) return std::string(canonical);
-  return std::string(trim(name));
-}
-
 void RankLines::add(RankLine line, const SourcePlace& place) {
   for (const RankLine& other : lines)
     if (other.rank == line.rank && other.group == line.group)
@@ -207,7 +182,7 @@ NodesOf CollectiveTables::shape_of(CollectiveOp op) const {
 std::string CollectiveTables::gpu() const {
   std::set<std::string> names;
   for (const RankLine& line : ranks_.lines)
-    if (!line.gpu.empty()) names.insert(canonical_gpu(line.gpu));
+    if (!line.gpu.empty()) names.insert(table_name(line.gpu));
   if (names.size() > 1)
     fail("ranks on " + in_quotes(*names.begin()) + " and " + in_quotes(*names.rbegin()), "one kind of GPU");
   if (facts_.gpu.empty()) return names.empty() ? "" : *names.begin();

@@ -82,7 +82,4 @@ class CollectiveTables {
   Imported result_;
 };
 
-// Returns "NVIDIA H100 80GB HBM3" as profiles name it; the text itself for an unknown GPU.
-std::string canonical_gpu(std::string_view name);
-
 }  // namespace moesim::calibration

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/lower_case.h"
+#include "base/text.h"
 #include "models/hardware/gpu_family.h"
 #include "models/hardware/network.h"
 
@@ -298,6 +299,15 @@ constexpr NetworkFacts kNetworks[] = {
 // "H100" of "H100-SXM5-80GB".
 std::string_view short_name(const Device& device) { return device.gpu.substr(0, device.gpu.find('-')); }
 
+std::string_view first_word(std::string_view name) { return name.substr(0, name.find_first_of("- ")); }
+
+// "H100 80GB HBM3" of "NVIDIA H100 80GB HBM3", as drivers name GPUs.
+std::string_view without_maker(std::string_view name) {
+  for (const std::string_view maker : {"NVIDIA ", "AMD Instinct ", "AMD "})
+    if (name.starts_with(maker)) return name.substr(maker.size());
+  return name;
+}
+
 }  // namespace
 
 std::span<const Device> devices() { return table(); }
@@ -315,16 +325,54 @@ const Device* device_of_gpu(std::string_view gpu) {
     if (device.gpu == plain || device.profile == plain) return &device;
   if (plain == "HOST" || plain == "host") return &host();
   if (const models::GpuFamily* family = models::gpu_named(plain)) return find_device(family->profile);
-  // Other memory sizes and short names match up to the first dash. Cards for a PCIe slot are different: their
-  // short name is that of another GPU ("H100-PCIe-80GB").
-  for (const std::string_view other : {"PCI", "-NVL", "-or-"})
+  // Other memory sizes, forms and short names match up to the first dash or blank. Cards for a PCIe slot and
+  // slices of a GPU are different: their short name is that of another GPU ("H100-PCIe-80GB").
+  for (const std::string_view other : {"PCI", "NVL", "-or-", " or ", "MIG"})
     if (plain.find(other) != std::string_view::npos) return nullptr;
-  const std::string_view family = plain.substr(0, plain.find('-'));
+  const std::string_view family = first_word(without_maker(plain));
   for (const models::GpuFamily& known : models::gpu_families())
     if (std::ranges::find(known.also, family) != known.also.end()) return find_device(known.profile);
   for (const Device& device : table())
     if (family == short_name(device) && !models::by_pcie(device.profile)) return &device;
   return nullptr;
+}
+
+std::string table_name(std::string_view driver_name) {
+  const std::string_view plain = without_maker(trim(driver_name));
+  const Device* device = device_of_gpu(plain);
+  if (!device) return std::string(trim(driver_name));
+  const bool exact = models::gpu_named(plain) != nullptr;
+  // A machine with this GPU has rows of its own name ("GH200 480GB").
+  if (!exact && first_word(plain) != short_name(*device)) return std::string(first_word(plain));
+  // Another size of memory stays said ("A100-SXM4-40GB").
+  const std::size_t size = plain.find("GB");
+  if (!exact && size != std::string_view::npos) {
+    const std::size_t digits = plain.find_last_not_of("0123456789", size - 1) + 1;
+    if (device->gpu.find(plain.substr(digits, size - digits)) == std::string_view::npos)
+      return std::string(plain);
+  }
+  return std::string(device->gpu);
+}
+
+void use_table_names(Measurements& rows) {
+  rows.each_list([](auto& list) {
+    for (auto& row : list)
+      if (without_maker(row.origin.gpu) != row.origin.gpu) row.origin.gpu = table_name(row.origin.gpu);
+  });
+}
+
+void take_gpu(Measurements& rows, const std::string& said) {
+  if (said.empty()) return;
+  const Device* wanted = device_of_gpu(said);
+  rows.each_list([&](auto& list) {
+    for (auto& row : list) {
+      const Device* own = device_of_gpu(row.origin.gpu);
+      if (own && own != wanted)
+        throw InputError(row.origin.place, "a row of " + in_quotes(row.origin.gpu),
+                         in_quotes(said) + ", as --gpu says");
+      if (!own) row.origin.gpu = said;
+    }
+  });
 }
 
 const Device* device_of_path(const std::filesystem::path& path) {

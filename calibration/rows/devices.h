@@ -29,9 +29,19 @@ struct Device {
 std::span<const Device> devices();
 const Device* find_device(std::string_view profile);
 
-// Returns the device of a row's GPU name, ignoring remarks in parentheses and other memory sizes
-// ("A100-SXM4-40GB", "H100-SXM5-80GB (p5, EFA 32x100G)"); nullptr for GPUs without a profile.
+// Returns the device of a GPU's name in tables or as its driver gives it ("NVIDIA H100 80GB HBM3"), ignoring
+// remarks in parentheses and other memory sizes ("A100-SXM4-40GB", "H100-SXM5-80GB (p5, EFA 32x100G)");
+// nullptr for GPUs without a profile.
 const Device* device_of_gpu(std::string_view gpu);
+
+// Returns the name that tables have for a driver's name: "H100-SXM5-80GB" for "NVIDIA H100 80GB HBM3"; the
+// name itself for GPUs without a profile.
+std::string table_name(std::string_view driver_name);
+// Gives rows of GPUs with a driver's name the tables' name.
+void use_table_names(Measurements& rows);
+// Gives rows of GPUs without a profile the name that the user said. Throws InputError with the place of a row
+// of another GPU.
+void take_gpu(Measurements& rows, const std::string& said);
 
 // Returns the device named by the last part of a path that begins with a device's short name and "_"
 // ("comm_bench/h800_2x8/x.csv"); nullptr without one.

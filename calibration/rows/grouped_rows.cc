@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "calibration/rows/variants.h"
+
 namespace moesim::calibration {
 
 models::GemmPass pass_of(const GroupedGemmRow& row) {
@@ -15,6 +17,11 @@ models::GemmBackend backend_of(const GroupedGemmRow& row) {
   return row.kind.starts_with("loop")      ? models::GemmBackend::kLoop
          : row.kind.starts_with("batched") ? models::GemmBackend::kBatched
                                            : models::GemmBackend::kGrouped;
+}
+
+std::string grouped_law_key(const GroupedGemmRow& row) {
+  return (backend_of(row) == models::GemmBackend::kGrouped ? "grouped_gemm/" : "gemm/") +
+         std::string(models::name_of(dtype_of(row.dtype)));
 }
 
 std::vector<std::int64_t> experts_of(const GroupedGemmRow& row) {

@@ -1,5 +1,7 @@
 #include "calibration/rows/import_logs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -13,6 +15,7 @@
 #include "calibration/rows/collective_table.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/deepep_log.h"
+#include "calibration/rows/devices.h"
 #include "calibration/rows/inspector_log.h"
 #include "calibration/rows/logged_row.h"
 #include "calibration/rows/measurement_file.h"
@@ -149,15 +152,15 @@ Imported import_nccl_tests(std::string_view text, const std::string& file, const
   return read_nccl_log(text, file, facts);
 }
 
-Measurements import_google_benchmark(std::string_view json, const std::string& file,
-                                     const ImportFacts& facts) {
+Imported import_google_benchmark(std::string_view json, const std::string& file, const ImportFacts& facts) {
+  constexpr std::string_view kAlone = "product_alone", kBesideCopies = "product_beside_copies";
   const JsonNode root = JsonNode::parse(json, file);
   if (!root.is_object() || !root.find("benchmarks"))
     root.fail(root.describe(), "Google Benchmark's JSON with 'benchmarks'");
-  std::string gpu = facts.gpu;
-  if (gpu.empty())
-    if (const auto context = root.find("context"))
-      if (const auto device = context->find("gpu")) gpu = device->string();
+  std::string gpu;
+  if (const auto context = root.find("context"))
+    if (const auto device = context->find("gpu")) gpu = table_name(device->string());
+  if (gpu.empty()) gpu = facts.gpu;
   if (gpu.empty()) root.fail("no device in the context", "--gpu");
   // A median replaces its repetitions.
   std::set<std::string> with_median;
@@ -176,13 +179,17 @@ Measurements import_google_benchmark(std::string_view json, const std::string& f
     if (aggregate_of(node) == "median") with_median.insert(run_name(node));
   Measurements result;
   std::map<std::string, double> beside;
+  std::map<std::string, int> left_out;  // reason -> benchmarks
   for (const JsonNode& node : rows) {
     const std::string name = run_name(node);
     if (const auto error = node.find("error_occurred"); error && error->boolean()) {
       const auto message = node.find("error_message");
       // The benchmark reports what a machine lacks (a second GPU), which is skipped here; a wrong result is
       // an error.
-      if (message && message->string().starts_with("skipped:")) continue;
+      if (message && message->string().starts_with("skipped:")) {
+        ++left_out[one_line(message->string())];
+        continue;
+      }
       node.fail("the benchmark " + in_quotes(name, 100) +
                 " failed: " + (message ? one_line(message->string()) : "no message"));
     }
@@ -193,28 +200,36 @@ Measurements import_google_benchmark(std::string_view json, const std::string& f
     // Forecasts price memory, so rows of a warm cache are reported and left out.
     if (const auto cache = bench.name().values.find("cache"); cache != bench.name().values.end()) {
       if (cache->second != "warm" && cache->second != "cold") bench.fail("cache:warm or cache:cold");
-      if (cache->second == "warm") continue;
+      if (cache->second == "warm") {
+        ++left_out["a warm cache, where forecasts price memory"];
+        continue;
+      }
     }
     const double seconds = seconds_of(node);
     add_bench_row(bench, seconds, {node.place(), gpu, facts.source.empty() ? file : facts.source}, result);
-    if (name.starts_with("overlap/")) {
-      const std::vector<std::string>& parts = bench.name().parts;
-      if (parts.size() < 2)
-        node.fail("the benchmark " + in_quotes(name, 100), "overlap/ and what was beside");
-      beside[parts[1]] = seconds;
-    }
-    if (result.size() == before && !name.starts_with("latency/") && !name.starts_with("overlap/"))
+    const std::vector<std::string>& parts = bench.name().parts;
+    const bool overlap = parts.front() == "overlap";
+    if (parts.size() < 2 && (overlap || parts.front() == "latency"))
+      node.fail("the benchmark " + in_quotes(name, 100), parts.front() + "/ and what it measures");
+    if (overlap) beside[parts[1]] = seconds;
+    if (result.size() > before || (overlap && (parts[1] == kAlone || parts[1] == kBesideCopies))) continue;
+    if (!overlap && parts.front() != "latency")
       node.fail("the benchmark " + in_quotes(name, 100),
                 "one of calibration/bench (all_gather, gemm, grouped_gemm, kernel, ...)");
+    ++left_out[fmt::format("{}/{}, which no profile has a number for", parts[0], parts[1])];
   }
   // A product beside copies, against the same product alone.
-  const auto alone = beside.find("product_alone"), copies = beside.find("product_beside_copies");
+  const auto alone = beside.find(std::string(kAlone)), copies = beside.find(std::string(kBesideCopies));
   if (alone != beside.end() && copies != beside.end())
     result.machine.push_back({{root.place(), gpu, facts.source.empty() ? file : facts.source},
                               "compute_under_communication",
                               copies->second / alone->second});
   if (result.size() == 0) root.fail("no usable benchmark", "results of calibration/bench");
-  return result;
+  Imported imported{std::move(result), {}};
+  for (const auto& [reason, count] : left_out)
+    imported.notes.push_back(
+        fmt::format("{}: {} benchmark{} left out: {}", file, count, count > 1 ? "s" : "", reason));
+  return imported;
 }
 
 namespace {
@@ -240,7 +255,7 @@ bool is_table(std::string_view text) {
 Imported import_any(std::string_view text, const std::string& file, const ImportFacts& facts) {
   if (trim(text).starts_with('{')) {
     if (has_any(text, {"\"moesim.measurements/"})) return {parse_measurement_file(text, file), {}};
-    if (has_any(text, {"\"benchmarks\""})) return {import_google_benchmark(text, file, facts), {}};
+    if (has_any(text, {"\"benchmarks\""})) return import_google_benchmark(text, file, facts);
   }
   if (is_inspector_log(text))
     return import_inspector(

@@ -39,10 +39,10 @@ struct Imported {
 Imported import_nccl_tests(std::string_view text, const std::string& file, const ImportFacts& facts);
 
 // Imports Google Benchmark's JSON output of calibration/bench: name and counters describe a row
-// (calibration/bench/README.md). Uses medians where the file has aggregates. Throws InputError for an
-// unfinished file, an unknown name layout, and an error reported by a benchmark.
-Measurements import_google_benchmark(std::string_view json, const std::string& file,
-                                     const ImportFacts& facts);
+// (calibration/bench/README.md). Uses medians where the file has aggregates; notes how many benchmarks are no
+// rows, and why. Throws InputError for an unfinished file, an unknown name layout, and an error reported by a
+// benchmark.
+Imported import_google_benchmark(std::string_view json, const std::string& file, const ImportFacts& facts);
 
 // Imports any of these, DeepEP's tests (deepep_log.h), NCCL Inspector's logs (inspector_log.h), tables and
 // measurement files (measurements.h), recognised by content.

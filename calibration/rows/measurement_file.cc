@@ -9,6 +9,7 @@
 #include "base/json_reader.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "calibration/rows/devices.h"
 
 namespace moesim::calibration {
 namespace {
@@ -223,6 +224,7 @@ Measurements parse_measurement_file(std::string_view json, const std::string& fi
       in.at("what").fail(in.at("what").describe(), "one of " + join(known, ", "));
   });
   object.finish();
+  use_table_names(result);
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "base/file_io.h"
 #include "base/text.h"
 #include "calibration/rows/csv_table.h"
+#include "calibration/rows/devices.h"
 #include "calibration/rows/import_logs.h"
 #include "calibration/rows/measurement_file.h"
 #include "models/hardware/network.h"
@@ -302,8 +303,9 @@ void Measurements::append(Measurements other) {
   move_into(exposed_calls, other.exposed_calls);
 }
 
-Measurements read_table(std::string_view text, const std::string& file) {
-  const CsvTable table = CsvTable::parse(text, file);
+namespace {
+
+Measurements rows_of(const CsvTable& table, const std::string& file) {
   if (table.has("busbw_GBps") && table.has("gpus_per_node")) return read_collectives(table);
   if (table.has("m_per_group")) return read_grouped(table);
   if (table.has("num_tokens") && table.has("moe_inter")) return read_ffns(table);
@@ -314,6 +316,14 @@ Measurements read_table(std::string_view text, const std::string& file) {
       "a table of collectives, dense or grouped GEMMs, expert FFNs, or dispatch and combine calls");
 }
 
+}  // namespace
+
+Measurements read_table(std::string_view text, const std::string& file) {
+  Measurements rows = rows_of(CsvTable::parse(text, file), file);
+  use_table_names(rows);
+  return rows;
+}
+
 Measurements read_measurements(const std::filesystem::path& path) {
   const std::string text = read_file(path, std::uint64_t{1} << 30);
   const auto first = text.find_first_not_of(" \t\r\n");
@@ -321,7 +331,7 @@ Measurements read_measurements(const std::filesystem::path& path) {
     // The output of moesim-bench-host and moesim-bench-cuda is Google Benchmark's.
     if (text.find("\"moesim.measurements/") == std::string::npos &&
         text.find("\"benchmarks\"") != std::string::npos)
-      return import_google_benchmark(text, path.string(), {});
+      return import_google_benchmark(text, path.string(), {}).rows;
     return parse_measurement_file(text, path.string());
   }
   return read_table(text, path.string());

@@ -108,6 +108,8 @@ struct Measurements {
   // Collectives of a traced run that the host had to launch while the GPU waited: time of launch and transfer
   // together, from recordings only.
   std::vector<CollectiveRow> exposed_calls;
+  static constexpr const char* kExposedAreFitted =
+      "calls of a recording that hold their launch (calibrate fit)";
 
   std::size_t size() const;
   void append(Measurements other);

@@ -59,11 +59,69 @@ TEST(Devices, CardsHaveTheirOwnProfiles) {
       {"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", ""},
       {"NVIDIA RTX 6000 Ada Generation", ""},
       {"H200-NVL-141GB", ""},
+      {"NVIDIA H100 80GB HBM3", "h100-sxm"},
+      {"NVIDIA H200", "h200-sxm"},
+      {"NVIDIA H200 NVL", ""},
+      {"NVIDIA H100 NVL", "h100-nvl"},
+      {"NVIDIA H800", "h800-sxm"},
+      {"NVIDIA H20", "h20-sxm"},
+      {"NVIDIA B200", "b200-sxm"},
+      {"NVIDIA B300 SXM6 AC", "b300-sxm"},
+      {"NVIDIA GB200", "gb200"},
+      {"NVIDIA A100-SXM4-40GB", "a100-sxm"},
+      {"NVIDIA A100 80GB PCIe", ""},
+      {"NVIDIA GH200 480GB", "h100-sxm"},
+      {"NVIDIA H100 80GB HBM3 MIG 1g.10gb", ""},
+      {"AMD Instinct MI300X", "mi300x"},
+      {"Tesla V100-SXM2-16GB", ""},
       {"L40", ""},
   };
   for (const auto& [gpu, expected] : names) EXPECT_EQ(profile(gpu), expected) << gpu;
   EXPECT_EQ(device_of_path("runs/h800_pcie_8x/x.csv"), find_device("h800-pcie"));
   EXPECT_EQ(device_of_path("runs/rtx_4090_8x/x.csv"), find_device("rtx-4090"));
+}
+
+TEST(Devices, DriversNamesBecomeThoseOfTables) {
+  const std::pair<std::string_view, std::string_view> names[] = {
+      {"NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"},
+      {"NVIDIA H200", "H200-SXM5-141GB"},
+      {"NVIDIA H100 PCIe", "H100-PCIe-80GB"},
+      {"NVIDIA H100 NVL", "H100-NVL-94GB"},
+      {"NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"},
+      {"A100-SXM-80GB", "A100-SXM4-80GB"},
+      {"NVIDIA GB200", "GB200"},
+      {"NVIDIA GH200 480GB", "GH200"},
+      {"AMD Instinct MI300X", "MI300X"},
+      {"NVIDIA GeForce RTX 4090", "RTX-4090-24GB"},
+      {"NVIDIA A100 80GB PCIe", "NVIDIA A100 80GB PCIe"},
+      {"NVIDIA RTX 9999", "NVIDIA RTX 9999"},
+      {"HOST", "HOST"},
+  };
+  for (const auto& [driver, table] : names) EXPECT_EQ(table_name(driver), table) << driver;
+}
+
+// Rows keep the GPU that they name; --gpu names that of the others.
+TEST(Devices, WhatTheUserSaysNamesUnknownGpusOnly) {
+  const auto rows_of = [](const std::string& gpu) {
+    return read_table(
+        "gpu,source,dtype,kernel,m,n,k,time_us,tflops\n" + gpu + ",me,bf16,cublas,4096,4096,4096,200,\n",
+        "own.csv");
+  };
+  Measurements driver = rows_of("NVIDIA H200"), unknown = rows_of("my box"),
+               other = rows_of("H100-SXM5-80GB");
+  EXPECT_EQ(driver.gemms.front().origin.gpu, "H200-SXM5-141GB");
+  const std::string said = "H200-SXM5-141GB";
+  take_gpu(driver, said);
+  take_gpu(unknown, said);
+  EXPECT_EQ(driver.gemms.front().origin.gpu, said);
+  EXPECT_EQ(unknown.gemms.front().origin.gpu, said);
+  try {
+    take_gpu(other, said);
+    FAIL() << "rows of another GPU were taken";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "own.csv:2: found a row of 'H100-SXM5-80GB', expected 'H200-SXM5-141GB', as --gpu says");
+  }
 }
 
 TEST(Devices, AGpusTextNamesItsNetwork) {

@@ -109,7 +109,7 @@ def check_missing():
 
 def check_refused():
     for arguments, line in ((["--shape", "100/2/8"], "found --shape 100/2/8, expected"), (["--shape", "128/9/8"], "found --shape 128/9/8"),
-                            (["--shape", "128/2/6"], "found 6 experts on 4 processes"), (["--tokens", "0"], "found --tokens 0, expected"), (["--gpu", ""], "found no --gpu, expected"),
+                            (["--shape", "128/2/6"], "found 6 experts on 4 processes"), (["--tokens", "0"], "found --tokens 0, expected"),
                             (["--kernels", "hybrid", "--sms", "24"], "found --sms 24 with --kernels hybrid")):
         codes, table, said = run(*arguments)
         check(codes == [2] * RANKS and table == "" and line in said and said.count("\n") == 1, "%s: %s %s" % (arguments, codes, said))

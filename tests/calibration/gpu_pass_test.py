@@ -191,6 +191,23 @@ def check_pack(folder):
     check(done.returncode == 2 and "found no file nowhere.tar.gz" in done.stderr, "a missing pack: " + done.stderr)
 
 
+def check_nearest(folder):
+    """The pass takes the profile of the GPU's own form; of an unknown GPU it wants --base."""
+    out = folder / "out"
+    said = (out / "gpu.txt").read_text()
+    for name, profile in (("NVIDIA H100 PCIe", "h100-pcie"), ("NVIDIA H100 NVL", "h100-nvl"), ("NVIDIA H200", "h200-sxm")):
+        listed = subprocess.run([MOESIM, "list", "profiles", "--gpu", name, "--format", "csv"], capture_output=True, text=True)
+        check(listed.returncode == 0 and [line.split(",")[1] for line in listed.stdout.splitlines()[1:]] == [profile], "%s: %s" % (name, listed))
+    for name in ("NVIDIA H200 NVL", ""):
+        (out / "gpu.txt").write_text(name + "\n")
+        (out / "done/check").unlink(missing_ok=True)
+        done = run(folder, "--only", "check")
+        check(done.returncode == 1 and "found the GPU '%s'" % name in done.stderr and "expected --base" in done.stderr, "%s: %s" % (name, done.stderr))
+    (out / "gpu.txt").write_text(said)
+    done = run(folder, "--only", "check")
+    check(done.returncode == 0, "check once more: " + done.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -239,6 +256,7 @@ def main():
         check_pack(folder)
         again = run(folder)
         check(again.returncode == 0 and "gpu_pass.sh: report.md" not in again.stderr, "a finished pass does nothing")
+        check_nearest(folder)
         check_ep_kernels(folder)
         check_torch(folder)
         check_broken_layer(folder)

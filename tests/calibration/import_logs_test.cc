@@ -98,11 +98,13 @@ TEST(GoogleBenchmark, ReadsMediansAndSkipsWhatAMachineLacks) {
      "run_type": "aggregate", "aggregate_name": "median", "real_time": 4.0, "time_unit": "us"},
     {"name": "all_gather/nodes:1/ranks:8/bytes:1024/dtype:bf16/library:nccl", "error_occurred": true, "error_message": "skipped: one GPU here"},
     {"name": "kernel/class:copy/bytes:1000/launches:1", "real_time": 2000, "time_unit": "ns"}]})";
-  const Measurements rows = import_google_benchmark(json, "b.json", {});
+  const Measurements rows = import_google_benchmark(json, "b.json", {}).rows;
   ASSERT_EQ(rows.gemms.size(), 1u);
   EXPECT_DOUBLE_EQ(rows.gemms[0].seconds, 4e-6);
   ASSERT_EQ(rows.kernels.size(), 1u);
   EXPECT_DOUBLE_EQ(rows.kernels[0].seconds, 2e-6);
+  EXPECT_THAT(import_google_benchmark(json, "b.json", {}).notes,
+              testing::ElementsAre("b.json: 1 benchmark left out: skipped: one GPU here"));
   EXPECT_TRUE(rows.collectives.empty());
   EXPECT_THROW(import_google_benchmark(json.substr(0, json.size() - 20), "b.json", {}), InputError);
   EXPECT_THROW(import_google_benchmark(replaced(json, "\"ns\"", "\"parsec\""), "b.json", {}), InputError);
@@ -116,7 +118,7 @@ TEST(GoogleBenchmark, ReadsMediansAndSkipsWhatAMachineLacks) {
                R"({"context": {"gpu": "H200-SXM5-141GB"}, "benchmarks": [{"name": "all_gather/)" + shape +
                    R"(/bytes:1024/dtype:bf16/library:nccl", "real_time": 20, "time_unit": "us"}]})",
                "b.json", {})
-        .collectives.size();
+        .rows.collectives.size();
   };
   EXPECT_EQ(gather("nodes:2/ranks:8"), 1u);
   EXPECT_THROW(gather("nodes:2/ranks:7"), InputError);
@@ -131,7 +133,7 @@ TEST(GoogleBenchmark, WarmRowsAreLeftOut) {
     return import_google_benchmark(R"({"context": {"gpu": "H100-SXM5-80GB"}, "benchmarks": [)" + name + end +
                                        ", " + name + cache + end + "]}",
                                    "raw.json", {})
-        .kernels.size();
+        .rows.kernels.size();
   };
   EXPECT_EQ(rows("/cache:warm"), 1u);
   EXPECT_EQ(rows("/cache:cold"), 2u);

@@ -29,11 +29,17 @@ double value_of(const Measurements& rows, const std::string& what) {
 }
 
 TEST(MachineNumbers, ComeFromTheBench) {
-  const Measurements rows = import_google_benchmark(kBench, "bench.json", {});
+  const Measurements rows = import_google_benchmark(kBench, "bench.json", {}).rows;
   EXPECT_EQ(rows.machine.size(), 3u);  // one rank of NCCL is no number of a profile
   EXPECT_DOUBLE_EQ(value_of(rows, "launch"), 2.5e-6);
   EXPECT_DOUBLE_EQ(value_of(rows, "host_sync"), 9e-6);
   EXPECT_DOUBLE_EQ(value_of(rows, "compute_under_communication"), 1.15);
+  EXPECT_THAT(
+      import_google_benchmark(kBench, "bench.json", {}).notes,
+      testing::ElementsAre(
+          "bench.json: 1 benchmark left out: latency/nccl_single_rank, which no profile has a number for",
+          "bench.json: 1 benchmark left out: overlap/product_beside_kernel, which no profile has a "
+          "number for"));
   // A file of measurements keeps them.
   const Measurements again = parse_measurement_file(to_json(rows, "a test"), "rows.json");
   ASSERT_EQ(again.machine.size(), 3u);
@@ -41,7 +47,7 @@ TEST(MachineNumbers, ComeFromTheBench) {
 }
 
 TEST(MachineNumbers, AFitTakesThemAndNoLongerCallsThemAGap) {
-  const Measurements rows = import_google_benchmark(kBench, "bench.json", {});
+  const Measurements rows = import_google_benchmark(kBench, "bench.json", {}).rows;
   const models::Profile profile = fit_profile(*find_device("h200-sxm"), rows);
   EXPECT_DOUBLE_EQ(profile.launch().kernel, 2.5e-6);
   EXPECT_DOUBLE_EQ(profile.launch().host_sync, 9e-6);

@@ -315,8 +315,8 @@ TEST(NcclLog, GpusThatHaveNoProfileKeepTheirNames) {
     return read(log).rows.collectives.front().origin.gpu;
   };
   EXPECT_EQ(gpu_of("NVIDIA H100 80GB HBM3"), "H100-SXM5-80GB");
-  EXPECT_EQ(gpu_of("NVIDIA H100 PCIe"), "NVIDIA H100 PCIe");
-  EXPECT_EQ(gpu_of("NVIDIA H100 NVL"), "NVIDIA H100 NVL");
+  EXPECT_EQ(gpu_of("NVIDIA H100 PCIe"), "H100-PCIe-80GB");
+  EXPECT_EQ(gpu_of("NVIDIA H200 NVL"), "NVIDIA H200 NVL");
   EXPECT_EQ(gpu_of("NVIDIA A100-PCIE-40GB"), "NVIDIA A100-PCIE-40GB");
   EXPECT_EQ(gpu_of("NVIDIA A100-SXM4-80GB"), "A100-SXM4-80GB");
   EXPECT_EQ(gpu_of("NVIDIA GB200"), "GB200");

@@ -154,43 +154,111 @@ TEST(Refine, WhatIsNotOfTheProfileIsSkippedByName) {
   own.collectives = machine_rows(CollectiveOp::all_gather, 1.1, 3);
   own.collectives[0].nodes = 2;
   own.collectives[1].origin.gpu = "MI300X";
+  own.collectives.push_back(own.collectives[2]);
+  own.collectives[3].origin.gpu = "my box";
   RefineReport report;
   refine(base(), own, report);
   EXPECT_EQ(report.rows, 1u);
-  ASSERT_EQ(report.skipped.size(), 2u);
+  ASSERT_EQ(report.skipped.size(), 3u);
+  EXPECT_EQ(
+      report.skipped.at("rows of 'my box', a GPU without a profile (calibrate import --gpu says of which)"),
+      1u);
   EXPECT_EQ(report.skipped.at("rows of another GPU than H100-SXM5-80GB"), 1u);
   EXPECT_EQ(report.skipped.at("rows between nodes: they are of a network (calibrate refine NETWORK)"), 1u);
 }
 
-// Gradients and skewed experts are rows of the law, too; loops and batches are not.
-TEST(Refine, EveryPassOfGroupedProductsCounts) {
-  Measurements own;
-  for (const char* kind :
-       {"grouped fwd none", "grouped dgrad none", "grouped wgrad none", "grouped fwd half", "loop fwd none"})
+// Grouped products of eight experts, as the bench measures them.
+std::vector<GroupedGemmRow> grouped_rows(const std::string& dtype, const std::vector<std::string>& kinds) {
+  std::vector<GroupedGemmRow> rows;
+  for (const std::string& kind : kinds)
     for (const double m : {256.0, 1024.0, 2048.0}) {
       GroupedGemmRow row;
       row.origin = {{}, base().gpu(), "my cluster"};
       row.kind = kind;
-      row.dtype = "bf16";
+      row.dtype = dtype;
       row.groups = 8;
       row.m_per_group = m;
       row.n = 4096;
       row.k = 7168;
       row.seconds = 1;
-      own.grouped.push_back(row);
+      rows.push_back(row);
     }
-  const CheckReport said = check_rows(own, [](const std::string&) { return &base(); });
-  ASSERT_EQ(said.rows.size(), 15u);
+  return rows;
+}
+
+CheckReport checked_by(const Profile& profile, const Measurements& rows) {
+  return check_rows(rows, [&](const std::string&) { return &profile; });
+}
+
+// Gradients, skewed experts and CUTLASS's kernels are rows of the law of one launch; loops and batches are rows
+// of that of dense products, which prices them.
+TEST(Refine, EveryGroupedProductCounts) {
+  Measurements own;
+  own.grouped =
+      grouped_rows("bf16", {"grouped fwd none", "grouped dgrad none", "grouped wgrad none",
+                            "grouped fwd half", "cutlass fwd none", "loop fwd none", "batched dgrad none"});
+  const CheckReport said = checked_by(base(), own);
+  ASSERT_EQ(said.rows.size(), 21u);
   // A wgrad sums over the rows: another product than the forward one.
   EXPECT_NE(said.rows[0].forecast.value, said.rows[6].forecast.value);
   EXPECT_NE(said.rows[0].forecast.value, said.rows[9].forecast.value);
-  for (std::size_t i = 0; i < 15; ++i) own.grouped[i].seconds = 1.3 * said.rows[i].forecast.value;
+  EXPECT_EQ(said.rows[0].law, "grouped_gemm/bf16");
+  EXPECT_EQ(said.rows[15].law, "gemm/bf16");
+  // Loops and batches take longer by another factor than one launch.
+  for (std::size_t i = 0; i < 21; ++i)
+    own.grouped[i].seconds = (i < 15 ? 1.3 : 1.15) * said.rows[i].forecast.value;
   RefineReport report;
   const Profile mine = refine(base(), own, report);
-  EXPECT_EQ(report.rows, 12u);
-  EXPECT_EQ(report.skipped.size(), 1u);
-  own.grouped.resize(12);
-  EXPECT_LT(check_rows(own, [&](const std::string&) { return &mine; }).total().mean_abs_error, 0.08);
+  EXPECT_EQ(report.rows, 21u);
+  EXPECT_TRUE(report.skipped.empty());
+  ASSERT_EQ(report.laws.size(), 2u);
+  EXPECT_EQ(report.laws[0].key, "gemm/bf16");
+  EXPECT_EQ(report.laws[0].rows, 6);
+  EXPECT_NEAR(report.laws[0].moved, std::log(1.15), 0.05);
+  EXPECT_NEAR(report.laws[1].moved, std::log(1.3), 0.05);
+  EXPECT_LT(checked_by(mine, own).total().mean_abs_error, 0.08);
+}
+
+// The bench's fp8 rows are loops of cuBLASLt's products; MXFP8 has no law until there are rows.
+TEST(Refine, LoopsOfFp8ProductsCount) {
+  const Profile blackwell = Profile::load("b200-sxm");
+  for (const auto& [type, key] : {std::pair{"fp8", "gemm/fp8"}, {"mxfp8", "gemm/mxfp8"}}) {
+    Measurements own;
+    own.grouped = grouped_rows(type, {"loop fwd none", "loop dgrad none", "loop wgrad none"});
+    for (GroupedGemmRow& row : own.grouped) row.origin.gpu = blackwell.gpu();
+    for (const double m : {1024.0, 4096.0, 16384.0}) {
+      GemmRow row;
+      row.origin = own.grouped.front().origin;
+      row.dtype = type;
+      row.kernel = "cublas";
+      row.m = m, row.n = 4096, row.k = 4096;
+      row.seconds = 1;
+      own.gemms.push_back(row);
+    }
+    const CheckReport said = checked_by(blackwell, own);
+    ASSERT_EQ(said.rows.size(), 12u);
+    for (std::size_t i = 0; i < 3; ++i) own.gemms[i].seconds = 1.2 * said.rows[i].forecast.value;
+    for (std::size_t i = 0; i < 9; ++i) own.grouped[i].seconds = 1.2 * said.rows[3 + i].forecast.value;
+    RefineReport report;
+    const Profile mine = refine(blackwell, own, report);
+    EXPECT_EQ(report.rows, 12u) << type;
+    EXPECT_TRUE(report.skipped.empty()) << type;
+    ASSERT_EQ(report.laws.size(), 1u) << type;
+    EXPECT_EQ(report.laws.front().key, key);
+    EXPECT_EQ(report.laws.front().added, blackwell.find(key) == nullptr);
+    EXPECT_LT(checked_by(mine, own).total().mean_abs_error, 0.06) << type;
+  }
+}
+
+TEST(Refine, ProductsWithoutMatrixUnitsAreSkippedByName) {
+  const Profile ampere = Profile::load("a100-sxm");
+  Measurements own;
+  own.grouped = grouped_rows("fp8", {"loop fwd none"});
+  for (GroupedGemmRow& row : own.grouped) row.origin.gpu = ampere.gpu();
+  RefineReport report;
+  refine(ampere, own, report);
+  EXPECT_EQ(report.rows, 0u);
+  EXPECT_EQ(report.skipped.at("products in fp8, for which the GPU has no matrix units"), 3u);
 }
 
 // A base whose rows are all of eight GPUs and large messages has no curve for others: the rows make one.

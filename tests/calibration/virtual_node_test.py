@@ -24,6 +24,8 @@ def check_node(folder):
     done = run(folder, "calibrate", "node", "--out", "cluster.json", "--program", BENCH, "--raw", "raw")
     check(done.returncode == 0, "calibrate node: " + done.stderr + done.stdout)
     check("h100-sxm, the profile of this GPU" in done.stdout, "the base is not said: " + done.stdout)
+    check("36 rows" not in done.stdout and "throttled" not in done.stdout, "a hot GPU besides the rows that ask for one: " + done.stdout)
+    check("7 benchmarks left out: a warm cache" in done.stderr, "what is no row is not said: " + done.stderr)
     check("next:    moesim compare --model qwen3-30b-a3b --cluster cluster.json --ep 8" in done.stdout, "no next command: " + done.stdout)
     rows = str(folder / "raw/moesim-bench-virtual-1.measurements.json")
     said = json.loads(run(folder, "calibrate", "node", "--out", "again.json", "--with", rows, "--format", "json").stdout)
@@ -31,7 +33,8 @@ def check_node(folder):
     print("rows left out: %d, mean |error| %.1f %% before, %.1f %% after, %.0f %% inside" % (
         left["rows"], 100 * left["mean_abs_error_before"], 100 * left["mean_abs_error"], 100 * left["coverage"]))
     check(left["rows"] > 100, "few rows were left out: %s" % left)
-    check(left["mean_abs_error"] < 0.05 and left["mean_abs_error"] < 0.4 * left["mean_abs_error_before"], "laws of the rows are off: %s" % left)
+    check(said["profile"]["skipped"] == [], "rows move no law: %s" % said["profile"]["skipped"])
+    check(left["mean_abs_error"] < 0.035 and left["mean_abs_error"] < 0.4 * left["mean_abs_error_before"], "laws of the rows are off: %s" % left)
     # The planted numbers of the machine alone.
     profile = json.loads((folder / "cluster.profile.json").read_text())
     for path, planted in ((("launch", "kernel"), 2.4e-6), (("launch", "host_sync"), 6.6e-6), (("launch", "kernel_floor"), 2.2e-6),
@@ -41,7 +44,7 @@ def check_node(folder):
     # The profile of all rows on all rows, by operation.
     checked = json.loads(run(folder, "calibrate", "check", "cluster.profile.json", "--against", rows, "--format", "json").stdout)
     print("all rows: mean |error| %.1f %%, %.0f %% inside" % (100 * checked["mean_abs_error"], 100 * checked["coverage"]))
-    check(checked["mean_abs_error"] < 0.05, "the profile is off its own rows: %s" % checked["mean_abs_error"])
+    check(checked["mean_abs_error"] < 0.03, "the profile is off its own rows: %s" % checked["mean_abs_error"])
     compare = run(folder, "compare", "--model", "qwen3-30b-a3b", "--cluster", "cluster.json", "--ep", "8", "--dispatcher",
                   "allgather,alltoall", "--draws", "4")
     check(compare.returncode == 0 and "alltoall" in compare.stdout, "the command that it names: " + compare.stderr)
@@ -93,15 +96,15 @@ def check_places(folder):
                  "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")}
     taken = {name for names in launchers.values() for name in names}
 
-    def together(launcher, shown):
+    def together(launcher, shown, *more):
         """Runs a process for each list of GPUs that it is shown, of a node with two."""
         processes = []
         for rank, gpus in enumerate(shown):
             environment = {key: value for key, value in os.environ.items() if key not in taken}
             environment.update(zip(launchers[launcher], (str(rank), str(len(shown)), str(rank))), VIRTUAL_GPU="gpus=2", CUDA_VISIBLE_DEVICES=gpus,
                                LD_LIBRARY_PATH=str(pathlib.Path(BENCH).parent), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, SLURM_STEP_ID="0")
-            processes.append(subprocess.Popen([BENCH, "--benchmark_filter=^all_gather.*ranks:2/bytes:1024/"], cwd=folder, env=environment,
-                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            processes.append(subprocess.Popen([BENCH, "--benchmark_filter=^all_gather.*ranks:2/bytes:1024/", *more], cwd=folder,
+                                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         said = ["".join(process.communicate(timeout=120)) for process in processes]
         return [process.returncode for process in processes], "".join(said)
 
@@ -113,8 +116,14 @@ def check_places(folder):
                 check(codes == [1, 1] and "processes 0 and 1 have the same GPU, expected one process a GPU" in said, "%s %s: %s" % (launcher, shown, said))
             else:
                 check(codes == [0, 0] and "all_gather/nodes:1/ranks:2/bytes:1024/" in said, "%s %s: %s" % (launcher, shown, said))
-    codes, said = together("torchrun", ["0,1"] * 3)
-    check(codes == [1, 1, 1] and "found 3 processes on this node and 2 GPUs" in said, "three processes, two GPUs: " + said)
+    # A dry run takes the GPUs as the real run does.
+    for more in ((), ("--dry-run",)):
+        codes, said = together("torchrun", ["0,1"] * 3, *more)
+        check(codes == [1, 1, 1] and "found 3 processes on this node and 2 GPUs" in said, "three processes, two GPUs %s: %s" % (more, said))
+    codes, said = together("torchrun", ["1", "1"], "--dry-run")
+    check(codes == [1, 1] and "processes 0 and 1 have the same GPU" in said, "a dry run of two processes on a GPU: " + said)
+    codes, said = together("torchrun", ["0,1", "0,1"], "--dry-run")
+    check(codes == [0, 0] and said.count("all_gather/nodes:1/ranks:2/bytes:1024/") == 1, "a dry run of two: " + said)
 
 
 def check_logs(folder):

@@ -145,6 +145,69 @@ TEST_F(Calibrate, OneLogMakesAProfileOnesOwn) {
   EXPECT_FALSE(written.at("laws").at("collective/all_reduce/scaleup").contains("own_share"));
 }
 
+// A driver's name is that of its GPU; --gpu names unknown ones and does not rename others.
+TEST_F(Calibrate, TakesRowsByTheirDriversName) {
+  const auto write = [&](const char* file, const std::string& gpu) {
+    std::string text = "gpu,source,dtype,kernel,m,n,k,time_us,tflops\n";
+    for (const int m : {1024, 4096, 8192})
+      text += fmt::format("{},me,bf16,cublas,{},4096,4096,{},\n", gpu, m, 10 + m * 0.06);
+    here_.write(file, text);
+  };
+  write("driver.csv", "NVIDIA H200");
+  write("unknown.csv", "my box");
+  write("other.csv", "NVIDIA H100 80GB HBM3");
+  const auto refine = [&](const char* file, std::vector<std::string> more) {
+    std::vector<std::string> words{"refine", "h200-sxm",  "--with",   file,
+                                   "--out",  "mine.json", "--format", "json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Outcome driver = refine("driver.csv", {});
+  ASSERT_EQ(driver.exit_code, 0) << driver.err;
+  EXPECT_EQ(json::parse(driver.out).at("rows"), 3);
+  const Outcome unknown = refine("unknown.csv", {});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err,
+              HasSubstr("rows of 'my box', a GPU without a profile (calibrate import --gpu says of which)"));
+  const Outcome said = refine("unknown.csv", {"--gpu", "NVIDIA H200"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_EQ(json::parse(said.out).at("rows"), 3);
+  const Outcome other = refine("other.csv", {"--gpu", "h200-sxm"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(
+      other.err,
+      HasSubstr("other.csv:2: found a row of 'H100-SXM5-80GB', expected 'H200-SXM5-141GB', as --gpu says"));
+  EXPECT_THAT(run({"import", "csv", "unknown.csv"}).err,
+              HasSubstr("found rows of 'my box', a GPU without a profile"));
+}
+
+// A fit has a law of grouped products of its own, and counts what it leaves out.
+TEST_F(Calibrate, AFitUsesGroupedProducts) {
+  std::string dense = "gpu,source,dtype,kernel,m,n,k,time_us,tflops\n",
+              grouped = "gpu,source,kind,dtype,groups,m_per_group,n,k,time_us,tflops\n";
+  // At 500 and 400 TFLOP/s.
+  for (const int m : {256, 512, 1024, 2048, 4096, 8192})
+    for (const int n : {2048, 4096, 8192}) {
+      dense += fmt::format("NVIDIA H200,me,bf16,cublas,{},{},4096,{:.3f},\n", m, n,
+                           4 + 2.0 * m * n * 4096 / 500e6);
+      if (m > 2048) continue;
+      grouped += fmt::format("NVIDIA H200,me,grouped fwd none,bf16,8,{},{},4096,{:.3f},\n", m, n,
+                             4 + 16.0 * m * n * 4096 / 400e6);
+    }
+  grouped += "my box,me,grouped fwd none,bf16,8,256,4096,4096,90,\n";
+  here_.write("dense.csv", dense);
+  here_.write("grouped.csv", grouped);
+  const Outcome fit =
+      run({"fit", "dense.csv", "grouped.csv", "--gpu", "h200-sxm", "--quick", "--out", "mine.json"});
+  ASSERT_EQ(fit.exit_code, 0) << fit.err;
+  EXPECT_THAT(fit.out, HasSubstr("skipped     1  rows of 'my box'"));
+  const json laws = json::parse(read_text(here_.path() / "mine.json")).at("laws");
+  const auto share = [&](const char* key) {
+    return laws.at(key).at("parameters").at("peak_share").at("value").get<double>();
+  };
+  EXPECT_NEAR(share("grouped_gemm/bf16") / share("gemm/bf16"), 0.8, 0.06);
+}
+
 TEST_F(Calibrate, NextNamesMeasurementsWithinTheTime) {
   here_.write("close.json", R"({"model": "qwen3-30b-a3b", "cluster": "dgx-h100x2", "parallel": {"ep": 16},
                                 "dispatcher": "allgather,alltoall,flex-deepep"})");

@@ -210,7 +210,8 @@ void run(benchmark::State* state, const Group& group, Op op, std::size_t bytes) 
     if (state) state->SkipWithError("wrong result");
     return;
   }
-  TimedCase one{team.stream, 1, true, [&](int) { start(team, op, in.as<float>(), out.as<float>(), bytes); }};
+  TimedCase one{team.stream, 1, true, false,
+                [&](int) { start(team, op, in.as<float>(), out.as<float>(), bytes); }};
   if (!in_it) one.work = [](int) {};
   report(state, timed(one));
 }

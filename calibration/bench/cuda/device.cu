@@ -223,8 +223,28 @@ void hold(cudaStream_t stream, double seconds) {
   launch(hold_sm, 1, 1, 0, stream, static_cast<long long>(seconds * 1e9));
 }
 
+namespace {
+
+// Waits until the SMs run as fast as they were seen to, for at most `patience` seconds, which it lowers. One
+// thread runs meanwhile, since an idle GPU lowers its clocks.
+void cool_down(cudaStream_t stream, double& patience) {
+  constexpr double kBack = 0.99, kPause = 5e-3;
+  static double most = 0;
+  for (;;) {
+    const double now = condition().sm_mhz;
+    most = std::max(most, now);
+    if (now >= kBack * most || patience <= 0) return;
+    hold(stream, kPause);
+    require(cudaStreamSynchronize(stream), "cooling down");
+    patience -= kPause;
+  }
+}
+
+}  // namespace
+
 Timing timed(const TimedCase& one) {
   constexpr int kRepeats = 5, kMostQueued = 128, kRetries = 5;
+  constexpr double kMostCooling = 1;  // seconds a case
   const Event begin, end;
   int turn = 0;
   const auto agree = [&](double seconds) { return one.together ? slowest(seconds) : seconds; };
@@ -254,7 +274,9 @@ Timing timed(const TimedCase& one) {
   timing.repeats = std::clamp(static_cast<int>(budget / (timing.calls * call)), kRepeats, most_repeats) | 1;
   double held = 1.5 * launching * timing.calls + 2e-5;
   std::vector<double> all;
+  double patience = kMostCooling;
   for (int retries = 0; static_cast<int>(all.size()) < timing.repeats;) {
+    if (one.burst) cool_down(one.stream, patience);
     const auto [seconds, launched] = run(timing.calls, held);
     if (launched > held && retries++ < kRetries) {
       held = 2 * launched;
@@ -287,7 +309,12 @@ void report(benchmark::State* state, const Timing& timing) {
 
 void run_timed(benchmark::State& state, cudaStream_t stream, int launches,
                const std::function<void(int)>& work) {
-  report(&state, timed({stream, launches, false, work}));
+  report(&state, timed({stream, launches, false, false, work}));
+}
+
+void run_product(benchmark::State& state, cudaStream_t stream, int launches, Clocks clocks,
+                 const std::function<void(int)>& work) {
+  report(&state, timed({stream, launches, false, clocks == Clocks::kBurst, work}));
 }
 
 Mismatches::Mismatches() : counter_(sizeof(int)) {

@@ -65,6 +65,7 @@ struct TimedCase {
   cudaStream_t stream = nullptr;
   int launches = 1;  // per call
   bool together = false;
+  bool burst = false;  // every repeat begins at full clocks
   std::function<void(int turn)> work;
 };
 struct Timing {
@@ -78,6 +79,11 @@ Timing timed(const TimedCase& one);
 void report(benchmark::State* state, const Timing& timing);
 void run_timed(benchmark::State& state, cudaStream_t stream, int launches,
                const std::function<void(int)>& work);
+// The same for a product at burst or sustained clocks: a burst waits before every repeat until the clocks are
+// back, since products heat the GPU and 10 repeats in a row are sustained ones.
+enum class Clocks { kBurst, kSustained };
+void run_product(benchmark::State& state, cudaStream_t stream, int launches, Clocks clocks,
+                 const std::function<void(int)>& work);
 
 // Waits for an event with a time limit: a hanging rank ends the run with a message.
 void wait_for(cudaEvent_t event, const char* what);

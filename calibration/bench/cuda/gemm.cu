@@ -1,5 +1,5 @@
-// Dense and grouped matrix products: bf16 by cuBLAS, as a loop over experts, a strided batch and the grouped call;
-// fp8 and MXFP8 by cuBLASLt, as a loop.
+// Dense and grouped matrix products: bf16 by cuBLAS, as a loop over experts, a strided batch and the grouped call,
+// and by CUTLASS where it was built in; fp8 and MXFP8 by cuBLASLt, as a loop.
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 
+#include "cutlass_grouped.h"
 #include "device.h"
 #include "fp8_product.h"
 #include "products.h"
@@ -73,17 +74,25 @@ void dense_bf16(benchmark::State& state, int m, int n, int k, Cache cache, doubl
     return;
   }
   heat(heated);
-  run_timed(state, handles().stream, 1, call);
+  run_product(state, handles().stream, 1, heated > 0 ? Clocks::kSustained : Clocks::kBurst, call);
 }
 
 constexpr const char* kNoKernel = "skipped: cuBLASLt has no fp8 kernel for this shape";
 
-// Reports whether the GPU multiplies fp8.
-bool has_fp8(benchmark::State& state) {
+constexpr const char* kCutlass = "cutlass";
+
+// The major number.
+int compute_capability() {
   int major = 0;
   require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "compute capability");
-  if (major < 9) state.SkipWithError("skipped: no fp8 matrix units");
-  return major >= 9;
+  return major;
+}
+
+// Reports whether the GPU multiplies fp8.
+bool has_fp8(benchmark::State& state) {
+  const bool has = compute_capability() >= 9;
+  if (!has) state.SkipWithError("skipped: no fp8 matrix units");
+  return has;
 }
 
 void dense_fp8(benchmark::State& state, Scales scales, int m, int n, int k, Cache cache, double heated) {
@@ -104,7 +113,7 @@ void dense_fp8(benchmark::State& state, Scales scales, int m, int n, int k, Cach
     return;
   }
   heat(heated);
-  run_timed(state, handles().stream, 1, call);
+  run_product(state, handles().stream, 1, heated > 0 ? Clocks::kSustained : Clocks::kBurst, call);
 }
 
 // Balanced, or half of the rows on the first expert and the rest falling geometrically.
@@ -155,6 +164,7 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
     at += static_cast<std::size_t>(m);
   }
   std::function<void(int)> call;
+  std::unique_ptr<CutlassGrouped> cutlass;
   const GroupedCall grouped(products);
   const Buffer pointers(grouped.pointer_bytes());
   require(
@@ -179,6 +189,13 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
                                          CUBLAS_GEMM_DEFAULT),
               "batched product");
     };
+  } else if (backend == kCutlass) {
+    cutlass = cutlass_grouped(products, compute_capability());
+    if (!cutlass) {
+      state.SkipWithError("skipped: the suite has no CUTLASS kernel for this compute capability");
+      return;
+    }
+    call = [&](int) { cutlass->run(handles().stream); };
   } else {
     call = [&](int) { grouped.run(handles().blas, pointers.as<void>()); };
   }
@@ -188,7 +205,8 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
       state.SkipWithError("wrong result");
       return;
     }
-  run_timed(state, handles().stream, backend == "loop" ? static_cast<int>(products.size()) : 1, call);
+  run_product(state, handles().stream, backend == "loop" ? static_cast<int>(products.size()) : 1,
+              Clocks::kBurst, call);
 }
 
 // One product an expert, as Transformer Engine runs grouped linear layers in fp8: forward with fast accumulation,
@@ -242,7 +260,7 @@ void grouped_fp8(benchmark::State& state, Scales scales, Pass pass, bool skewed,
       state.SkipWithError("wrong result");
       return;
     }
-  run_timed(state, handles().stream, static_cast<int>(products.size()), call);
+  run_product(state, handles().stream, static_cast<int>(products.size()), Clocks::kBurst, call);
 }
 
 }  // namespace
@@ -311,6 +329,7 @@ void register_gemms(std::vector<Case>& cases) {
           }
   };
   for (const char* backend : {"grouped", "loop", "batched"}) add_grouped("bf16", backend);
+  if (kHasCutlass) add_grouped("bf16", kCutlass);
   // cuBLAS's grouped call has no fp8.
   for (const char* type : types)
     if (std::string(type) != "bf16") add_grouped(type, "loop");

@@ -90,34 +90,6 @@ std::vector<unsigned> processes_on_gpu() {
   return pids;
 }
 
-std::string canonical_gpu(const std::string& name) {
-  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-  // Names of cards by NVIDIA: "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3", "NVIDIA
-  // A100-SXM4-40GB".
-  static constexpr std::array<std::array<const char*, 3>, 13> kNames{{
-      {"GB200", "", "GB200"},
-      {"GB300", "", "GB300"},
-      {"GH200", "", "GH200"},
-      {"H200", "NVL", "H200-NVL-141GB"},
-      {"H200", "", "H200-SXM5-141GB"},
-      {"H100", "PCIe", "H100-PCIe-80GB"},
-      {"H100", "NVL", "H100-NVL-94GB"},
-      {"H100", "", "H100-SXM5-80GB"},
-      {"H800", "PCI", "H800-PCIe-80GB"},
-      {"H800", "", "H800-SXM5-80GB"},
-      {"B200", "", "B200-SXM6-180GB"},
-      {"B300", "", "B300-SXM6"},
-      {"H20", "", "H20-SXM5-96GB"},
-  }};
-  if (has("A100") || has("A800")) {
-    const std::string chip = has("A100") ? "A100" : "A800", memory = has("40GB") ? "40GB" : "80GB";
-    return chip + (has("PCI") ? "-PCIe-" : has("SXM") ? "-SXM4-" : "-") + memory;
-  }
-  for (const auto& entry : kNames)
-    if (has(entry[0]) && has(entry[1])) return entry[2];
-  return name;
-}
-
 void require(cudaError_t status, const char* what) {
   if (status != cudaSuccess) fail(what, cudaGetErrorString(status));
 }

@@ -59,8 +59,4 @@ Condition condition();
 std::string place_of_gpu();                // "0000:1B:00.0"
 std::vector<unsigned> processes_on_gpu();  // that compute there, according to NVML
 
-// Returns the GPU's name in published tables, "H200-SXM5-141GB", with its form (SXM, PCIe, NVL), or the
-// device's own name.
-std::string canonical_gpu(const std::string& name);
-
 }  // namespace moesim::bench

@@ -10,6 +10,7 @@
 #include <map>
 #include <ostream>
 
+#include "cutlass_grouped.h"
 #include "device.h"
 #include "ranks.h"
 
@@ -134,7 +135,7 @@ void add_context() {
   require(cudaDriverGetVersion(&driver), "driver version");
   require(cudaRuntimeGetVersion(&runtime), "runtime version");
   // Before this process has a context, those on the GPU are others'.
-  const std::vector<std::string> names = all_of(canonical_gpu(properties.name));
+  const std::vector<std::string> names = all_of(properties.name);
   for (std::size_t i = 1; i < names.size(); ++i)
     if (names[i] != names[0])
       fail("GPUs", ("process 0 has " + names[0] + " and process " + std::to_string(i) + " " + names[i] +
@@ -144,13 +145,13 @@ void add_context() {
   int nccl = 0;
   require(ncclGetVersion(&nccl), "ncclGetVersion");
   benchmark::AddCustomContext("gpu", names[0]);
-  benchmark::AddCustomContext("device", properties.name);
   benchmark::AddCustomContext("gpus", std::to_string(ranks().count));
   benchmark::AddCustomContext("nodes", joined(ranks().nodes));
   benchmark::AddCustomContext("cuda_driver", std::to_string(driver));
   benchmark::AddCustomContext("cuda_runtime", std::to_string(runtime));
   benchmark::AddCustomContext("cublas", std::to_string(CUBLAS_VERSION));
   benchmark::AddCustomContext("nccl", std::to_string(nccl));
+  benchmark::AddCustomContext("cutlass", kHasCutlass ? "built in" : "not built in");
 }
 
 int print_list(const std::vector<Case>& cases, bool without_gpu) {
@@ -161,6 +162,8 @@ int print_list(const std::vector<Case>& cases, bool without_gpu) {
   }
   std::printf("%zu benchmarks, about %.0f s%s\n", cases.size(), seconds,
               without_gpu ? "; no GPU here, so the collectives of several are not listed" : "");
+  if (!kHasCutlass)
+    std::printf("without CUTLASS's grouped products: its headers were not found when this was built\n");
   return 0;
 }
 
@@ -185,6 +188,7 @@ int main(int argc, char** argv) {
   std::vector<Case> cases;
   const int own = options.gpus > 0 ? options.gpus : gpus;
   join_ranks(options.dry_run ? 1 : own, again.data());
+  if (!none) take_gpu();
   if (options.dry_run) {
     register_latencies(cases);
     register_kernels(cases);
@@ -192,7 +196,6 @@ int main(int argc, char** argv) {
     if (!none) register_collectives(cases, ranks().node_count(), std::max(own, ranks().count));
     return ranks().index > 0 ? 0 : print_list(cases, none);
   }
-  take_gpu();
   std::string foreign;
   for (const unsigned pid : processes_on_gpu())
     if (static_cast<pid_t>(pid) != getpid()) foreign += (foreign.empty() ? "" : ", ") + std::to_string(pid);

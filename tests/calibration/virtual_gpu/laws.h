@@ -27,12 +27,14 @@ inline double memory_seconds(double misses, double hits = 0) {
   return kFloor + misses / kHbm + hits / kL2Rate;
 }
 
-// The matrix units: fp8 sums are fast with fewer bits; MXFP8 has block scales.
-enum class Units { kBf16, kFp8, kFp8Fast, kMxFp8 };
+// The matrix units: fp8 sums are fast with fewer bits; MXFP8 has block scales; CUTLASS's bf16 kernel is not
+// cuBLAS's.
+enum class Units { kBf16, kFp8, kFp8Fast, kMxFp8, kCutlass };
 
 // A product of so many FLOPs that reads and writes so many bytes; `clock` is relative to the most.
 inline double product_seconds(double flops, Units units, double misses, double hits = 0, double clock = 1) {
   const double rate = units == Units::kBf16      ? 700e12
+                      : units == Units::kCutlass ? 650e12
                       : units == Units::kFp8     ? 1000e12
                       : units == Units::kFp8Fast ? 1250e12
                                                  : 1150e12;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "calibration/fit/fit_networks.h"
 #include "calibration/fit/fit_profile.h"
 #include "calibration/fit/leave_out.h"
+#include "calibration/fit/refine.h"
 #include "calibration/rows/deepep_log.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/import_logs.h"
@@ -50,6 +52,7 @@ using calibration::CheckReport;
 using calibration::Device;
 using calibration::ImportFacts;
 using calibration::Measurements;
+using calibration::RefineReport;
 using models::Profile;
 
 std::string share(double value) { return fmt::format("{:.1f} %", 100 * value); }
@@ -190,7 +193,7 @@ calibration::Imported imported_log(const std::string& kind, const std::string& f
   if (kind == "recording") return {import_recording(file, facts), {}};
   if (kind == "csv" || kind == "echo") return {read_any(file, facts), {}};
   const std::string text = read_file(file, kMostLogBytes);
-  if (kind == "google-benchmark") return {calibration::import_google_benchmark(text, file, facts), {}};
+  if (kind == "google-benchmark") return calibration::import_google_benchmark(text, file, facts);
   return kind == "deepep" ? calibration::import_deepep(text, file, facts)
                           : calibration::import_nccl_tests(text, file, facts);
 }
@@ -243,7 +246,9 @@ Run declare_import(CLI::App& app) {
     if (facts.op && options->kind != "nccl-tests" && options->kind != "rccl-tests")
       throw InputError(fmt::format(
           "found --op with {}, which does not look at it; expected nccl-tests or rccl-tests", options->kind));
-    const Measurements all = imported_as(options->kind, options->files, facts, common);
+    Measurements all = imported_as(options->kind, options->files, facts, common);
+    calibration::take_gpu(all, facts.gpu);
+    warn_of_unknown_gpus(all, common);
     const std::string json = calibration::to_json(
         all, "moesim calibrate import " + options->kind + ": " + join(options->files, ", "));
     if (options->out.empty()) {
@@ -343,10 +348,28 @@ const Device& wanted_device(const FitOptions& options, const Measurements& all) 
                    "), expected --gpu to choose one, or --all");
 }
 
+// Grouped products move the law of dense ones that stands in for them. `unused` receives the rows of the file
+// that made no law, by reason.
+Profile with_grouped(const Profile& fitted, const Measurements& all,
+                     std::map<std::string, std::size_t>& unused) {
+  Measurements grouped;
+  grouped.grouped = all.grouped;
+  RefineReport report;
+  Profile profile = calibration::refine(fitted, grouped, report);
+  unused = std::move(report.skipped);
+  all.each_list([&](const auto& list) {
+    if constexpr (!std::is_same_v<std::decay_t<decltype(list)>, decltype(all.grouped)>)
+      for (const auto& row : list)
+        if (const std::string why = calibration::not_of(fitted, row.origin); !why.empty()) ++unused[why];
+  });
+  return profile;
+}
+
 int write_profile(const FitOptions& options, const CommonOptions& common, const Measurements& all,
                   const calibration::ConstantsByProfile& constants) {
   const Device& wanted = wanted_device(options, all);
-  Profile profile = calibration::fit_profile(wanted, all, fit_of(options, common));
+  std::map<std::string, std::size_t> unused;
+  Profile profile = with_grouped(calibration::fit_profile(wanted, all, fit_of(options, common)), all, unused);
   if (options.complete && !wanted.relative.empty())
     calibration::derive_missing(profile, Profile::load(std::string(wanted.relative)), all);
   calibration::fit_call_overheads(profile, all);
@@ -355,7 +378,9 @@ int write_profile(const FitOptions& options, const CommonOptions& common, const 
     throw InputError("found too few rows of " + std::string(wanted.gpu) +
                      " to fit a law, expected three sizes of a collective or several shapes of a product");
   write_file(options.out, profile.to_json());
-  if (!common.quiet) print(fmt::format("{}: {} laws\n", options.out, profile.sets().size()));
+  if (common.quiet) return 0;
+  print(fmt::format("{}: {} laws\n", options.out, profile.sets().size()));
+  for (const auto& [reason, rows] : unused) print(fmt::format("  skipped {:5}  {}\n", rows, reason));
   return 0;
 }
 
@@ -439,7 +464,8 @@ int run_check(CheckOptions o, const CommonOptions& common) {
                      ", expected one of them");
   std::optional<double> max_error;
   if (!o.max_error.empty()) max_error = parse_fraction(o.max_error);
-  const Measurements rows = read_all_rows(o.against, o.facts.facts(), common);
+  Measurements rows = read_all_rows(o.against, o.facts.facts(), common);
+  calibration::take_gpu(rows, o.facts.facts().gpu);
   // A network's laws are checked with every row's own GPU.
   if (is_network(o.profile)) {
     if (!o.network.empty())

@@ -229,7 +229,9 @@ Table unusual(const ordered_json& results, const calibration::Measurements& rows
     const double now = row.value("sm_MHz", 0.0), most = row.value("most_sm_MHz", 0.0);
     if (row.value("error_occurred", false))
       table.row({registered(name_in(row)), "", "", row.value("error_message", std::string("failed"))});
-    if (most <= 0 || now >= kThrottled * most) continue;
+    // Sustained clocks are those of a hot GPU.
+    const bool hot = name_in(row).find("clocks:sustained") != std::string::npos;
+    if (hot || most <= 0 || now >= kThrottled * most) continue;
     ++throttled;
     lowest = std::min(lowest, now / most);
   }
@@ -249,7 +251,7 @@ int print_forecast(const std::vector<BenchCase>& cases, const MeasureOptions& op
     if (one.name.starts_with("latency/") || one.name.starts_with("overlap/")) continue;
     const ordered_json made{{"context", {{"gpu", profile.gpu()}}},
                             {"benchmarks", {{{"name", one.name}, {"real_time", 1.0}, {"time_unit", "us"}}}}};
-    const auto row = calibration::import_google_benchmark(made.dump(), "the dry run", {});
+    const auto row = calibration::import_google_benchmark(made.dump(), "the dry run", {}).rows;
     for (const calibration::CheckedRow& said :
          calibration::check_rows(row, [&](const std::string&) { return &profile; }).rows)
       table.row({one.name, said.law, fmt::format("{:.3f}", said.forecast.value * 1e6),
@@ -394,7 +396,8 @@ class Measuring {
   int finish(const Parts& parts, const std::string& stem, std::size_t left) {
     const fs::path raw = fs::path(o_.out) / (stem + ".json");
     write_file(raw, json_text(parts.merged(), 1));
-    const auto rows = calibration::import_google_benchmark(read_own_file(raw), raw.string(), {});
+    const auto [rows, notes] = calibration::import_google_benchmark(read_own_file(raw), raw.string(), {});
+    for (const std::string& one : notes) warn(common_, one);
     const fs::path measurements = fs::path(o_.out) / (stem + ".measurements.json");
     write_file(measurements,
                calibration::to_json(rows, "moesim calibrate measure: " + bench_.filename().string()));

@@ -174,7 +174,8 @@ ordered_json json_of(const Made& made) {
 int run(const Options& options, const CommonOptions& common) {
   std::vector<std::string> files = options.with;
   if (files.empty()) files.push_back(measure_machine(options.measure, common));
-  const Measurements rows = read_all_rows(files, options.facts.facts(), common);
+  Measurements rows = read_all_rows(files, options.facts.facts(), common);
+  calibration::take_gpu(rows, options.facts.facts().gpu);
   const auto gpus = gpus_of(rows);
   if (gpus.size() != 1)
     throw InputError(fmt::format("found rows of {} GPUs ({}), expected one machine's", gpus.size(),

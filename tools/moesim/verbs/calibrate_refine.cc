@@ -271,6 +271,7 @@ int run(Options options, const CommonOptions& common) {
   for (const std::string& file : options.with)
     names.push_back(std::filesystem::path(file).filename().string());
   Measurements rows = read_all_rows(options.with, facts, common);
+  calibration::take_gpu(rows, options.facts.facts().gpu);
   if (options.base.empty()) {
     choose_base(options, rows);
     if (options.of == "gpu") profile = Profile::load(options.base);

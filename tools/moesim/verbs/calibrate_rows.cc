@@ -113,6 +113,14 @@ std::set<std::string> gpus_of(const Measurements& rows) {
   return gpus;
 }
 
+void warn_of_unknown_gpus(const Measurements& rows, const CommonOptions& common) {
+  for (const std::string& gpu : gpus_of(rows))
+    if (!calibration::device_of_gpu(gpu))
+      warn(common, fmt::format("found rows of {}, a GPU without a profile: --gpu says of which one they are "
+                               "(moesim list profiles)",
+                               in_quotes(gpu)));
+}
+
 std::vector<calibration::BaseEvidence> profile_evidence(const Measurements& rows) {
   std::set<const Device*> own;
   for (const std::string& gpu : gpus_of(rows))
@@ -151,7 +159,8 @@ std::string because(const std::vector<calibration::BaseEvidence>& evidence) {
 }
 
 void FactOptions::declare(CLI::App& app) {
-  app.add_option("--gpu", gpu, "GPU the rows were measured on (H200-SXM5-141GB, or a profile's name)");
+  app.add_option("--gpu", gpu,
+                 "GPU the rows were measured on, as a profile, a table or its driver names it (NVIDIA H200)");
   app.add_option("--source", source, "Who measured; goes into the provenance");
   app.add_option("--library", library, "Library version where the files do not name it (NCCL 2.18.6)");
   app.add_option("--op", op, "Operation of a log that does not name its test (all_gather, alltoall, ...)");
@@ -173,10 +182,9 @@ void FactOptions::declare_dispatch(CLI::App& app) {
 
 ImportFacts FactOptions::facts() const {
   ImportFacts facts;
-  facts.gpu = gpu;
   facts.tokens = tokens, facts.hidden = hidden, facts.topk = topk, facts.experts = experts;
-  if (const Device* device = calibration::device_of_gpu(gpu); device && device->profile == gpu)
-    facts.gpu = device->gpu;
+  const Device* device = calibration::device_of_gpu(gpu);
+  facts.gpu = device && device->profile == gpu ? std::string(device->gpu) : calibration::table_name(gpu);
   facts.source = source;
   facts.library = library;
   facts.nodes = nodes;

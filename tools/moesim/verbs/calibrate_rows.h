@@ -55,6 +55,8 @@ RowsByPlace by_place(const calibration::Measurements& rows);
 
 // Returns the names of the rows' GPUs.
 std::set<std::string> gpus_of(const calibration::Measurements& rows);
+// Names GPUs without a profile, and what to do about them.
+void warn_of_unknown_gpus(const calibration::Measurements& rows, const CommonOptions& common);
 
 // Returns the profiles nearest to the rows, best first: those of the rows' GPU, or all where there is none.
 std::vector<calibration::BaseEvidence> profile_evidence(const calibration::Measurements& rows);

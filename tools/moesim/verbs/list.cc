@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
+#include "calibration/rows/devices.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
@@ -138,7 +140,21 @@ int list_details(const CommonOptions& common) {
   return 0;
 }
 
-int run(const std::vector<std::string>& wanted, bool detail, const CommonOptions& common) {
+// Returns the profile of a GPU as its driver names it.
+Entries profile_of_gpu(const std::string& gpu) {
+  Entries all = profiles_list();
+  const calibration::Device* device = calibration::device_of_gpu(gpu);
+  std::erase_if(all, [&](const auto& entry) { return !device || entry.first != device->profile; });
+  if (all.empty())
+    throw InputError("found the GPU " + in_quotes(gpu) +
+                     ", expected one with a profile: " + join(models::Profile::names(), ", "));
+  return all;
+}
+
+int run(const std::vector<std::string>& wanted, bool detail, const std::optional<std::string>& gpu,
+        const CommonOptions& common) {
+  if (gpu && wanted != std::vector<std::string>{"profiles"})
+    throw InputError("list: found --gpu without profiles alone, expected `list profiles --gpu`");
   if (detail) {
     if (wanted != std::vector<std::string>{"models"})
       throw InputError("list: found --detail without models alone, expected `list models --detail`");
@@ -164,7 +180,7 @@ int run(const std::vector<std::string>& wanted, bool detail, const CommonOptions
   for (const Kind* kind : chosen) {
     Table table({{kind->name, Table::Align::kLeft}, {"", Table::Align::kLeft}});
     result[kind->name] = nlohmann::ordered_json::array();
-    for (const auto& [name, description] : kind->entries()) {
+    for (const auto& [name, description] : gpu ? profile_of_gpu(*gpu) : kind->entries()) {
       table.row({name, description});
       rows.row({kind->name, name, description});
       result[kind->name].push_back({{"name", name}, {"description", description}});
@@ -190,7 +206,12 @@ Verb list_verb() {
                 ->type_name("KIND");
             auto detail = std::make_shared<bool>(false);
             app.add_flag("--detail", *detail, "With models: layers by kind, attention and experts");
-            return [wanted, detail](const CommonOptions& common) { return run(*wanted, *detail, common); };
+            auto gpu = std::make_shared<std::optional<std::string>>();
+            app.add_option("--gpu", *gpu,
+                           "With profiles: only that of a GPU, as its driver names it (NVIDIA H100 PCIe)");
+            return [wanted, detail, gpu](const CommonOptions& common) {
+              return run(*wanted, *detail, *gpu, common);
+            };
           }};
 }
 

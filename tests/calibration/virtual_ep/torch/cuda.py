@@ -32,5 +32,9 @@ def set_device(number):
     device = number
 
 
+def get_device_name():
+    return "NVIDIA H200"
+
+
 def synchronize():
     pass
