@@ -19,10 +19,13 @@ constexpr double kLogOffset = 0.02;  // log standard deviation of the offset sha
 constexpr double kScatterRows = 6;   // weight of the prior scatter in rows
 constexpr double kStep = 0.02;       // laws have steps (tiles, knots): the difference quotient spans 2 %
 constexpr int kIterations = 40;
+// Gain of a step that ends the search, and least 1 - leverage of a row: the residual of a row left out is
+// r / (1 - leverage), where a correction of the row's own leaves little of both.
+constexpr double kSettled = 1e-7, kLeastFree = 1e-4;
 // Multiples of the spread between machines of one kind that a machine may have.
 constexpr double kSpreads[] = {0.1, 0.25, 0.5, 1, 2};
 // And of the spread of corrections: a library whose protocols the law has, or lacks.
-constexpr double kJumps[] = {1, 3};
+constexpr double kJumps[] = {0.5, 1, 2, 4};
 
 // The law in independent coordinates of unit variance under the prior: log value = log start + L z.
 class Coordinates {
@@ -156,7 +159,7 @@ class Updater {
         z_ = next;
         r_ = r;
         damping = std::max(damping / 5, 1e-9);
-        return now - then > 1e-5;
+        return now - then > kSettled;
       }
       damping = std::max(damping * 5, 1e-4);
     }
@@ -202,7 +205,7 @@ class Updater {
       // Leave-one-out residual of a linear fit, from the leverage of the row.
       const double leverage =
           weight_[i] / (scatter_ * scatter_) * jacobian_.row(i) * inverse * jacobian_.row(i).transpose();
-      done.left_out.push_back(r_[i] / std::max(1 - leverage, 0.05));
+      done.left_out.push_back(r_[i] / std::max(1 - leverage, kLeastFree));
     }
     return done;
   }
@@ -231,6 +234,7 @@ UpdatedLaw mean_of(const std::vector<UpdatedLaw>& laws, double most) {
   mean.covariance.assign(n * n, 0);
   mean.weight.assign(rows, 0);
   mean.left_out.assign(rows, 0);
+  double squares = 0;
   for (std::size_t k = 0; k < laws.size(); ++k) {
     const double s = share[k] / total;
     for (std::size_t i = 0; i < n; ++i) logs[i] += s * std::log(std::max(laws[k].values[i], 1e-300));
@@ -239,7 +243,9 @@ UpdatedLaw mean_of(const std::vector<UpdatedLaw>& laws, double most) {
       mean.left_out[i] += s * laws[k].left_out[i];
     }
     mean.scatter += s * laws[k].scatter;
+    squares += s * laws[k].jumps * laws[k].jumps;
   }
+  mean.jumps = std::sqrt(squares);
   for (std::size_t k = 0; k < laws.size(); ++k) {
     const double s = share[k] / total;
     for (std::size_t i = 0; i < n; ++i)
@@ -262,10 +268,8 @@ UpdatedLaw update_law(const ParameterSet& before, const LawUpdate& update, const
   std::vector<UpdatedLaw> laws;
   double most = -1e300;
   const std::size_t n = before.names.size();
-  std::vector<bool> correction;
-  for (const std::string& name : before.names)
-    correction.push_back(models::MeasuredCall::from_name(name, before.source).has_value());
-  const bool corrected = std::ranges::find(correction, true) != correction.end();
+  const auto correction = models::Corrections::calls_of(before, before.source);
+  const bool corrected = before.get(models::Corrections::kSigma, 0) > 0;
   for (const double scale : kSpreads)
     for (const double jumps : kJumps) {
       if (scale < update.least_spread || scale > update.most_spread || (!corrected && jumps != kJumps[0]))
@@ -275,6 +279,7 @@ UpdatedLaw update_law(const ParameterSet& before, const LawUpdate& update, const
         for (std::size_t j = 0; j < n; ++j)
           scaled.covariance[i * n + j] *= (correction[i] ? jumps : scale) * (correction[j] ? jumps : scale);
       laws.push_back(Updater(before, scaled, residuals).run());
+      laws.back().jumps = jumps;
       most = std::max(most, laws.back().evidence);
     }
   return mean_of(laws, most);

@@ -33,6 +33,7 @@ struct UpdatedLaw {
   std::vector<double> covariance;  // posterior covariance of the logarithms
   double scatter = 0;              // estimated log standard deviation of a row
   double evidence = 0;             // log probability of the rows, up to a constant
+  double jumps = 1;                // multiple of the spread of corrections that the rows make likely
   // By row: its weight (1: full), and the error there of a law fitted to the other rows.
   std::vector<double> weight, left_out;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,7 +24,6 @@ constexpr double kOwnShape = 0.3;     // other parameters: sizes where protocols
 constexpr double kCurve = 0.12;       // of the time at one size of a curve, besides the common part
 constexpr double kOctaves = 2.0;      // correlation length along a curve, in size
 constexpr double kRankOctaves = 2.0;  // and in rank counts
-constexpr double kCorrection = 0.15;  // of a network's law at one call, beside all of the above
 constexpr double kMostOpen = 0.4;     // limit on a fit's uncertainty on another machine
 constexpr double kMostLever = 6;      // limit on the amplification of a knot that is a small part of its time
 
@@ -84,15 +82,14 @@ std::vector<double> machine_covariance(const ParameterSet& law) {
   // A law of other machines may be off by its unexplained residual there, all in one direction.
   const double taken_over = law.derived ? std::clamp(law.residual, 0.1, 0.6) : 0;
   const std::vector<Knot> knots = knots_of(law);
-  std::vector<std::optional<models::MeasuredCall>> calls;
-  for (const std::string& name : law.names)
-    calls.push_back(models::MeasuredCall::from_name(name, law.source));
+  const auto calls = models::Corrections::calls_of(law, law.source);
+  const double correction = law.get(models::Corrections::kSigma, 0);
   const auto kind = [&](std::size_t i) { return knots[i].is ? Kind::kRate : kind_of(law.names[i]); };
   const auto direction = [&](std::size_t i) {  // of a longer time
     return knots[i].is || kind(i) == Kind::kSeconds ? 1.0 : kind(i) == Kind::kRate ? -1.0 : 0.0;
   };
   for (std::size_t i = 0; i < n; ++i) {
-    if (law.values[i] <= 0) continue;
+    if (law.values[i] <= 0 || law.names[i] == models::Corrections::kSigma) continue;
     for (std::size_t j = 0; j < n; ++j) {
       if (law.values[j] <= 0) continue;
       double& c = covariance[i * n + j];
@@ -103,7 +100,7 @@ std::vector<double> machine_covariance(const ParameterSet& law) {
         c += kCurve * knots[i].lever * kCurve * knots[j].lever *
              apart(knots[i].bytes / knots[i].ranks, knots[j].bytes / knots[j].ranks, kOctaves) *
              apart(knots[i].ranks, knots[j].ranks, kRankOctaves);
-      if (calls[i] && calls[j]) c += kCorrection * kCorrection * calls[i]->likeness(*calls[j]);
+      if (calls[i] && calls[j]) c += correction * correction * calls[i]->likeness(*calls[j]);
       if (i == j && !knots[i].is && !calls[i])
         c += std::pow(kind(i) == Kind::kSeconds ? kOwnStart
                       : kind(i) == Kind::kRate  ? kOwnRate

@@ -62,6 +62,7 @@ void bounds_of(const ParameterSet& set, LawUpdate& update) {
 // Returns the covariance for the file: as found for parameters with rows, as before for the others.
 std::vector<double> stated(const ParameterSet& before, const UpdatedLaw& after) {
   const std::size_t n = before.values.size();
+  const auto corrections = models::Corrections::calls_of(before, before.source);
   std::vector<double> scale(n, 1);
   for (std::size_t i = 0; i < n; ++i) {
     const double found = std::sqrt(after.covariance[i * n + i]);
@@ -69,8 +70,7 @@ std::vector<double> stated(const ParameterSet& before, const UpdatedLaw& after) 
     const double fitted = before.covariance.empty() ? 0 : std::sqrt(before.covariance[i * n + i]);
     const double most = std::max(fitted, moved);
     // A correction is there for its rows.
-    const bool correction = models::MeasuredCall::from_name(before.names[i], before.source).has_value();
-    if (found > most && !correction) scale[i] = most / found;
+    if (found > most && !corrections[i]) scale[i] = most / found;
   }
   std::vector<double> covariance = after.covariance;
   for (std::size_t i = 0; i < n; ++i)
@@ -172,6 +172,9 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
     update.scatter = kUsualScatter;
     update.least_spread = 0.5;
   }
+  // Rows differ from such a law by their corrections, and from these as a benchmark repeats.
+  const bool corrected = one.before.get(models::Corrections::kSigma, 0) > 0;
+  if (corrected) update.scatter = kLeastScatter;
   // A network may be unlike every known one.
   constexpr double kOtherNetwork = 2;
   if (one.before.law == "network") update.most_spread = kOtherNetwork;
@@ -180,6 +183,8 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
 
   ParameterSet set = one.before;
   set.values = updated.values;
+  for (std::size_t i = 0; i < set.names.size(); ++i)
+    if (set.names[i] == models::Corrections::kSigma) set.values[i] *= updated.jumps;
   law.key = one.key;
   law.evidence = updated.evidence;
   law.added = one.added;
@@ -190,14 +195,16 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
   compare(one, set, update.covariance, updated, law);
 
   set.covariance = writable(stated(one.before, updated), set.values.size());
-  // Error of the law at a row left out, with the base's scatter weighted as further rows.
+  // Error of the law at a row left out, with the base's scatter weighted as further rows. Corrections hold
+  // theirs in kSigma.
   double squares = 0, rows = 0;
   for (std::size_t i = 0; i < updated.left_out.size(); ++i) {
     squares += std::pow(std::min(std::abs(updated.left_out[i]), kFarthest), 2);
     rows += 1;
   }
   const double before = one.before.derived ? update.scatter : one.before.residual;
-  set.residual = std::sqrt((squares + kScatterRows * before * before) / (rows + kScatterRows));
+  set.residual = corrected ? updated.scatter
+                           : std::sqrt((squares + kScatterRows * before * before) / (rows + kScatterRows));
   set.systematic *= std::sqrt(1 - law.own_share);
   set.rows = (one.before.derived ? 0 : one.before.rows) + law.rows;
   set.derived = false;

@@ -62,16 +62,16 @@ struct Trust {
   double node_octaves(double n) const { return has_nodes ? octaves_outside(nodes, n) : 0; }
 
   // Returns the error of an operation that was not measured itself (`direct`: it was), and of a group or size
-  // outside of the measured range.
-  double outside_sigma(double size, double n, double groups, bool direct) const {
+  // outside of the measured range or between measured calls (`apart`: Corrections::sigma).
+  double outside_sigma(double size, double n, double groups, bool direct, double apart) const {
     const double outside = kPerOctave * std::min(size_octaves(size), 4.0) +
                            kPerRankOctave * (rank_octaves(n) + node_octaves(groups));
     return std::sqrt(outside * outside + (derived ? kDerived * kDerived : 0) +
-                     (direct ? 0 : kDerived * kDerived));
+                     (direct ? 0 : kDerived * kDerived) + apart * apart);
   }
   // `measured`: the rank count was fitted, so no rank law is involved.
-  double sigma(double size, double n, double groups, bool measured, bool direct) const {
-    const double law = systematic * (measured ? 0.25 : 1), outside = outside_sigma(size, n, groups, direct);
+  double sigma(double outside, bool measured) const {
+    const double law = systematic * (measured ? 0.25 : 1);
     return std::sqrt(residual * residual + law * law + kBetweenSizes * kBetweenSizes + outside * outside);
   }
 };
@@ -170,15 +170,19 @@ struct CollectiveModel::Resolved {
 
   double links_within(double n) const { return mesh > 1 ? link * std::min(1.0, (n - 1) / (mesh - 1)) : link; }
 
+  // Returns the law between domains; changes `size` to that of a substitute.
+  const NetworkLaw& law_across(CollectiveOp op, const GroupShape& shape, double& size) const {
+    const NetworkLaw& own = network[index(op)];
+    if (own.known) return own;
+    const NetworkLaw& other = network[index(substitute(op))];
+    check(other.known, "a profile without any network law was accepted");
+    if (op == CollectiveOp::send_recv) size *= 2;
+    if (op == CollectiveOp::broadcast) size *= shape.ranks / (shape.ranks - 1.0);
+    return other;
+  }
+
   double across(CollectiveOp op, const GroupShape& shape, double size) const {
-    const NetworkLaw* law = &network[index(op)];
-    if (!law->known) {
-      law = &network[index(substitute(op))];
-      check(law->known, "a profile without any network law was accepted");
-      if (op == CollectiveOp::send_recv) size *= 2;
-      if (op == CollectiveOp::broadcast) size *= shape.ranks / (shape.ranks - 1.0);
-    }
-    double seconds = law->curve.seconds(shape, size);
+    double seconds = law_across(op, shape, size).curve.seconds(shape, size);
     if (shape.max_per_domain == 1 || op == CollectiveOp::send_recv) return seconds;
     // The part inside the domains runs at the same time and can be slower. A link between two members of a
     // ring carries all traffic around it, wherever the others are: no less than with all members in one
@@ -201,6 +205,16 @@ struct CollectiveModel::Resolved {
   }
   bool direct(CollectiveOp op, bool across_domains) const {
     return across_domains ? network[index(op)].known : scaleup[index(op)].known;
+  }
+
+  double outside_sigma(CollectiveOp op, const GroupShape& shape, double size) const {
+    const bool across = shape.across_domains();
+    double acts = size, apart = 0;
+    if (across) {
+      const NetworkLaw& law = law_across(op, shape, acts);
+      apart = law.curve.corrections.sigma(shape, acts);
+    }
+    return trust(op, across).outside_sigma(size, shape.ranks, shape.domains, direct(op, across), apart);
   }
 };
 
@@ -245,8 +259,7 @@ double CollectiveModel::seconds(CollectiveOp op, const GroupShape& shape, double
       across ? resolved_->across(op, shape, size) : resolved_->inside(op, shape.ranks, size);
   const Trust& trust = resolved_->trust(op, across);
   if (trust.beyond == 0) return seconds;
-  return seconds * std::exp(trust.beyond * trust.outside_sigma(size, shape.ranks, shape.domains,
-                                                               resolved_->direct(op, across)));
+  return seconds * std::exp(trust.beyond * resolved_->outside_sigma(op, shape, size));
 }
 
 Estimate CollectiveModel::estimate(CollectiveOp op, const GroupShape& shape, double bytes) const {
@@ -255,9 +268,8 @@ Estimate CollectiveModel::estimate(CollectiveOp op, const GroupShape& shape, dou
   const bool across = shape.across_domains();
   const ScaleupLaw& law = resolved_->scaleup[index(op)];
   const bool measured = !across && law.known && law.curve.measured(shape.ranks);
-  const double sigma = resolved_->trust(op, across)
-                           .sigma(nccl_size(op, shape.ranks, bytes), shape.ranks, shape.domains, measured,
-                                  resolved_->direct(op, across));
+  const double outside = resolved_->outside_sigma(op, shape, nccl_size(op, shape.ranks, bytes));
+  const double sigma = resolved_->trust(op, across).sigma(outside, measured);
   return Estimate::log_normal(value, sigma);
 }
 

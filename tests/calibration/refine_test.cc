@@ -403,6 +403,13 @@ TEST(Refine, ANetworkFollowsAProtocolThatItsLawLacks) {
   // Without the corrections it is the law that the rows would fit.
   EXPECT_TRUE(std::ranges::any_of(
       refined.names, [](const std::string& name) { return name.starts_with("correction/4/8/"); }));
+  // It is surer of a row's call than of one between two protocols.
+  const auto curve_of_mine = models::NetworkCurve::from(refined, key, cluster);
+  const auto doubt = [&](double bytes) {
+    return curve_of_mine.corrections.sigma(models::GroupShape::uniform(4, 8), bytes);
+  };
+  EXPECT_LT(doubt(std::ldexp(1.0, 17)), 0.2 * doubt(std::ldexp(1.0, 18)));
+  EXPECT_LT(doubt(std::ldexp(1.0, 18)), refined.get(models::Corrections::kSigma, 0));
   // It is read back, and refined once more it has no further corrections.
   const NetworkProfile again = NetworkProfile::parse(mine.to_json(), "mine.json");
   EXPECT_NEAR(checked(again.laws.at(key)).mean_abs_error, checked(refined).mean_abs_error, 1e-3);

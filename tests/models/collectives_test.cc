@@ -227,6 +227,42 @@ TEST(Collectives, DrawsAreOffOutsideOfTheDomain) {
   EXPECT_NEAR(ratio(CollectiveOp::broadcast, GroupShape::uniform(1, 8), 1 << 20), std::exp(0.2), 1e-9);
 }
 
+// Between the measured calls of a refined law the interval is wider than at one, and a draw is off by its
+// standard deviations there, in whichever model of the draw the call is made.
+TEST(Collectives, IntervalsWidenBetweenMeasuredCalls) {
+  const std::string key = "collective/all_to_all/network";
+  const GroupShape shape = GroupShape::uniform(2, 8);
+  const auto with = [&](double spread, double beyond) {
+    Cluster own = dgx();
+    ParameterSet set = own.profile.at(key);
+    set.covariance.clear(), set.domain.clear();
+    for (const auto& [name, value] : {std::pair{"correction_sigma", spread},
+                                      {"correction/2/8/65536", 1.3},
+                                      {"correction/2/8/268435456", 0.9}}) {
+      set.names.emplace_back(name);
+      set.values.push_back(value);
+    }
+    set.beyond = beyond;
+    own.profile.set(key, set);
+    return own;
+  };
+  const auto width = [&](const Cluster& cluster, double bytes) {
+    const Estimate estimate = CollectiveModel(cluster).estimate(CollectiveOp::all_to_all, shape, bytes);
+    return std::log(estimate.high / estimate.low);
+  };
+  const Cluster own = with(0.4, 0);
+  EXPECT_NEAR(width(own, 65536), width(with(0, 0), 65536), 0.02);
+  EXPECT_GT(width(own, 262144), width(own, 65536) * 1.2);
+  EXPECT_GT(width(own, 4194304), width(own, 262144));
+  EXPECT_NEAR(width(with(0, 0), 4194304), width(with(0, 0), 65536), 1e-12);
+  // Six octaves from either call, which share exp(-2) of their variation: K = [1.001 r^2; r^2 1.001], r = 1/e.
+  const double r = std::exp(-1.0), sigma = 0.4 * std::sqrt(1 - 2 * r * r / (1.001 + r * r));
+  const CollectiveModel usual(own), drawn(with(0.4, -1.5)), again(with(0.4, -1.5));
+  const double time = drawn.seconds(CollectiveOp::all_to_all, shape, 4194304);
+  EXPECT_NEAR(time / usual.seconds(CollectiveOp::all_to_all, shape, 4194304), std::exp(-1.5 * sigma), 1e-9);
+  EXPECT_EQ(time, again.seconds(CollectiveOp::all_to_all, shape, 4194304));
+}
+
 TEST(Collectives, ExtrapolationIsSaid) {
   const auto why = [](CollectiveOp op, const GroupShape& shape) {
     const auto outside = model().outside(op, shape, 1 << 20);

@@ -1,7 +1,10 @@
 #include "models/costs/network_law.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -129,6 +132,46 @@ TEST(NetworkLaw, AMeasuredCallSetsItRight) {
   EXPECT_DOUBLE_EQ(factor(shape, 1e12), factor(shape, 4294967296));
   // Groups unlike the measured ones know less of it: three octaves of domains are 1/e.
   EXPECT_NEAR(std::log(factor(GroupShape::uniform(16, 8), 1048576)), std::log(1.5) / std::exp(1.0), 0.01);
+}
+
+// One call was measured; calls differ from the law by 0.3. Six octaves of size, or three of domains, leave 1/e
+// of the correlation: 0.3 sqrt(1 - 1/e^2). The call itself varies by a thousandth of the variance.
+TEST(NetworkLaw, DoubtBetweenMeasuredCallsByHand) {
+  const GroupShape shape = GroupShape::uniform(2, 8);
+  const Corrections one =
+      law("all_gather", {{"correction_sigma", 0.3}, {"correction/2/8/1048576", 1.5}}).corrections;
+  EXPECT_NEAR(one.sigma(shape, 1048576), 0.3 * std::sqrt(1e-3), 1e-4);
+  EXPECT_NEAR(one.sigma(shape, 1048576.0 * 64), 0.27896, 2e-4);
+  EXPECT_NEAR(one.sigma(GroupShape::uniform(16, 8), 1048576), 0.27896, 2e-4);
+  EXPECT_NEAR(one.sigma(shape, 1e30), 0.3, 1e-4);
+  // A law without the parameter, and one without corrections, have none of it.
+  EXPECT_EQ(law("all_gather", {{"correction/2/8/1048576", 1.5}}).corrections.sigma(shape, 1e6), 0);
+  EXPECT_EQ(law("all_gather", {{"correction_sigma", 0.3}}).corrections.sigma(shape, 1e6), 0);
+}
+
+RC_GTEST_PROP(NetworkLaw, DoubtGrowsAwayFromMeasuredCallsUpToTheirSpread, ()) {
+  const double spread = *rc::gen::inRange(1, 100) * 0.01;
+  const auto name = [] {
+    return fmt::format("correction/{}/{}/{}", 1 << *rc::gen::inRange(1, 8), 1 << *rc::gen::inRange(0, 4),
+                       1 << *rc::gen::inRange(10, 30));
+  };
+  const GroupShape shape = GroupShape::uniform(1 << *rc::gen::inRange(1, 8), 1 << *rc::gen::inRange(0, 4));
+  const double size = std::exp2(*rc::gen::inRange(0, 400) * 0.1);
+  std::vector<std::pair<std::string, double>> parameters{{"correction_sigma", spread}, {name(), 1.2}};
+  const Corrections one = law("all_gather", parameters).corrections;
+  const int count = *rc::gen::inRange(1, 12);
+  for (int i = 0; i < count; ++i) {
+    const std::string other = name();
+    if (std::ranges::none_of(parameters, [&](const auto& known) { return known.first == other; }))
+      parameters.emplace_back(other, 0.8);
+  }
+  const Corrections all = law("all_gather", parameters).corrections;
+  RC_ASSERT(one.sigma(shape, size) <= spread);
+  // A further call makes no other one less certain.
+  RC_ASSERT(all.sigma(shape, size) <= one.sigma(shape, size) + 1e-12);
+  // Above the largest measured size, twice the size is never more certain.
+  const double large = std::exp2(30 + *rc::gen::inRange(0, 100) * 0.1);
+  RC_ASSERT(all.sigma(shape, 2 * large) >= all.sigma(shape, large) - 1e-12);
 }
 
 TEST(NetworkLaw, AMeasuredCallHasThreeNumbers) {
