@@ -98,6 +98,16 @@ std::string busiest_bytes(const Answer& a) {
   return format_bytes(static_cast<double>(*std::max_element(a.tx_bytes.begin(), a.tx_bytes.end())));
 }
 
+// Whether the answer is that of a model without experts, which has no dispatcher.
+bool is_dense(const Answer& a) { return a.dispatcher == "none"; }
+
+// Whether the bytes of the busiest ranks differ enough to be the reason.
+bool sends_less(const Answer& fast, const Answer& slow) {
+  constexpr double kVisible = 0.98;
+  return static_cast<double>(std::ranges::max(fast.tx_bytes)) <
+         kVisible * static_cast<double>(std::ranges::max(slow.tx_bytes));
+}
+
 // Returns where the faster one saves its time.
 std::string saving_text(const Answer& fast, const Answer& slow) {
   static const std::vector<BreakdownPart> kParts{
@@ -119,13 +129,20 @@ std::string saving_text(const Answer& fast, const Answer& slow) {
     if (-difference > lost) lost = -difference, most_lost = &part;
   }
   const double total = slow.time_us.value - fast.time_us.value;
-  if (!most_saved || total <= 0)
-    return fmt::format("{} and {} take the same time", fast.dispatcher, slow.dispatcher);
+  if (total <= 0) return fmt::format("{} and {} take the same time", fast.dispatcher, slow.dispatcher);
+  if (!most_saved)
+    return fmt::format(
+        "{} saves {} over {}{}", fast.dispatcher, format_us(total), slow.dispatcher,
+        fast.critical_stage == slow.critical_stage
+            ? ""
+            : fmt::format(", in other stages than the one that ends last (stage {} against {})",
+                          fast.critical_stage, slow.critical_stage));
   std::string text =
       fmt::format("{} saves {} over {}, most of it in {} ({} against {})", fast.dispatcher, format_us(total),
                   slow.dispatcher, most_saved->name, format_us(most_saved->us(fast.breakdown_us)),
                   format_us(most_saved->us(slow.breakdown_us)));
-  if (most_saved->categories.front() == Category::dispatch && !fast.tx_bytes.empty())
+  if (most_saved->categories.front() == Category::dispatch && !fast.tx_bytes.empty() &&
+      !slow.tx_bytes.empty() && sends_less(fast, slow))
     text += fmt::format(": its busiest rank sends {} a layer where {}'s sends {}", busiest_bytes(fast),
                         slow.dispatcher, busiest_bytes(slow));
   if (most_saved->categories.back() == Category::straggler_wait || fast.overload.printed().max > 1.05)
@@ -217,8 +234,9 @@ std::string sentence(const Comparison& c) {
     case Verdict::kNone:
       return "No dispatcher could be forecast.";
     case Verdict::kNoneFits:
-      return fmt::format("Nothing fits the memory: {} needs {} more than there is.{}", w->dispatcher,
-                         format_bytes(w->memory.missing_bytes), fitting_text(c));
+      return fmt::format("Nothing fits the memory: {} needs {} more than there is.{}",
+                         is_dense(*w) ? "the model" : w->dispatcher, format_bytes(w->memory.missing_bytes),
+                         fitting_text(c));
     case Verdict::kOnlyOne:
       return fmt::format("{} takes {}.", w->dispatcher, time_text(c, *w));
     case Verdict::kClear:
@@ -233,6 +251,7 @@ std::string sentence(const Comparison& c) {
 std::string because(const Comparison& c) {
   const Answer* w = c.winner();
   if (!w) return "No dispatcher could be forecast.";
+  if (is_dense(*w)) return "A dense model: there is no dispatcher to choose.";
   if (c.decision.runner_up < 0)
     return fmt::format("{} is the only dispatcher that {}.", w->dispatcher,
                        c.answers.size() == 1 ? "was compared" : "can be chosen");

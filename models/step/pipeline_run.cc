@@ -86,6 +86,13 @@ class Run {
     std::vector<std::pair<std::int32_t, Arrival>> arrival;  // chunk, arrival of its parameters
   };
 
+  // A pass from relative clocks: of all ranks, when they are ready, then when their hosts are; and the spans
+  // of the watched rank.
+  struct Pass {
+    std::vector<std::int64_t> after;
+    std::vector<sim::BusySpan> spans;
+  };
+
   std::size_t at(std::int32_t chunk, std::int32_t microbatch) const {
     return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(shape_.microbatches) +
            static_cast<std::size_t>(microbatch);
@@ -207,43 +214,79 @@ class Run {
     stage.clocks.wait(later);
   }
 
+  // Returns the host's part in a numbered slot, which slots of equal numbers share.
+  PipelinePasses::Host host_of(std::size_t s, const PipelineSlot& slot, std::uint64_t id) {
+    const auto known = hosts_.find(id);
+    return known != hosts_.end() ? known->second
+                                 : hosts_.emplace(id, passes_.host(static_cast<int>(s), slot)).first->second;
+  }
+
+  // Runs a pass from clocks relative to the rank that is ready last.
+  Pass run_pass(std::size_t s, const PipelineSlot& slot, const std::vector<std::int64_t>& key,
+                const sim::LockstepWatch* watch) {
+    sim::Lockstep clocks(ranks_, options_);
+    std::vector<std::int64_t> ready(key.begin() + 1, key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_));
+    std::vector<std::int64_t> ahead(key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_), key.end());
+    // Clocks stay non-negative.
+    const std::int64_t lowest = std::min(*std::min_element(ready.begin(), ready.end()),
+                                         *std::min_element(ahead.begin(), ahead.end()));
+    for (auto* all : {&ready, &ahead})
+      for (std::int64_t& when : *all) when -= lowest;
+    clocks.set(ready, ahead);
+    sim::LockstepWatch own;
+    if (watch) own.rank = watch->rank, clocks.watch(&own);
+    passes_.run(static_cast<int>(s), slot, clocks);
+    Pass pass;
+    for (const std::int64_t when : clocks.ready()) pass.after.push_back(when + lowest);
+    for (const std::int64_t when : clocks.host()) pass.after.push_back(when + lowest);
+    for (sim::BusySpan& span : own.spans) {
+      span.from += Time::from_ps(lowest);
+      span.to += Time::from_ps(lowest);
+    }
+    pass.spans = std::move(own.spans);
+    return pass;
+  }
+
   // Equal passes from equal clocks end on equal clocks: run once. Clocks are relative to the rank that is
   // ready last; a host that is ahead by more than the pass launches is ahead enough.
-  void run_slot(std::size_t s, const PipelineSlot& slot, Stage& stage) {
+  void run_slot(std::size_t s, const PipelineSlot& slot, Stage& stage, sim::LockstepWatch* watch) {
     const auto id = passes_.same(static_cast<int>(s), slot);
     if (!id) {
+      stage.clocks.watch(watch);
       passes_.run(static_cast<int>(s), slot, stage.clocks);
       return;
     }
-    const PipelinePasses::Host host = passes_.host(static_cast<int>(s), slot);
+    const PipelinePasses::Host host = host_of(s, slot, *id);
     const std::int64_t base = stage.clocks.end();
+    const auto relative_host = [&](std::size_t r) {
+      return std::max(stage.clocks.host()[r], stage.clocks.ready()[r] - host.launching_ps) - base;
+    };
     std::vector<std::int64_t> key;
     key.reserve(2 * ranks_ + 1);
     key.push_back(static_cast<std::int64_t>(*id));
     for (const std::int64_t ready : stage.clocks.ready()) key.push_back(ready - base);
-    for (std::size_t r = 0; r < ranks_; ++r)
-      key.push_back(std::max(stage.clocks.host()[r], stage.clocks.ready()[r] - host.launching_ps) - base);
-    auto known = known_.find(key);
-    if (known == known_.end()) {
-      sim::Lockstep clocks(ranks_, options_);
-      std::vector<std::int64_t> ready(key.begin() + 1, key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_));
-      std::vector<std::int64_t> ahead(key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_), key.end());
-      // Clocks stay non-negative.
-      const std::int64_t lowest = std::min(*std::min_element(ready.begin(), ready.end()),
-                                           *std::min_element(ahead.begin(), ahead.end()));
-      for (auto* all : {&ready, &ahead})
-        for (std::int64_t& when : *all) when -= lowest;
-      clocks.set(ready, ahead);
-      passes_.run(static_cast<int>(s), slot, clocks);
-      std::vector<std::int64_t> after;
-      for (const std::int64_t when : clocks.ready()) after.push_back(when + lowest);
-      for (const std::int64_t when : clocks.host()) after.push_back(when + lowest);
-      known = known_.emplace(std::move(key), std::move(after)).first;
+    for (std::size_t r = 0; r < ranks_; ++r) key.push_back(relative_host(r));
+    auto& passes = watch ? watched_ : known_;
+    auto known = passes.find(key);
+    if (known == passes.end()) known = passes.emplace(key, run_pass(s, slot, key, watch)).first;
+    const Pass& pass = known->second;
+    if (watch) {
+      // Launches of a host that is ahead lie before the pass; they move with its clock.
+      const auto r = static_cast<std::size_t>(watch->rank);
+      const Time begins = Time::from_ps(stage.clocks.ready()[r] - base);
+      const std::int64_t earlier = stage.clocks.host()[r] - base - relative_host(r);
+      for (sim::BusySpan span : pass.spans) {
+        const Time by = Time::from_ps(span.to <= begins ? base + earlier : base);
+        span.from += by;
+        span.to += by;
+        span.order = static_cast<std::uint32_t>(watch->spans.size());
+        watch->spans.push_back(span);
+      }
     }
     std::vector<std::int64_t> ready(ranks_), ahead(ranks_);
     for (std::size_t r = 0; r < ranks_; ++r) {
-      ready[r] = base + known->second[r];
-      ahead[r] = host.waits ? base + known->second[ranks_ + r] : stage.clocks.host()[r] + host.launching_ps;
+      ready[r] = base + pass.after[r];
+      ahead[r] = host.waits ? base + pass.after[ranks_ + r] : stage.clocks.host()[r] + host.launching_ps;
     }
     stage.clocks.set(ready, ahead);
   }
@@ -255,7 +298,7 @@ class Run {
     const Arrival parameters = runs_forward(slot) ? arrival(stage, slot.chunk) : Arrival{};
     enter(stage, wait, parameters, nullptr);
     const std::int64_t begin = stage.clocks.end();
-    run_slot(s, slot, stage);
+    run_slot(s, slot, stage, nullptr);
     result_.slot_ps[s].push_back(stage.clocks.end() - begin);
     result_.slot_end[s].push_back(stage.clocks.end());
     stretch(stage, slot, begin, parameters, nullptr);
@@ -343,19 +386,18 @@ class Run {
   std::int64_t optimizer(std::size_t s) const { return t_.optimizer.empty() ? 0 : t_.optimizer[s]; }
   std::int64_t finish(std::size_t s) { return gradients_end(stages_[s]) + optimizer(s); }
 
-  // Runs one stage again with known arrivals and books its critical rank.
+  // Goes through one stage again with known arrivals and books its critical rank.
   void book_stage(std::size_t s) {
     const std::int64_t gradients = gradients_end(stages_[s]);
     Stage again(ranks_, options_);
     again.arrival = stages_[s].arrival;
     sim::LockstepWatch watch;
     watch.rank = result_.critical_rank;
-    again.clocks.watch(&watch);
     for (const PipelineSlot& slot : schedule_[s]) {
       const Arrival parameters = runs_forward(slot) ? arrival(again, slot.chunk) : Arrival{};
       enter(again, wait_of(slot), parameters, &watch);
       const std::int64_t begin = again.clocks.end();
-      passes_.run(static_cast<int>(s), slot, again.clocks);
+      run_slot(s, slot, again, &watch);
       stretch(again, slot, begin, parameters, &watch);
     }
     const std::int64_t mine = again.clocks.ready()[static_cast<std::size_t>(watch.rank)];
@@ -374,7 +416,8 @@ class Run {
   std::size_t chunks_;
   std::vector<Ends> forward_end_, backward_end_;  // [chunk][microbatch]
   std::vector<Stage> stages_;
-  std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> known_;
+  std::map<std::vector<std::int64_t>, Pass> known_, watched_;  // by number and clocks of the slot
+  std::map<std::uint64_t, PipelinePasses::Host> hosts_;
   PipelineRun result_;
 };
 

@@ -99,7 +99,7 @@ await test("what is moved is followed: answer, address, and where the winner cha
   await ep.focus();
   await page.keyboard.press("ArrowLeft");
   await answeredAfter(page, count);
-  assert.match(page.url(), /#.*parallel\.ep=4/);
+  assert.match(page.url(), /#.*parallel\.ep=16/);
   await page.waitForFunction(() => document.documentElement.dataset.changes === "parallel.ep");
   assert.match(await page.locator("#changes h2").textContent(), /EP/);
   assert.notEqual(await page.locator("#results .answer").textContent(), before);
@@ -124,10 +124,11 @@ await test("what is moved is followed: answer, address, and where the winner cha
 await test("what is not said is the server's to fill, as for the command line", async () => {
   const { page, context } = await open();
   await settled(page);
+  assert.match(await page.locator("#results .answer").textContent(), /^Run /, "the first question has a plan that fits");
   const command = await page.locator("#command").textContent();
-  assert.equal(command, "moesim compare --model mixtral-8x7b --cluster dgx-h100x4");
+  assert.equal(command, "moesim compare --model qwen3-30b-a3b --cluster dgx-h100x4");
   await shows(page, answerOf(command));
-  assert.match(await page.locator(".slider output").filter({ hasText: "(chosen)" }).first().textContent(), /8 \(chosen\)/);
+  assert.match(await page.locator(".slider output").filter({ hasText: "(chosen)" }).first().textContent(), /32 \(chosen\)/);
   // A plan that was searched stays while something else is moved, and the command says it.
   const count = await mark(page, "answered");
   await page.getByLabel("a training step").check();
@@ -143,7 +144,7 @@ await test("what is not said is the server's to fill, as for the command line", 
 });
 
 await test("a run that was measured is part of the question; one that is not explained is shown as such", async () => {
-  const { page, context, said } = await open("#scope=step&measured=alltoall%3D18s&tolerance=5%25");
+  const { page, context, said } = await open("#model=mixtral-8x7b&scope=step&measured=alltoall%3D18s&tolerance=5%25");
   await answeredAfter(page, 0);
   const command = await page.locator("#command").textContent();
   assert.ok(command.endsWith("--measured alltoall=18s --tolerance 5%"), command);
@@ -163,7 +164,7 @@ await test("a run that was measured is part of the question; one that is not exp
 });
 
 await test("a training is planned where its tokens are said, and again when the question is another one", async () => {
-  const { page, context, said, asked } = await open("#cluster=dgx-h100xN&nodes=4&plan.tokens=100B&plan.deadline=60d");
+  const { page, context, said, asked } = await open("#model=mixtral-8x7b&cluster=dgx-h100xN&nodes=4&plan.tokens=100B&plan.deadline=60d");
   await settled(page);
   await page.waitForFunction(() => document.documentElement.dataset.planned, null, { timeout: kPatience });
   const plan = JSON.parse(execFileSync(options.moesim, ["plan", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--tokens", "100B",
@@ -205,7 +206,7 @@ await test("a link brings the same question, and going back the one before", asy
   const count = await mark(other.page, "answered");
   await other.page.evaluate(() => { location.hash = "#topk=1"; });
   await answeredAfter(other.page, count);
-  assert.equal(await other.page.getByLabel("Model", { exact: true }).inputValue(), "mixtral-8x7b");
+  assert.equal(await other.page.getByLabel("Model", { exact: true }).inputValue(), "qwen3-30b-a3b");
   await other.context.close();
   await context.close();
 });

@@ -200,6 +200,49 @@ INSTANTIATE_TEST_SUITE_P(
                       Words{"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "8",
                             "--pp", "2", "--microbatches", "8", "--scope", "step"}));
 
+// The other verbs: the answer comes first, nothing is wider than the terminal, and 25 lines hold all.
+class OtherScreen : public ::testing::TestWithParam<Words> {};
+
+TEST_P(OtherScreen, IsWholeAndShort) {
+  const Variable term("TERM", "xterm-256color"), no_color("NO_COLOR", "1");
+  for (const int columns : {80, 100}) {
+    const Outcome outcome = testing::run_in_terminal(GetParam(), columns);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::vector<std::string> lines = lines_of(outcome.out);
+    for (const std::string& line : lines)
+      EXPECT_LE(width_of(line), static_cast<std::size_t>(columns)) << line;
+    if (columns == 100) {
+      EXPECT_LE(lines.size(), 25u) << outcome.out;
+    }
+    EXPECT_THAT(lines.front(), Not(HasSubstr("batch:"))) << "the answer comes first";
+    EXPECT_THAT(outcome.out, HasSubstr("network "));
+    EXPECT_THAT(outcome.err, Not(HasSubstr("extrapolates")));
+  }
+}
+
+Words qwen(const Words& verb, const Words& more) {
+  Words words{"--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x4", "--ep", "8"};
+  words.insert(words.begin(), verb.begin(), verb.end());
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Moesim, OtherScreen,
+    ::testing::Values(qwen({"whatif"}, {"--set", "cluster.nic.bandwidth=x2"}),
+                      qwen({"whatif"}, {"--scope", "step", "--set", "parallel.ep=4", "--draws", "4"}),
+                      qwen({"whatif"}, {"--each", "--set", "cluster.gpu.flops=x2", "--set", "topk=4"}),
+                      qwen({"whatif"}, {"--crossover", "topk=1..8"}), qwen({"whatif"}, {"--sensitivity"}),
+                      qwen({"whatif"}, {"--map", "topk=1..8", "parallel.micro_batch=1,2,4", "--draws", "4"}),
+                      qwen({"whatif"}, {"--best", "dispatcher,recompute"}),
+                      qwen({"sweep"}, {"--grid", "topk=1,2,4,8"}),
+                      Words{"compare", "--model", "qwen3-30b-a3b", "--cluster", "h100,h200", "--gpus", "32",
+                            "--ep", "16"},
+                      Words{"plan", "--model", "qwen3-30b-a3b", "--tokens", "1T", "--clusters", "h100",
+                            "--gpus", "64", "--most", "100", "--draws", "4"},
+                      Words{"replay", (sample_folder() / "scaling").string(), "--cluster", "echo-h800x2",
+                            "--microbatches", "4", "--draws", "4"}));
+
 TEST(Screen, TheBestOfAllAreShownAndTheRestIsCounted) {
   const Words words{"compare", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x4",
                     "--ep",    "8",       "--dispatcher",  "all",       "--quiet"};

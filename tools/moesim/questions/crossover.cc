@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "models/answers/answer.h"
 #include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
@@ -296,15 +297,16 @@ Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) 
   for (const auto& point : r.points)
     for (const auto& [name, time] : point.time_us)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  std::vector<Table::Column> columns{{range.path.path}};
   double largest = 0;
   for (const auto& point : r.points)
     for (const auto& [name, time] : point.time_us) largest = std::max(largest, time.value);
   const TimeUnit unit = file ? TimeUnit::us() : TimeUnit::of(largest);
-  for (const std::string& name : names) columns.push_back(Table::Column{unit.head(name)});
+  std::vector<Table::Column> columns{{file ? range.path.path : unit.head(range.path.path + ", times")}};
+  // For people the unit stands once, so that more dispatchers have room.
+  for (const std::string& name : names) columns.push_back(Table::Column{file ? unit.head(name) : name});
   columns.push_back({"fastest", Table::Align::kLeft});
   const bool tells_probability = file || drawn(r);
-  if (tells_probability) columns.push_back({"probability"});
+  if (tells_probability) columns.push_back({file ? "probability" : "P"});
   const bool fits =
       std::all_of(r.points.begin(), r.points.end(), [](const auto& point) { return point.fits; });
   const bool tells_fits = file || !fits;
@@ -387,14 +389,16 @@ int run_crossover(const Base& base, const std::string& text, const std::string& 
     print(point_table(r, range, true).csv());
     return 0;
   }
-  print(inked(sentence(r, range), Ink::kBold) + "\n");
+  print_answer(sentence(r, range));
   if (drawn(r))
-    for (const Crossover& c : r.crossings) print(sure_text(c, range) + "\n");
+    for (const Crossover& c : r.crossings) print_text(sure_text(c, range) + "\n");
   print("\n" + point_table(r, range, false).text());
+  if (drawn(r)) print("P: probability that it is the fastest\n");
   if (!r.illegal.empty())
-    print(fmt::format("{} values have no forecast; the first, {}: {}\n", r.illegal.size(),
-                      shown(range.path, r.illegal.front().first), r.illegal.front().second));
-  warn_below(common, r.warnings);
+    print_text(fmt::format("{} values have no forecast; the first, {}: {}\n", r.illegal.size(),
+                           shown(range.path, r.illegal.front().first), r.illegal.front().second));
+  print_asked(base);
+  warn_below(common, many_to_act_on(r.warnings, base));
   return 0;
 }
 

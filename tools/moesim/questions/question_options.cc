@@ -50,10 +50,7 @@ void declare_with(CLI::App& app, std::vector<std::string>& with) {
 }
 
 void QuestionOptions::declare(CLI::App& app, bool sets) {
-  app.add_option(
-      "scenario", file_,
-      "Scenario file (or its JSON), or a job's: a Megatron script or YAML, torchtitan TOML, DeepSpeed JSON; "
-      "the options below change it");
+  app.add_option("scenario", file_, "A scenario or a job: Megatron script, torchtitan TOML, DeepSpeed JSON");
   app.add_option("--scenario", file_, "The same");
   declare_fields(app, sets);
 }

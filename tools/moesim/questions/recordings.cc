@@ -28,8 +28,7 @@ struct JobText {
   const char* help;
 };
 constexpr JobText kJobTexts[] = {
-    {"dispatcher", &JobOptions::dispatcher,
-     "this dispatcher in place of the recorded one, name[:options]; default: as-recorded"},
+    {"dispatcher", &JobOptions::dispatcher, "name[:options] in place of the recorded one [as-recorded]"},
     {"routing", &JobOptions::routing,
      "who routes to whom: a name or a dispatching file; default: as-recorded, and under another dispatcher "
      "the "

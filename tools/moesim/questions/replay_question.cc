@@ -28,9 +28,7 @@ constexpr const char *kCalibrated = "calibrated", *kFlow = "flow";
 void ReplayQuestion::declare(CLI::App& app) {
   app.add_option("--cluster", cluster_,
                  "built-in name or file; default: as many H800 nodes as the job needs");
-  app.add_option("--timing", timing_,
-                 "calibrated, or flow: transfers of a scaling recording share the links of the "
-                 "cluster's fabric [calibrated]")
+  app.add_option("--timing", timing_, "flow: transfers of a scaling recording share links [calibrated]")
       ->check(CLI::IsMember({kCalibrated, kFlow}));
   job_.declare(app);
   app.add_option("--prices", prices_,

@@ -18,10 +18,12 @@
 #include "base/units.h"
 #include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
+#include "models/workload/global_batch.h"
 #include "replay/recording/routing_from_dispatching.h"
 #include "tools/moesim/jobs/job_arguments.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/comparison.h"
+#include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
@@ -159,6 +161,69 @@ Table plan_table(const PlanSearchResult& r, const models::PlanSearchOptions& o) 
   return table;
 }
 
+// Fewer columns, of which those that all plans share stand in the sentence below.
+Table people_plan_table(const PlanSearchResult& r, const models::PlanSearchOptions& o) {
+  using models::Parallel;
+  using Size = std::int64_t Parallel::*;
+  std::vector<std::pair<const char*, Size>> sizes{
+      {"TP", &Parallel::tp}, {"PP", &Parallel::pp}, {"EP", &Parallel::ep}, {"DP", &Parallel::dp}};
+  for (const auto& [name, size] :
+       {std::pair<const char*, Size>{"CP", &Parallel::cp}, {"VPP", &Parallel::vpp}, {"ETP", &Parallel::etp}})
+    if (std::ranges::any_of(
+            r.best, [size = size](const RankedPlan& plan) { return plan.scenario->parallel.*size > 1; }))
+      sizes.emplace_back(name, size);
+  const bool runs = o.precision || o.schedule || o.launch || o.sharding || o.overlap;
+  double longest = 0;
+  for (const RankedPlan& plan : r.best) longest = std::max(longest, plan.answer.time_us.high);
+  const TimeUnit unit = TimeUnit::of(longest);
+  std::vector<Table::Column> columns;
+  for (const auto& [name, size] : sizes) columns.push_back({name});
+  columns.push_back({"microbatches", Table::Align::kRight, true});
+  columns.push_back({"dispatcher", Table::Align::kLeft});
+  if (o.recompute) columns.push_back({"recompute", Table::Align::kLeft});
+  if (runs) columns.push_back({"run", Table::Align::kLeft});
+  columns.push_back({unit.head("step")});
+  columns.push_back({"fits", Table::Align::kLeft});
+  columns.push_back({"90 % interval", Table::Align::kRight, true});
+  columns.push_back({"P(best)", Table::Align::kRight, true});
+  columns.push_back({"memory [GB]", Table::Align::kRight, true});
+  Table table(columns);
+  for (const RankedPlan& plan : r.best) {
+    const Parallel& p = plan.scenario->parallel;
+    const models::Answer& f = plan.answer;
+    std::vector<std::string> row;
+    for (const auto& [name, size] : sizes) row.push_back(fmt::format("{}", p.*size));
+    row.push_back(fmt::format("{} x {}", p.microbatches, p.micro_batch));
+    row.push_back(plan.scenario->dispatchers.front().text());
+    if (o.recompute) row.push_back(plan.scenario->training.recompute.text());
+    if (runs) row.push_back(run_text(*plan.scenario, o));
+    row.push_back(unit.number(f.time_us.value));
+    row.emplace_back(f.memory.fits ? "yes" : "no");
+    row.push_back(fmt::format("{} to {}", unit.number(f.time_us.low), unit.number(f.time_us.high)));
+    row.push_back(fmt::format("{:.2f}", plan.probability));
+    row.push_back(fmt::format("{:.1f}", f.memory.max_bytes * 1e-9));
+    table.row(std::move(row));
+  }
+  return table;
+}
+
+// "The best of 3444 plans takes 8.54 s a step: --ep 2 ... with flex-deepep."
+std::string answer_of(const PlanSearchResult& r, const models::PlanSearchOptions& o) {
+  const RankedPlan& best = r.best.front();
+  std::string text =
+      fmt::format("The best plan found takes {} a step: {} with {}.", format_us(best.answer.time_us.value),
+                  models::plan_options(*best.scenario), best.scenario->dispatchers.front().text());
+  const auto tied = std::ranges::count_if(r.best, [](const RankedPlan& plan) { return plan.tie_group == 0; });
+  if (tied > 1) text += fmt::format(" No draw tells the first {} apart surely.", tied);
+  if (!best.answer.memory.fits)
+    text += fmt::format(" It misses {} of memory; --under memory leaves out what does not fit.",
+                        format_bytes(best.answer.memory.missing_bytes));
+  else if (!o.under_memory &&
+           !std::ranges::all_of(r.best, [](const RankedPlan& plan) { return plan.answer.memory.fits; }))
+    text += " --under memory leaves out what does not fit.";
+  return text;
+}
+
 // A plan needs a training step: sets scope step where no scope was given.
 models::Scenario of_step(models::Scenario scenario) {
   if (scenario.scope != models::Scenario::Scope::kStep && scenario.gave("scope"))
@@ -217,25 +282,25 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
     print(plan_table(r, options).csv());
     return 0;
   }
-  for (const std::string& warning : warnings) warn(common, warning);
   const models::RankedPlan& first = r.best.front();
-  print(fmt::format("{} on {}: the best plans for {} GPUs and a batch of {:.3g} tokens\n\n",
-                    first.scenario->model.name, first.scenario->cluster->name, first.answer.gpus,
-                    first.answer.tokens));
-  print(plan_table(r, options).text());
-  const auto tied =
-      std::count_if(r.best.begin(), r.best.end(), [](const RankedPlan& p) { return p.tie_group == 0; });
-  if (tied > 1) print(fmt::format("\nNo draw tells the first {} apart surely.\n", tied));
-  print(fmt::format(
-      "\n{} combinations: {} forecast, {} surely no faster, {} do not fit the memory, {} illegal, {} left "
-      "open; {}.\n",
-      r.candidates, r.forecast, r.slower, r.does_not_fit, r.illegal, r.skipped, r.method));
-  for (const auto& [rule, count] : most_frequent(r.rules, 3))
-    print(fmt::format("illegal {}: {}\n", count, rule));
-  print(fmt::format("Tried: {}.\n", r.space));
+  print_answer(answer_of(r, options));
+  print("\n" + people_plan_table(r, options).text());
+  print_text(fmt::format("\n{} on {}: {} GPUs, {} tokens a step\n", first.scenario->model.name,
+                         machine_text(*first.scenario), first.answer.gpus,
+                         models::format_count(first.answer.tokens)),
+             2);
+  print_text(
+      fmt::format(
+          "{} combinations: {} forecast, {} surely no faster, {} do not fit the memory, {} illegal, {} "
+          "left open; {}.\n",
+          r.candidates, r.forecast, r.slower, r.does_not_fit, r.illegal, r.skipped, r.method),
+      2);
   if (!options.dispatcher && scenario.dispatchers.size() > 1)
-    print("Add dispatcher to --best to search dispatchers, too.\n");
+    print_text("Add dispatcher to --best to search dispatchers, too.\n");
   if (framework) print(plan_arguments_text(*first.scenario, *framework));
+  std::vector<models::Answer> answers;
+  for (const RankedPlan& plan : r.best) answers.push_back(plan.answer);
+  warn_below(common, to_act_on(warnings, *first.scenario->cluster, answers));
   if (!common.quiet) say(fmt::format("{} plans in {:.1f} s\n", r.candidates - r.skipped, seconds));
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -12,8 +13,10 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "models/answers/breakdown_parts.h"
+#include "models/answers/sentences.h"
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -34,6 +37,13 @@ struct Change {
   std::string to() const { return path.number ? shown(path, value.number) : value.text; }
   std::string text() const {
     return from.empty() ? path.path + " = " + to() : path.path + " " + from + " -> " + to();
+  }
+  // With a unit that both values have told once: "cluster.gpu.flops 989 -> 1978 TFLOP/s".
+  std::string short_text() const {
+    const std::size_t own = from.find(' '), other = to().find(' ');
+    const bool same_unit =
+        own != std::string::npos && other != std::string::npos && from.substr(own) == to().substr(other);
+    return same_unit ? path.path + " " + from.substr(0, own) + " -> " + to() : text();
   }
 };
 
@@ -166,13 +176,16 @@ std::string moved_text(const std::vector<Moved>& parts, double difference_us) {
 std::string because(const Comparison& before, const Comparison& after) {
   const Answer &b = *before.winner(), &a = *after.winner();
   const models::Estimate r = ratio(b, a), d = difference_us(b, a);
-  const bool same = d.value == 0 && d.low == 0 && d.high == 0;
+  constexpr double kVisible = 0.0005;  // of the percentages that are shown
+  const bool same = std::ranges::all_of(std::array{r.value, r.low, r.high},
+                                        [](double one) { return std::abs(one - 1) < kVisible; });
   std::string text = same ? fmt::format("No difference: {} before and after", format_us(a.time_us.value))
                           : fmt::format("{} becomes {}: {}", format_us(b.time_us.value),
                                         format_us(a.time_us.value), change_text(r));
-  text += moved_text(reasons(b, a), d.value);
+  if (!same) text += moved_text(reasons(b, a), d.value);
   text += '.';
-  if (d.low < 0 && d.high > 0 && d.low < d.high) text += " The interval holds zero: it may be no difference.";
+  if (!same && d.low < 0 && d.high > 0 && d.low < d.high)
+    text += " The interval holds zero: it may be no difference.";
   if (a.dispatcher != b.dispatcher)
     text += fmt::format(" The fastest dispatcher is now {}, before {}.", a.dispatcher, b.dispatcher);
   if (!same_work(a, b))
@@ -189,20 +202,12 @@ const Answer* named(const Comparison& e, const std::string& dispatcher) {
   return nullptr;
 }
 
-std::string of_scope(const Comparison& e) {
-  const models::Scenario& s = *e.scenario;
-  const char* scope = s.scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer";
-  return s.train ? scope : std::string("forward pass of ") + scope;
-}
-
-// Calls row(name, before, after) for each dispatcher, null where it has no answer, and for the fastest.
+// Calls row(name, before, after) for each dispatcher, null where it has no answer.
 template <class Row>
-void add_dispatchers(Table& table, const Comparison& before, const Comparison& after, const Row& row) {
+void add_dispatchers(const Comparison& before, const Comparison& after, const Row& row) {
   for (const Answer& b : before.answers) row(b.dispatcher, &b, named(after, b.dispatcher));
   for (const Answer& a : after.answers)
     if (!named(before, a.dispatcher)) row(a.dispatcher, nullptr, &a);
-  table.separator();
-  row("fastest", before.winner(), after.winner());
 }
 
 Table side_by_side(const Comparison& before, const Comparison& after) {
@@ -236,20 +241,22 @@ Table side_by_side(const Comparison& before, const Comparison& after) {
     }));
     table.row(cells);
   };
-  add_dispatchers(table, before, after, row);
+  add_dispatchers(before, after, row);
+  table.separator();
+  row("fastest", before.winner(), after.winner());
   return table;
 }
 
 // A table with fewer columns, in the most readable unit; the JSON has the reasons of missing forecasts.
-Table people_side_by_side(const Comparison& before, const Comparison& after) {
-  const TimeUnit unit = TimeUnit::of(std::max(before.winner()->time_us.value, after.winner()->time_us.value));
+Table people_side_by_side(const Comparison& before, const Comparison& after, const TimeUnit& unit) {
   Table table({{"dispatcher", Table::Align::kLeft},
                {unit.head("before")},
                {"after"},
                {"change", Table::Align::kLeft},
-               {"tokens/s/GPU"},
-               {"memory [GB]", Table::Align::kLeft}});
-  const auto row = [&](const std::string& name, const Answer* b, const Answer* a) {
+               {"fits", Table::Align::kLeft},
+               {"memory [GB]", Table::Align::kRight, true},
+               {"tokens/s/GPU", Table::Align::kRight, true}});
+  add_dispatchers(before, after, [&](const std::string& name, const Answer* b, const Answer* a) {
     const bool had = b && b->ok(), has = a && a->ok();
     const auto pair = [&](auto&& value) {
       const std::string from = had ? value(*b) : "-", to = has ? value(*a) : "-";
@@ -257,29 +264,35 @@ Table people_side_by_side(const Comparison& before, const Comparison& after) {
     };
     table.row({name, had ? unit.number(b->time_us.value) : "-", has ? unit.number(a->time_us.value) : "-",
                had && has ? change_text(ratio(*b, *a)) : "-",
-               pair([](const Answer& x) { return fmt::format("{:.0f}", x.tokens_per_s_per_gpu()); }),
-               pair([](const Answer& x) {
-                 return fmt::format("{:.1f}{}", x.memory.max_bytes * 1e-9,
-                                    x.memory.fits ? "" : " (does not fit)");
-               })});
-  };
-  add_dispatchers(table, before, after, row);
+               pair([](const Answer& x) { return x.memory.fits ? "yes" : "no"; }),
+               pair([](const Answer& x) { return fmt::format("{:.1f}", x.memory.max_bytes * 1e-9); }),
+               pair([](const Answer& x) { return fmt::format("{:.0f}", x.tokens_per_s_per_gpu()); })});
+    if (has && a->dispatcher == after.winner()->dispatcher) table.mark_best();
+  });
   return table;
 }
 
-// Lists the parts that move; the JSON has the others.
-std::string parts_text(const Comparison& before, const Comparison& after) {
-  const TimeUnit unit = TimeUnit::of(std::max(before.winner()->time_us.value, after.winner()->time_us.value));
-  Table table(
-      {{"part of the fastest", Table::Align::kLeft}, {unit.head("before")}, {"after"}, {"difference"}});
-  bool any = false;
-  for (const Moved& part : moved_parts(*before.winner(), *after.winner())) {
-    if (unit.number(part.before_us) == unit.number(part.after_us)) continue;
-    any = true;
-    table.row({part.category, unit.number(part.before_us), unit.number(part.after_us),
-               unit.difference(part.difference())});
+// Where the time of the fastest goes, before and after.
+std::string bars_text(const Comparison& before, const Comparison& after, const TimeUnit& unit) {
+  std::vector<BarRow> rows;
+  for (const auto& [name, c] : {std::pair{"before", &before}, {"after", &after}}) {
+    const Answer& a = *c->winner();
+    rows.push_back({fmt::format("{} {}", name, a.dispatcher), breakdown_parts(a.breakdown_us),
+                    unit.number(a.time_us.value)});
   }
-  return any ? "\n" + table.text() : "";
+  return bar_chart(rows);
+}
+
+// The warnings of both that another option or file answers.
+std::vector<std::string> warnings_to_act_on(const std::vector<std::string>& warnings, const Base& base,
+                                            const Comparison& before, const Comparison& after) {
+  std::vector<std::string> kept = to_act_on(warnings, *before.scenario->cluster, before.answers);
+  kept = to_act_on(kept, *after.scenario->cluster, after.answers);
+  // What is noted below the answer is said once.
+  std::erase_if(kept, [&](const std::string& warning) {
+    return std::ranges::find(base.resolved.notes, warning) != base.resolved.notes.end();
+  });
+  return kept;
 }
 
 std::string costs_text(const Comparison& before, const Comparison& after) {
@@ -353,15 +366,20 @@ int run_changes(const Base& base, const std::vector<std::string>& sets, const As
     warn_below(common, warnings);
     return 0;
   }
-  print(inked(because(before, after), Ink::kBold) + "\n\n");
-  for (const Change& change : changes) print(change.text() + "\n");
+  const TimeUnit unit = TimeUnit::of(std::max(b.time_us.value, a.time_us.value));
+  print_answer(because(before, after));
+  print_text("Then: " + models::sentence(after) + "\n");
+  print("\n" + people_side_by_side(before, after, unit).text() + "\n" + bars_text(before, after, unit) +
+        "\n");
+  print_text(question_text(after), 2);
+  for (const Change& change : changes) print_text("changed: " + change.text() + "\n", 2);
+  print_text(chosen_text(base.resolved), 2);
   if (other.resolved.chosen.options != base.resolved.chosen.options)
-    print(fmt::format("plan chosen for the change: {}\n", other.resolved.chosen.options));
-  print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario->model.name));
-  print(people_side_by_side(before, after).text() + parts_text(before, after));
-  print(costs_text(before, after));
+    print_text(fmt::format("plan chosen for the change: {}\n", other.resolved.chosen.options), 2);
+  print_text(costs_text(before, after), 2);
+  print_text(assumed_text(after), 2);
   if (before.anchor) print("\n" + anchor_text(before));
-  warn_below(common, warnings);
+  warn_below(common, warnings_to_act_on(warnings, base, before, after));
   return 0;
 }
 
@@ -373,6 +391,8 @@ struct EachRow {
   Comparison after;
   std::string error;
   double gain = 0;
+
+  bool fits() const { return error.empty() && after.winner()->memory.fits; }
 };
 
 ordered_json ranking_json(const Comparison& before, const std::vector<EachRow>& rows) {
@@ -410,8 +430,8 @@ Table ranking_table(const Comparison& before, const std::vector<EachRow>& rows, 
   std::vector<Table::Column> columns{{"change", Table::Align::kLeft}, {unit.head("time")}};
   if (!people) columns.push_back({"time", Table::Align::kLeft});
   columns.push_back({"tokens/s/GPU", Table::Align::kLeft});
-  columns.push_back({"fastest", Table::Align::kLeft});
-  if (cost) columns.push_back({"per 10^6 tokens"});
+  columns.push_back({"fastest", Table::Align::kLeft, people});
+  if (cost) columns.push_back({"per 10^6 tokens", Table::Align::kRight, people});
   if (!people) columns.push_back({"moved most", Table::Align::kLeft});
   Table table(columns);
   const auto add = [&](const std::string& name, const Answer* a, const std::string& error) {
@@ -436,7 +456,8 @@ Table ranking_table(const Comparison& before, const std::vector<EachRow>& rows, 
     table.row(cells);
   };
   for (const EachRow& row : rows)
-    add(row.change.text(), row.error.empty() ? row.after.winner() : nullptr, row.error);
+    add(people ? row.change.short_text() : row.change.text(),
+        row.error.empty() ? row.after.winner() : nullptr, row.error);
   table.separator();
   add("baseline", &b, "");
   return table;
@@ -465,12 +486,16 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const AskOp
     for (const std::string& warning : row.after.warnings)
       if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
         add_new(warnings, {row.change.text() + ": " + warning});
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const EachRow& x, const EachRow& y) { return x.gain > y.gain; });
-  const std::string answer = rows.front().error.empty()
-                                 ? fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
-                                               change_text(throughput_ratio(b, *rows.front().after.winner())))
-                                 : "No change has a forecast.";
+  // What does not fit the memory helps less than what does.
+  std::stable_sort(rows.begin(), rows.end(), [](const EachRow& x, const EachRow& y) {
+    return std::pair(x.fits(), x.gain) > std::pair(y.fits(), y.gain);
+  });
+  const std::string answer =
+      rows.front().error.empty()
+          ? fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
+                        change_text(throughput_ratio(b, *rows.front().after.winner()))) +
+                (rows.front().fits() ? "" : " It does not fit into memory.")
+          : "No change has a forecast.";
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, warnings, common);
     result["answer"] = answer;
@@ -483,13 +508,13 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const AskOp
     print(table.csv());
     return 0;
   }
-  print(inked(answer, Ink::kBold) + "\n");
-  print(fmt::format("{}, {}: each change by itself, the most helpful first\n\n", of_scope(before),
-                    before.scenario->model.name));
-  print(table.text());
+  print_answer(answer);
+  print("\n" + table.text());
   for (const EachRow& row : rows)
-    if (!row.error.empty()) print(fmt::format("{}: {}\n", row.change.text(), row.error));
-  warn_below(common, warnings);
+    if (!row.error.empty()) print_text(fmt::format("{}: {}\n", row.change.text(), row.error), 2);
+  print_text("\neach change by itself, the most helpful first: " + question_text(before), 2);
+  print_text(chosen_text(base.resolved) + assumed_text(before), 2);
+  warn_below(common, warnings_to_act_on(before.warnings, base, before, before));
   return 0;
 }
 

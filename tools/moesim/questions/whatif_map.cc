@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/whatif_map_svg.h"
 #include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
@@ -112,31 +114,73 @@ Table long_table(const WinnerMap& map) {
   return table;
 }
 
-// Returns the map itself, without rows and columns that have no forecast.
-Table square(const WinnerMap& map) {
-  std::vector<Table::Column> heads{{map.down.path + " \\ " + map.across.path}};
+// "flex-deepep is the fastest in 24 of 48 scenarios, ...": the most frequent first.
+std::string answer_of(const WinnerMap& map) {
+  std::map<std::string, std::size_t> counts;
+  for (const MapCell& c : map.cells)
+    if (c.ok()) ++counts[c.fastest];
+  std::vector<std::pair<std::string, std::size_t>> order(counts.begin(), counts.end());
+  std::ranges::stable_sort(order, [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : order)
+    parts.push_back(parts.empty() ? fmt::format("{} is the fastest in {} of {} scenarios", name, count,
+                                                map.cells.size() - map.without_forecast())
+                                  : fmt::format("{} in {}", name, count));
+  return join(parts, ", ") + ".";
+}
+
+// Returns a letter for each dispatcher of the map: its first one that is free.
+std::map<std::string, char> letters_of(const WinnerMap& map) {
+  std::map<std::string, char> letters;
+  std::string used;
+  for (const MapCell& c : map.cells) {
+    if (!c.ok() || letters.contains(c.fastest)) continue;
+    std::string wanted = c.fastest + "abcdefghijklmnopqrstuvwxyz";
+    std::erase_if(wanted, [](char one) { return one < 'a' || one > 'z'; });
+    const std::size_t free = wanted.find_first_not_of(used);
+    const char letter = free == std::string::npos ? '*' : wanted[free];
+    used += letter;
+    letters[c.fastest] = letter;
+  }
+  return letters;
+}
+
+// Returns the map itself, without rows and columns that have no forecast, in letters where the names are too
+// wide for the terminal.
+std::string square(const WinnerMap& map) {
   std::vector<std::size_t> used;
   for (std::size_t x = 0; x < map.columns.size(); ++x)
     for (std::size_t y = 0; y < map.rows.size(); ++y)
       if (map.at(y, x).ok()) {
         used.push_back(x);
-        heads.push_back({label_of(map.across, map.columns[x]), Table::Align::kLeft});
         break;
       }
-  Table table(heads);
-  for (std::size_t y = 0; y < map.rows.size(); ++y) {
-    std::vector<std::string> line{label_of(map.down, map.rows[y])};
-    bool any = false;
-    for (const std::size_t x : used) {
-      const MapCell& c = map.at(y, x);
-      any = any || c.ok();
-      line.push_back(!c.ok() ? "-"
-                             : c.fastest + (c.probability < models::Decision::kSure ? "?" : "") +
-                                   (c.fits ? "" : "!"));
+  const std::map<std::string, char> letters = letters_of(map);
+  const auto drawn = [&](bool short_names) {
+    std::vector<Table::Column> heads{{map.down.path + " \\ " + map.across.path}};
+    for (const std::size_t x : used)
+      heads.push_back({label_of(map.across, map.columns[x]), Table::Align::kLeft});
+    Table table(heads);
+    for (std::size_t y = 0; y < map.rows.size(); ++y) {
+      std::vector<std::string> line{label_of(map.down, map.rows[y])};
+      bool any = false;
+      for (const std::size_t x : used) {
+        const MapCell& c = map.at(y, x);
+        any = any || c.ok();
+        line.push_back(!c.ok()
+                           ? "-"
+                           : (short_names ? std::string(1, letters.at(c.fastest)) : c.fastest) +
+                                 (c.probability < models::Decision::kSure ? "?" : "") + (c.fits ? "" : "!"));
+      }
+      if (any) table.row(line);
     }
-    if (any) table.row(line);
-  }
-  return table;
+    return table;
+  };
+  const Table names = drawn(false);
+  if (names.fits()) return names.text();
+  std::string text = drawn(true).text() + "\n";
+  for (const auto& [name, letter] : letters) text += fmt::format("{}: {}\n", letter, name);
+  return text;
 }
 
 }  // namespace
@@ -236,15 +280,19 @@ int run_map(const Base& base, const std::vector<std::string>& ranges, const std:
     print(long_table(map).csv());
     return 0;
   }
-  print(square(map).text());
-  print(fmt::format("\n?: the fastest with a probability below {}\n", models::Decision::kSure));
+  print_answer(answer_of(map));
+  print("\n" + square(map));
+  print(fmt::format("?: the fastest with a probability below {}\n", models::Decision::kSure));
   if (const std::size_t beyond = map.beyond_memory(); beyond > 0)
     print(fmt::format("!: nothing fits the memory ({} of {} scenarios)\n", beyond, map.cells.size()));
   if (const std::size_t without = map.without_forecast(); without > 0)
-    print(fmt::format(
+    print_text(fmt::format(
         "{} of {} scenarios have no forecast (rows and columns without any are left out); the first: {}\n",
         without, map.cells.size(), map.first_error()));
-  warn_below(common, map.warnings);
+  print_asked(base);
+  std::vector<std::string> warnings = many_to_act_on(map.warnings, base);
+  if (warnings.size() == 1 && map.warnings.back() == warnings.front()) warnings.clear();  // the count alone
+  warn_below(common, warnings);
   return 0;
 }
 

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
+#include "models/dispatchers/dispatcher.h"
 #include "tools/moesim/show/comparison.h"
+#include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
@@ -39,6 +43,20 @@ ordered_json whatif_result(const Base& base, const std::vector<std::string>& war
   ordered_json result = envelope("whatif", describe_inputs(common, base.resolved.scenario), warnings);
   add_model(result, base.resolved.scenario);
   return result;
+}
+
+void print_asked(const Base& base) {
+  print_text("\n" + asked_text(base.resolved.scenario) + "\n" + chosen_text(base.resolved), 2);
+}
+
+std::vector<std::string> many_to_act_on(const std::vector<std::string>& warnings, const Base& base) {
+  std::vector<std::string> kept = to_act_on(warnings, *base.resolved.scenario.cluster, {});
+  std::erase_if(kept, [](const std::string& warning) {
+    return std::ranges::any_of(models::dispatcher_registry(), [&](const auto& known) {
+      return warning.starts_with(fmt::format("{}:", known.name));
+    });
+  });
+  return kept;
 }
 
 std::string change_text(const models::Estimate& ratio) {

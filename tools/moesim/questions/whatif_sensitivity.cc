@@ -12,6 +12,7 @@
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
 #include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
@@ -104,21 +105,31 @@ ordered_json by_dispatcher(const Elasticities& elasticities) {
   return by;
 }
 
-Table sensitivity_table(const Sensitivities& s) {
-  std::vector<Table::Column> columns{
-      {"number", Table::Align::kLeft}, {"what", Table::Align::kLeft}, {"value"}};
+// `people`: the fastest first, the only one with its interval.
+Table sensitivity_table(const Sensitivities& s, bool people) {
+  std::vector<Table::Column> columns{{"number", Table::Align::kLeft},
+                                     {"what", Table::Align::kLeft, people},
+                                     {"value", Table::Align::kRight, people}};
+  std::vector<std::string> dispatchers;
   for (const Answer& a : s.baseline.answers)
-    if (a.ok()) columns.push_back({a.dispatcher, Table::Align::kLeft});
+    if (a.ok()) dispatchers.push_back(a.dispatcher);
+  const std::string fastest = s.baseline.winner()->dispatcher;
+  if (people)
+    std::ranges::stable_partition(dispatchers, [&](const std::string& name) { return name == fastest; });
+  for (const std::string& name : dispatchers)
+    columns.push_back({name, Table::Align::kLeft, people && name != fastest});
   Table table(columns);
   const auto add = [&](std::vector<std::string> cells, const Elasticities& elasticities) {
-    for (const Answer& a : s.baseline.answers) {
-      if (!a.ok()) continue;
-      const auto found = std::find_if(elasticities.begin(), elasticities.end(),
-                                      [&](const auto& one) { return one.first == a.dispatcher; });
-      cells.push_back(found == elasticities.end()
-                          ? "-"
-                          : fmt::format("{:+.3f} ({:+.3f} to {:+.3f})", found->second.value + 0.0,
-                                        found->second.low + 0.0, found->second.high + 0.0));
+    for (const std::string& name : dispatchers) {
+      const auto found = std::ranges::find(elasticities, name, [](const auto& one) { return one.first; });
+      if (found == elasticities.end()) {
+        cells.emplace_back("-");
+        continue;
+      }
+      const models::Estimate& e = found->second;
+      cells.push_back(people && name != fastest ? fmt::format("{:+.3f}", e.value + 0.0)
+                                                : fmt::format("{:+.3f} ({:+.3f} to {:+.3f})", e.value + 0.0,
+                                                              e.low + 0.0, e.high + 0.0));
     }
     table.row(cells);
   };
@@ -148,24 +159,25 @@ int run_sensitivity(const Base& base, int draws, const CommonOptions& common) {
     if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
-    print(sensitivity_table(s).csv());
+    print(sensitivity_table(s, false).csv());
     return 0;
   }
   const std::string fastest = s.baseline.winner()->dispatcher;
   const Sensitivity& first = s.numbers.front();
   for (const auto& [dispatcher, value] : first.elasticity)
     if (dispatcher == fastest)
-      print(fmt::format("{} depends most on {} ({}): 10 % more of it is {:+.1f} % of time.\n", fastest,
-                        first.what, first.path, 100 * (std::pow(1.1, value.value) - 1)));
+      print_answer(fmt::format("{} depends most on {} ({}): 10 % more of it is {:+.1f} % of time.", fastest,
+                               first.what, first.path, 100 * (std::pow(1.1, value.value) - 1)));
   for (const auto& [dispatcher, value] : s.together)
     if (dispatcher == fastest)
-      print(
+      print_text(
           fmt::format("{:.1f} % of its time follows from these numbers, the rest is time inside kernels that "
                       "none of them changes.\n",
                       -100 * value.value));
-  print("\nElasticity of the time: by how many percent it changes when a number grows by 1 %.\n\n");
-  print(sensitivity_table(s).text());
-  warn_below(common, s.baseline.warnings);
+  print_text("\nElasticity of the time: by how many percent it changes when a number grows by 1 %.\n\n");
+  print(sensitivity_table(s, true).text());
+  print_asked(base);
+  warn_below(common, to_act_on(s.baseline.warnings, *s.baseline.scenario->cluster, s.baseline.answers));
   return 0;
 }
 

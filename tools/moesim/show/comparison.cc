@@ -288,39 +288,6 @@ std::string sizes_text(const models::Parallel& p) {
   return sizes.empty() ? "all sizes 1" : join(sizes, ", ");
 }
 
-std::string headline(const Comparison& c, bool explain) {
-  const Scenario& s = *c.scenario;
-  const models::Parallel& p = s.parallel;
-  const std::string pass = s.train ? "forward and backward" : "forward pass alone (no serving)";
-  std::string text;
-  if (is_step(s)) {
-    const Answer& any =
-        *std::find_if(c.answers.begin(), c.answers.end(), [](const Answer& a) { return a.ok(); });
-    text = fmt::format(
-        "{} on {}: one {} of {} tokens on {} GPUs; {}; {} microbatches of {} x {}, {}, {}, "
-        "recompute {}\n",
-        s.model.name, machine_text(s), s.train ? "training step" : "forward pass (no serving)",
-        models::format_count(any.tokens), any.gpus, sizes_text(p), p.microbatches, p.micro_batch, p.seq,
-        s.training.precision, name_of(s.training.pipeline), s.training.recompute.text());
-  } else {
-    text =
-        fmt::format("{} on {}: one MoE layer, {}; EP {} x ETP {}, TP {}, {} tokens per rank, top-{}\n",
-                    s.model.name, machine_text(s), pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
-  }
-  // A name of `moesim list models` is known; a file was perhaps understood in another way than it was meant.
-  if (explain || !models::to_json(s.model).is_string()) text += model_text(models::asked_model(s)) + "\n";
-  if (s.model.experts == 0) return text + "no experts: a dense model\n";
-  if (explain || s.routing.kind != models::RoutingSpec::Kind::kBalanced)
-    text +=
-        fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
-                    s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
-                    c.routing.gini(), is_step(s) ? " in the first layer" : "");
-  // Of all dispatchers it is about some that are not shown.
-  if (explain || !s.all_dispatchers)
-    for (const std::string& one : c.defaults) text += one + "\n";
-  return text;
-}
-
 std::string balance_text(const Answer& a) {
   const Answer::Balance& b = *a.balance;
   const std::string worth =
@@ -403,11 +370,50 @@ std::string cost_text(const Answer& a, const Scenario& s) {
                      is_step(s) ? "step" : "layer of a microbatch", a.cost_per_million_tokens(), a.gpus);
 }
 
+std::string question_text(const Comparison& c, bool explain) {
+  const Scenario& s = *c.scenario;
+  const models::Parallel& p = s.parallel;
+  const std::string pass = s.train ? "forward and backward" : "forward pass alone (no serving)";
+  std::string text;
+  if (is_step(s)) {
+    const Answer& any =
+        *std::find_if(c.answers.begin(), c.answers.end(), [](const Answer& a) { return a.ok(); });
+    text = fmt::format(
+        "{} on {}: one {} of {} tokens on {} GPUs; {}; {} microbatches of {} x {}, {}, {}, "
+        "recompute {}\n",
+        s.model.name, machine_text(s), s.train ? "training step" : "forward pass (no serving)",
+        models::format_count(any.tokens), any.gpus, sizes_text(p), p.microbatches, p.micro_batch, p.seq,
+        s.training.precision, name_of(s.training.pipeline), s.training.recompute.text());
+  } else {
+    text =
+        fmt::format("{} on {}: one MoE layer, {}; EP {} x ETP {}, TP {}, {} tokens per rank, top-{}\n",
+                    s.model.name, machine_text(s), pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
+  }
+  // A name of `moesim list models` is known; a file was perhaps understood in another way than it was meant.
+  if (explain || !models::to_json(s.model).is_string()) text += model_text(models::asked_model(s)) + "\n";
+  if (s.model.experts == 0) return text + "no experts: a dense model\n";
+  if (explain || s.routing.kind != models::RoutingSpec::Kind::kBalanced)
+    text +=
+        fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
+                    s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
+                    c.routing.gini(), is_step(s) ? " in the first layer" : "");
+  // Of all dispatchers it is about some that are not shown.
+  if (explain || !s.all_dispatchers)
+    for (const std::string& one : c.defaults) text += one + "\n";
+  return text;
+}
+
+std::string assumed_text(const Comparison& c, bool explain) {
+  std::vector<std::string> assumed;
+  for (const models::Assumed& one : models::assumed_of(c)) assumed.push_back(one.text());
+  constexpr std::size_t kAssumed = 4;  // of a first screen; all stand in the JSON
+  if (!explain && assumed.size() > kAssumed) assumed.resize(kAssumed);
+  return assumed.empty() ? "" : fmt::format("assumed: {}\n", join(assumed, ", "));
+}
+
 void print_comparison(const Comparison& c, Detail detail, bool explain, std::string_view chosen) {
-  const std::size_t columns = standard_output().columns > 0 ? sentence_columns() : 0;
-  const auto say = [&](std::string_view text) { print(wrapped(text, columns, 2)); };
-  print(inked(wrapped(models::sentence(c), columns), Ink::kBold) + "\n");
-  if (c.winner()) print(wrapped(models::because(c), columns) + "\n");
+  print_answer(models::sentence(c));
+  if (c.winner()) print_text(models::because(c) + "\n");
   print("\n");
   const std::vector<std::size_t> answers = shown_answers(c, explain);
   print(people_table(c, answers).text());
@@ -416,19 +422,15 @@ void print_comparison(const Comparison& c, Detail detail, bool explain, std::str
       c.scenario->all_dispatchers && !explain && more > 0)
     print(inked(fmt::format("and {} more: --explain", more), Ink::kSoft) + "\n");
   print("\n" + time_bars(c, answers) + "\n");
-  say(headline(c, explain));
-  say(chosen);
+  print_text(question_text(c, explain), 2);
+  print_text(chosen, 2);
   if (detail == Detail::kTimes) print("\n" + times_table(c).text());
   if (const auto table = table_of_detail(c, detail)) print("\n" + table->text());
   if (detail == Detail::kMemory) print("\n" + memory_tree(c));
   if (!c.step_collectives.empty()) print("\n" + collective_table(c).text());
-  say(remarks(c, answers, explain));
-  std::vector<std::string> assumed;
-  for (const models::Assumed& one : models::assumed_of(c)) assumed.push_back(one.text());
-  constexpr std::size_t kAssumed = 4;  // of a first screen; all stand in the JSON
-  if (!explain && assumed.size() > kAssumed) assumed.resize(kAssumed);
-  if (!assumed.empty()) say(fmt::format("assumed: {}\n", join(assumed, ", ")));
-  if (!c.decision.settle.empty()) say(fmt::format("to settle it: {}\n", c.decision.settle));
+  print_text(remarks(c, answers, explain), 2);
+  print_text(assumed_text(c, explain), 2);
+  if (!c.decision.settle.empty()) print_text(fmt::format("to settle it: {}\n", c.decision.settle), 2);
 }
 
 std::vector<std::string> to_act_on(const std::vector<std::string>& warnings, const models::Cluster& cluster,

@@ -68,4 +68,9 @@ std::string machine_text(const models::Scenario& s) {
   return parts.empty() ? cluster.name : fmt::format("{} ({})", cluster.name, join(parts, "; "));
 }
 
+std::string asked_text(const models::Scenario& s) {
+  return fmt::format("{}{}: {}", s.model.name, s.cluster ? " on " + machine_text(s) : "",
+                     s.scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer");
+}
+
 }  // namespace moesim::tools

@@ -1,6 +1,7 @@
 #include "tools/moesim/show/output.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -39,7 +40,7 @@ void Table::mark_best() {
   best_.insert(rows_.size() - 1);
 }
 
-std::string Table::text(const Terminal& terminal) const {
+std::vector<std::size_t> Table::widths() const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     std::size_t width = width_of(columns_[c].name);
@@ -47,6 +48,18 @@ std::string Table::text(const Terminal& terminal) const {
       if (!row.empty()) width = std::max(width, width_of(row[c]));
     widths.push_back(width);
   }
+  return widths;
+}
+
+bool Table::fits(const Terminal& terminal) const {
+  std::size_t width = 0;
+  for (std::size_t c = 0; const std::size_t one : widths())
+    if (!columns_[c++].spare) width += (width > 0 ? 2 : 0) + one;
+  return terminal.columns == 0 || width <= terminal.columns;
+}
+
+std::string Table::text(const Terminal& terminal) const {
+  const std::vector<std::size_t> widths = this->widths();
   std::string out;
   // Prints the columns of one block.
   const auto print_block = [&](const std::vector<std::size_t>& block) {
@@ -139,8 +152,19 @@ void print(std::string_view given) {
   throw InputError(SourcePlace{"standard output"}, std::string("cannot write: ") + std::strerror(errno));
 }
 
+std::string in_lines(std::string_view text, std::size_t indent) {
+  return wrapped(text, standard_output().columns > 0 ? sentence_columns() : 0, indent);
+}
+
+void print_text(std::string_view text, std::size_t indent) { print(in_lines(text, indent)); }
+
+void print_answer(std::string_view text) { print_text(inked(text, Ink::kBold) + "\n"); }
+
 void warn(const CommonOptions& options, std::string_view text) {
-  if (!options.quiet) say(fmt::format("moesim: warning: {}\n", one_line(text)));
+  if (options.quiet) return;
+  static const Terminal terminal = Terminal::of(STDERR_FILENO);
+  const std::string line = fmt::format("moesim: warning: {}\n", one_line(text));
+  say(wrapped(line, terminal.columns > 0 ? sentence_columns(terminal) : 0, 2));
 }
 
 void warn_below(const CommonOptions& options, const std::vector<std::string>& warnings, bool explains,

@@ -30,12 +30,15 @@ class Table {
   void separator();  // a rule between rows
   void mark_best();  // highlights the last row where colours are available
 
+  bool fits(const Terminal& terminal = standard_output()) const;  // whether text() is one block
   // Formats an aligned table. One wider than the terminal is split into blocks of columns below each other,
   // each with the first column.
   std::string text(const Terminal& terminal = standard_output()) const;
   std::string csv() const;  // RFC 4180
 
  private:
+  std::vector<std::size_t> widths() const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;  // an empty row is a separator
   std::set<std::size_t> best_;                  // rows
@@ -59,6 +62,12 @@ class KeptOutput {
 // Writes to stdout, filtered for terminals (shown()); throws InputError when stdout cannot take it (a full
 // disk), exits quietly on a closed pipe.
 void print(std::string_view text);
+
+// Breaks sentences at the terminal's width, if there is one; `indent`: of the lines behind a paragraph's first.
+std::string in_lines(std::string_view text, std::size_t indent = 0);
+void print_text(std::string_view text, std::size_t indent = 0);
+// Prints the sentence that answers the question: the first line of every verb.
+void print_answer(std::string_view text);
 
 // Prints a warning on stderr, unless --quiet.
 void warn(const CommonOptions& options, std::string_view text);

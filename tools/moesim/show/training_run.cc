@@ -18,6 +18,7 @@
 #include "models/workload/fields.h"
 #include "models/workload/global_batch.h"
 #include "tools/moesim/show/command.h"
+#include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_json.h"
 
@@ -174,7 +175,7 @@ std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
   return text;
 }
 
-Table plan_table(const RunQuestion& q, const RunAnswer& a, bool other, int top) {
+Table plan_table(const RunQuestion& q, const RunAnswer& a, int top) {
   const bool promised = q.deadline_days > 0 || q.budget > 0;
   const bool idle =
       std::any_of(a.plans.begin(), a.plans.end(), [](const RunPlan& p) { return p.idle_gpus > 0; });
@@ -182,14 +183,13 @@ Table plan_table(const RunQuestion& q, const RunAnswer& a, bool other, int top) 
   if (idle) columns.push_back({"idle"});
   for (const char* name : {"days", "cost"}) columns.push_back({name});
   if (promised) columns.push_back({"P"});
-  for (const char* name : {"TP", "PP", "VPP", "EP"}) columns.push_back({name});
+  for (const char* name : {"TP", "PP", "VPP", "EP"}) columns.push_back({name, Table::Align::kRight, true});
   columns.push_back({"dispatcher", Table::Align::kLeft});
-  if (other) columns.push_back({"precision", Table::Align::kLeft});
   columns.push_back({"MFU"});
   Table table(columns);
   int shown = 0;
   for (const RunPlan& p : a.plans) {
-    if (p.other != other || shown++ >= top) continue;
+    if (p.other || shown++ >= top) continue;
     const models::Parallel& plan = p.scenario->parallel;
     std::vector<std::string> row{group_name(a, p) + (p.on_frontier ? "*" : ""), p.scenario->cluster->name,
                                  std::to_string(p.gpus)};
@@ -199,11 +199,25 @@ Table plan_table(const RunQuestion& q, const RunAnswer& a, bool other, int top) 
     if (promised) row.push_back(probability_text(std::min(p.deadline_probability, p.budget_probability)));
     for (const std::int64_t size : {plan.tp, plan.pp, plan.vpp, plan.ep}) row.push_back(std::to_string(size));
     row.push_back(p.scenario->dispatchers.front().text());
-    if (other) row.push_back(p.scenario->training.precision);
     row.push_back(fmt::format("{:.0f} %", 100 * p.answer.mfu));
     table.row(std::move(row));
   }
   return table;
+}
+
+// The best plan with products in a lower precision, in a sentence; the page, JSON and CSV have all.
+std::string other_precision_text(const RunQuestion& q, const RunAnswer& a) {
+  const auto best = std::ranges::find_if(a.plans, &RunPlan::other);
+  if (best == a.plans.end()) return "";
+  const models::Parallel& plan = best->scenario->parallel;
+  const auto more = std::ranges::count_if(a.plans, &RunPlan::other) - 1;
+  return paragraph(fmt::format(
+      "With products in a lower precision, which changes the numerics: {}, {} days, {} with {} (TP {}, PP {}, "
+      "EP {}, {}){}.",
+      best->scenario->training.precision, number(best->days.value),
+      money(best->cost.value, q.prices.currency), best->scenario->cluster->name, plan.tp, plan.pp, plan.ep,
+      best->scenario->dispatchers.front().text(),
+      more > 0 ? fmt::format("; {} more in --format json", more) : ""));
 }
 
 std::string upgrade_text(const RunQuestion& q, const RunAnswer& a) {
@@ -211,22 +225,20 @@ std::string upgrade_text(const RunQuestion& q, const RunAnswer& a) {
   const std::string& currency = q.prices.currency;
   Table table({{"upgrade of the best plan", Table::Align::kLeft},
                {"days"},
-               {"saved"},
-               {"low"},
-               {"high"},
+               {"saved (90 %)", Table::Align::kLeft},
                {"worth"},
-               {"at most"},
-               {"listed"}});
+               {"at most", Table::Align::kRight, true},
+               {"listed", Table::Align::kRight, true}});
   for (const models::Upgrade& u : a.upgrades)
-    table.row({u.change, number(u.days.value), fmt::format("{:.1f}", u.saved_days.value),
-               fmt::format("{:.1f}", u.saved_days.low), fmt::format("{:.1f}", u.saved_days.high),
-               u.worth > 0 ? money(u.worth, currency) : "nothing",
-               u.most_gpu_hour > 0 ? money(u.most_gpu_hour, currency) : "-",
-               u.listed_gpu_hour > 0 ? money(u.listed_gpu_hour, currency) : "-"});
+    table.row(
+        {u.change, number(u.days.value),
+         fmt::format("{:.1f} ({:.1f} to {:.1f})", u.saved_days.value, u.saved_days.low, u.saved_days.high),
+         u.worth > 0 ? money(u.worth, currency) : "nothing",
+         u.most_gpu_hour > 0 ? money(u.most_gpu_hour, currency) : "-",
+         u.listed_gpu_hour > 0 ? money(u.listed_gpu_hour, currency) : "-"});
   return "\n" + table.text() +
          paragraph(
-             "worth: the days saved, at the present rent; at most: what a GPU-hour with it may cost in all "
-             "before the training costs more; listed: its rent");
+             "worth: the days saved, at this rent; at most: a GPU-hour with it that pays; listed: its rent");
 }
 
 // The price of a GPU-hour used here with its source; empty: the user's own.
@@ -300,27 +312,25 @@ std::string price_text(const RunQuestion& q, const RunAnswer& a) {
     parts.push_back(fmt::format("{} {}", p.profile, money(p.hour.total(), q.prices.currency)) +
                     (beside.empty() ? "" : " (" + join(beside, ", ") + ")"));
   }
-  return "A GPU-hour: " + join(parts, ", ") + "; idle GPUs are paid; --prices FILE says other prices." +
+  return "A GPU-hour: " + join(parts, ", ") + "; --prices FILE says other prices." +
          purchase_text(q, a.plans.front());
 }
 
 std::string failure_text(const RunPlan& best) {
   const models::Faults& f = best.scenario->faults;
   if (f.gpu_mtbf_hours <= 0) return "";
-  return fmt::format(
-      " Failures: one in {:.0f} hours of a GPU, {:.1f} a day; a checkpoint of {:g} s every {:.0f} minutes, "
-      "{:g} s to "
-      "restart: {:.1f} % of the time is work (--faults says others).",
-      f.gpu_mtbf_hours, best.answer.goodput.failures_per_day, f.checkpoint_s,
-      best.answer.goodput.interval_s / 60, f.restart_s, 100 * best.answer.goodput.share);
+  return fmt::format(" Failures (one in {:.0f} hours of a GPU) leave {:.1f} % of the time.", f.gpu_mtbf_hours,
+                     100 * best.answer.goodput.share);
+}
+
+std::string gap_text(const RunAnswer& a) {
+  return a.gap > 0 ? fmt::format("No plan of them is faster by more than {:.1f} %{}.", 100 * a.gap,
+                                 a.exhaustive ? "" : "; --most allows more forecasts")
+                   : "No plan of them is faster.";
 }
 
 std::string searched_text(const RunAnswer& a) {
-  return fmt::format("{} plans in {} searches; {}. {}", a.candidates, a.searches, a.method,
-                     a.gap > 0
-                         ? fmt::format("No plan of them is faster by more than {:.1f} %{}.", 100 * a.gap,
-                                       a.exhaustive ? "" : "; --most allows more forecasts")
-                         : std::string("No plan of them is faster."));
+  return fmt::format("{} plans in {} searches; {}. {}", a.candidates, a.searches, a.method, gap_text(a));
 }
 
 // Describes where the tokens of a step come from.
@@ -392,43 +402,44 @@ namespace {
 std::string choices_text(const RunQuestion& q, const RunAnswer& a) {
   const models::RunChoices best = models::choices_of(a);
   if (!best.cheapest || (best.cheapest == best.fewest_gpus && best.cheapest == best.shortest)) return "";
-  const auto line = [&](const char* what, const RunPlan& p) {
-    return fmt::format("{}: {} GPUs ({}), {} days, {}\n", what, p.gpus, p.scenario->cluster->name,
-                       number(p.days.value), money(p.cost.value, q.prices.currency));
-  };
-  return line("Cheapest", *best.cheapest) + line("Fewest GPUs", *best.fewest_gpus) +
-         line("Done first", *best.shortest);
+  // The answer says the first plan.
+  std::vector<std::string> parts;
+  for (const auto& [what, plan] : {std::pair{"cheapest", best.cheapest},
+                                   {"fewest GPUs", best.fewest_gpus},
+                                   {"done first", best.shortest}})
+    if (plan != &a.plans.front())
+      parts.push_back(fmt::format("{}: {} GPUs ({}), {} days, {}", what, plan->gpus,
+                                  plan->scenario->cluster->name, number(plan->days.value),
+                                  money(plan->cost.value, q.prices.currency)));
+  return parts.empty() ? "" : paragraph("Of these " + join(parts, "; ") + ".");
 }
 
 }  // namespace
 
 std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const std::string& batch, int top) {
   const RunPlan& best = a.plans.front();
-  std::string text = paragraph(answer_sentence(q, a));
+  std::string text = inked(paragraph(answer_sentence(q, a)), Ink::kBold);
   text += command_text(plan_words(best), sentence_columns()) + "\n";
-  text += plan_table(q, a, false, top).text();
-  text += paragraph(
-      "One plan a machine, best first; same letter: not told apart; *: nothing is faster and cheaper");
-  text += choices_text(q, a);
-  if (std::any_of(a.plans.begin(), a.plans.end(), [](const RunPlan& p) { return p.other; }))
-    text += "\nWith products in a lower precision, which changes the numerics:\n" +
-            plan_table(q, a, true, std::max(1, top / 2)).text();
-  text += upgrade_text(q, a) + "\n";
-  text += paragraph(price_text(q, a) +
-                    (best.mwh > 0 ? fmt::format(" The nodes take at most {:.0f} MWh{}.", best.mwh,
-                                                best.hour.power > 0 ? ", counted"
-                                                : best.hour.bought  ? ", not counted (--kwh)"
-                                                                    : ", in the rent")
-                                  : "") +
-                    failure_text(best));
-  text += paragraph(fmt::format("A step: {} tokens ({}), {:.2f} s.", models::format_count(best.answer.tokens),
-                                batch_text(best, batch), best.answer.seconds()));
-  text += paragraph(searched_text(a));
-  if (const std::vector<std::string> parts = best.answer.unmeasured_parts(); !parts.empty())
+  text += plan_table(q, a, top).text();
+  if (std::ranges::count_if(a.plans, [](const RunPlan& p) { return !p.other; }) > 1)
     text += paragraph(
-        fmt::format("Not measured on that machine: {}{}.", parts.front(),
-                    parts.size() > 1 ? fmt::format(" and {} more, in --format json", parts.size() - 1) : ""));
-  constexpr std::size_t kShown = 4;
+        "One plan a machine, best first; same letter: not told apart; *: nothing is faster and cheaper");
+  text += choices_text(q, a);
+  text += other_precision_text(q, a);
+  text += upgrade_text(q, a) + "\n";
+  text += paragraph(fmt::format(
+      "{}{}{} A step on {}: {} tokens ({}), {:.2f} s. {} plans were searched. {}", price_text(q, a),
+      best.mwh > 0 ? fmt::format(" Power: at most {:.0f} MWh{}.", best.mwh,
+                                 best.hour.power > 0 ? ", counted"
+                                 : best.hour.bought  ? ", not counted (--kwh)"
+                                                     : ", in the rent")
+                   : "",
+      failure_text(best), machine_text(*best.scenario), models::format_count(best.answer.tokens),
+      batch_text(best, batch), best.answer.seconds(), a.candidates, gap_text(a)));
+  if (const std::vector<std::string> parts = best.answer.unmeasured_parts(); !parts.empty())
+    text += paragraph(fmt::format(
+        "{} parts of its time were not measured on that machine: --format json names them.", parts.size()));
+  constexpr std::size_t kShown = 1;
   for (std::size_t i = 0; i < std::min(kShown, a.left_out.size()); ++i)
     text += paragraph(fmt::format("Left out: {}: {}", a.left_out[i].what, a.left_out[i].why));
   if (a.left_out.size() > kShown)

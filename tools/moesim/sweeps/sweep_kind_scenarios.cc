@@ -16,6 +16,7 @@
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/sweeps/sweep_inputs.h"
 #include "tools/moesim/sweeps/sweep_kind.h"
@@ -206,7 +207,11 @@ std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPlan& plan) const {
   return std::make_unique<ScenarioAsker>(columns_, *base_, plan, asked_);
 }
 
-SummaryShape ScenarioSweep::summary() const { return summary_of_scenarios(cost_); }
+SummaryShape ScenarioSweep::summary() const {
+  SummaryShape shape = summary_of_scenarios(cost_);
+  shape.asked = asked_text(base_->resolved.scenario);
+  return shape;
+}
 
 }  // namespace
 

@@ -159,8 +159,10 @@ std::string SweepSummary::drivers() const {
     const auto by_mean = [](const Group& x, const Group& y) { return x.mean() < y.mean(); };
     const auto [worst, best] = std::minmax_element(groups.begin(), groups.end(), by_mean);
     const double gain = std::exp(best->mean() - worst->mean());
-    lines.emplace_back(gain, fmt::format("  {}: {:.2f} times from {} (worst) to {} (best)\n",
-                                         table_.columns()[axes_[a]].name, gain, worst->value, best->value));
+    const std::string& name = table_.columns()[axes_[a]].name;
+    lines.emplace_back(gain, gain < 1.005 ? fmt::format("  {}: no effect\n", name)
+                                          : fmt::format("  {}: {:.2f} times from {} (worst) to {} (best)\n",
+                                                        name, gain, worst->value, best->value));
   }
   if (lines.empty()) return "";
   std::stable_sort(lines.begin(), lines.end(),
@@ -187,8 +189,10 @@ std::string SweepSummary::best_table(const std::vector<Found>& best) const {
     double longest = 0;
     for (const Found& one : best) longest = std::max(longest, number_of(one.cells[s]).value_or(0));
     units.push_back(TimeUnit::of(longest));
+    // The table is the score's; other figures go where the terminal is narrow.
+    const bool spare = s != score_ && column.style != CellStyle::kText && column.style != CellStyle::kTime;
     heads.push_back({column.style == CellStyle::kTime ? units.back().head(column.head) : column.head,
-                     column.style == CellStyle::kText ? Table::Align::kLeft : Table::Align::kRight});
+                     column.style == CellStyle::kText ? Table::Align::kLeft : Table::Align::kRight, spare});
   }
   Table table(heads);
   for (const Found& one : best) {
@@ -208,22 +212,22 @@ std::string SweepSummary::best_table(const std::vector<Found>& best) const {
 
 std::string SweepSummary::text() const {
   const std::vector<Found>& best = best_.empty() ? best_too_big_ : best_;
-  std::string text = sentence(best) + "\n";
+  std::string text = inked(in_lines(sentence(best)), Ink::kBold) + "\n";
   if (!best.empty()) text += "\n" + best_table(best);
   text += drivers();
+  std::string below = shape_.asked.empty() ? "" : "\n" + shape_.asked + "\n";
   if (!best_.empty() && too_big_ > 0)
-    text += fmt::format("\n{} {} {} and are not among the best.", too_big_, shape_.many, shape_.not_best);
+    below += fmt::format("\n{} {} {} and are not among the best.\n", too_big_, shape_.many, shape_.not_best);
   if (without_ > 0)
-    text +=
-        fmt::format("\n{} {} have no {}; the first: {}", without_, shape_.many, shape_.noun, first_error_);
-  if (text.back() != '\n') text += '\n';
+    below +=
+        fmt::format("\n{} {} have no {}; the first: {}\n", without_, shape_.many, shape_.noun, first_error_);
   constexpr std::size_t kShownNotes = 5;
   std::size_t shown = 0;
   for (const auto& [note, count] : noted_)
-    if (shown++ < kShownNotes) text += fmt::format("\nof {} {}: {}\n", count, shape_.many, note);
+    if (shown++ < kShownNotes) below += fmt::format("\nof {} {}: {}\n", count, shape_.many, note);
   if (noted_.size() > kShownNotes)
-    text += fmt::format("{} more notes are in the table\n", noted_.size() - kShownNotes);
-  return text;
+    below += fmt::format("{} more notes are in the table\n", noted_.size() - kShownNotes);
+  return text + in_lines(below, 2);
 }
 
 }  // namespace moesim::tools

@@ -24,6 +24,7 @@ struct SummaryShape {
   std::string none_fits, not_best;  // "none of which fits the memory", "do not fit the memory"
   std::string with;                 // column that names the best besides the axes; "": none
   std::string notes;                // column of notes for the reader; "": none
+  std::string asked;                // what the points have in common, in a sentence; "": none
   std::vector<std::string> shown;   // columns after the number and the axes
 };
 

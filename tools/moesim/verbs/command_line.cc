@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <regex>
 #include <sstream>
 #include <system_error>
 
@@ -18,6 +19,7 @@
 #include "base/files_read.h"
 #include "base/input_error.h"
 #include "base/text.h"
+#include "models/question/paths.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/version.h"
 
@@ -45,6 +47,15 @@ void declare_common(CLI::App& command, CommonOptions& options) {
       ->check(CLI::Range(0, 4096).description(""));
 }
 
+// The path of a scenario that a word like an option names, with its last parts: "--gpu.memory", "--bandwidth".
+std::string path_of(const std::string& option) {
+  const std::string name = option.starts_with("--") ? option.substr(2) : "";
+  if (name.empty()) return "";
+  for (const models::ScenarioPath& path : models::scenario_paths())
+    if (path.path == name || path.path.ends_with("." + name)) return path.path;
+  return "";
+}
+
 // CLI11 lists unknown words; the nearest known option is more helpful.
 std::string explain_extras(const CLI::App& command, const std::vector<std::string>& extras) {
   std::vector<std::string> known;
@@ -54,6 +65,10 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
     known.push_back(verb->get_name());
   const std::string& extra = extras.front();
   const std::string name = extra.substr(0, extra.find('='));
+  const bool sets = command.get_option_no_throw("--set") != nullptr;
+  if (const std::string path = path_of(name); sets && !path.empty())
+    return fmt::format("unknown option {}; expected --set {}=VALUE; see 'moesim whatif --paths'",
+                       in_quotes(extra), path);
   const bool two_steps = std::ranges::any_of(
       all_verbs(), [&](const Verb& verb) { return verb.name == command.get_name() && !verb.usual.empty(); });
   const std::string help =
@@ -62,6 +77,19 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
           : fmt::format("moesim {} --help{}", command.get_name(), two_steps ? " all" : "");
   return fmt::format("unknown {} {}{}; see '{}'", extra.starts_with('-') ? "option" : "argument",
                      in_quotes(extra), did_you_mean(name, known), help);
+}
+
+// "--port: Value 9 not in range 0 to 5" of CLI11 as "--port: found 9, expected 0 to 5".
+std::string found_and_expected(const std::string& message) {
+  static const std::regex range(R"(^(\S+): Value (.*) not in range \[?(.*?)\]?$)"),
+      choice(R"(^(\S+): (.*) not in \{(.*)\}$)"), missing(R"(^(\S+): (\d+) required (.*) missing$)");
+  std::smatch m;
+  if (std::regex_match(message, m, range))
+    return fmt::format("{}: found {}, expected {}", m.str(1), m.str(2), m.str(3));
+  if (std::regex_match(message, m, choice))
+    return fmt::format("{}: found {}, expected one of {}", m.str(1), m.str(2), m.str(3));
+  if (std::regex_match(message, m, missing)) return fmt::format("{}: found no value, expected one", m.str(1));
+  return message;
 }
 
 // `moesim VERB --help all`: the words without the last, where they ask for it.
@@ -85,7 +113,7 @@ void shorten_help(CLI::App& command, const Verb& verb) {
     hidden += usual ? 0 : 1;
     option->group(usual ? "Options" : "");
   }
-  command.footer(fmt::format("`moesim {} --help all` shows {} more options.\n\n{}", verb.name, hidden,
+  command.footer(fmt::format("`moesim {} --help all` shows {} more options.\n{}", verb.name, hidden,
                              command.get_footer()));
 }
 
@@ -164,6 +192,9 @@ CommandLine::CommandLine(const std::vector<std::string>& given) : parser_(std::m
   app.set_version_flag("--version", std::string("moesim ") + version());
   app.set_help_flag("-h,--help", "this text");
   app.require_subcommand(0, 1);
+  app.footer(
+      "`moesim VERB --help` shows a verb's options and examples. To begin with:\n"
+      "  moesim compare --model qwen3-30b-a3b --cluster h100 --gpus 32 --ep 8");
   app.allow_extras();
   for (const Verb& verb : all_verbs()) {
     CLI::App* command = app.add_subcommand(verb.name, verb.summary);
@@ -182,13 +213,15 @@ CommandLine::CommandLine(const std::vector<std::string>& given) : parser_(std::m
     std::ostringstream out;
     app.exit(help, out, out);
     text_ = out.str();
+    // CLI11 leaves two lines before the footer.
+    if (const std::size_t at = text_.find("\n\n\n"); at != std::string::npos) text_.erase(at, 1);
     return;
   } catch (const CLI::ParseError& error) {
     // A mistyped option is the cause, not what is missing because of it.
     for (const CLI::App* command : app.get_subcommands())
       if (const auto extras = command->remaining(true); !extras.empty())
         throw InputError(explain_extras(*command, extras));
-    throw InputError(error.what());
+    throw InputError(found_and_expected(error.what()));
   }
   const auto chosen = app.get_subcommands();
   if (chosen.empty()) {
@@ -218,8 +251,10 @@ CommandLine::CommandLine(const std::vector<std::string>& given) : parser_(std::m
 
 int CommandLine::run(FilesRead::Of of) {
   if (verb_.empty()) {
-    constexpr std::size_t kHelpIndent = 28;  // where CLI11 writes what an option does
-    print(wrapped(text_, standard_output().columns > 0 ? sentence_columns() : 0, kHelpIndent));
+    constexpr std::size_t kHelpIndent = 30, kExampleIndent = 6;  // where CLI11 writes what an option does
+    const std::size_t examples = std::min(text_.find("Examples:"), text_.size());
+    print_text(text_.substr(0, examples), kHelpIndent);
+    print_text(text_.substr(examples), kExampleIndent);
     return 0;
   }
   const FilesRead files(hashes_ ? FilesRead::Contents::kHashed : FilesRead::Contents::kUnhashed, of);

@@ -184,8 +184,7 @@ Verb compare_verb() {
   return {
       "compare",
       "which dispatcher is fastest for this model on this cluster, by how much, how sure, and why",
-      "  moesim compare --model mixtral-8x7b --cluster dgx-h100x1 --ep 8 --dispatcher allgather,alltoall "
-      "--routing zipf:1.2\n"
+      "  moesim compare --model qwen3-30b-a3b --cluster h100 --gpus 32 --ep 8 --routing zipf:0.5\n"
       "  moesim compare scenario.json --dispatcher all --detail messages --format json",
       [](CLI::App& app) -> Run {
         auto o = std::make_shared<CompareOptions>();
@@ -216,7 +215,7 @@ Verb compare_verb() {
         app.add_option("--tokens", o->tokens, "Scope step: what training on so many takes: 15T")
             ->group(kGroup);
         app.add_flag("--explain", o->explain,
-                     "What the rank that ends last does, dispatcher by dispatcher; all warnings")
+                     "What the last rank does, by dispatcher; all dispatchers and warnings")
             ->group(kGroup);
         return [o](const CommonOptions& common) { return run_compare(*o, common); };
       },

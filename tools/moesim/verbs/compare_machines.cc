@@ -16,6 +16,7 @@
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/show/comparison.h"
+#include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
@@ -88,6 +89,45 @@ Table machine_table(const std::vector<Machine>& machines) {
   return table;
 }
 
+// In one unit, with the plan where the machines differ in it; others stand below the table.
+Table people_machine_table(const std::vector<Machine>& machines) {
+  using Align = Table::Align;
+  double longest = 0;
+  for (const Machine& m : machines)
+    if (m.error.empty()) longest = std::max(longest, m.best().time_us.high);
+  const TimeUnit unit = TimeUnit::of(longest);
+  Table table({{"cluster", Align::kLeft},
+               {"run", Align::kLeft},
+               {unit.head("time")},
+               {"90 % interval"},
+               {"$ per M tokens"},
+               {"fits", Align::kLeft},
+               {"plan", Align::kLeft, true},
+               {"MFU", Align::kRight, true},
+               {"verdict", Align::kLeft, true}});
+  for (const Machine& m : machines) {
+    if (!m.error.empty()) continue;
+    const models::Answer& a = m.best();
+    const models::Parallel& p = m.compared->scenario->parallel;
+    const auto price = m.per_million_tokens();
+    table.row({m.compared->scenario->cluster->name, a.dispatcher, unit.number(a.time_us.value),
+               fmt::format("{} to {}", unit.number(a.time_us.low), unit.number(a.time_us.high)),
+               price ? fmt::format("{:.3g}", *price) : "-", a.memory.fits ? "yes" : "no",
+               fmt::format("TP {} PP {} EP {}", p.tp, p.pp, p.ep), fmt::format("{:.0f} %", 100 * a.mfu),
+               std::string(name_of(m.compared->decision.verdict))});
+  }
+  return table;
+}
+
+// A line for each machine: what it is, and what was chosen or assumed on it.
+std::string machine_lines(const std::vector<Machine>& machines) {
+  std::string text = "\n" + question_text(*machines.front().compared);
+  for (const Machine& m : machines)
+    text += m.error.empty() ? (&m == &machines.front() ? "" : machine_text(*m.compared->scenario) + "\n")
+                            : fmt::format("{}: {}\n", m.cluster, m.error);
+  return text + assumed_text(*machines.front().compared);
+}
+
 std::string answer_of(const std::vector<Machine>& machines) {
   const Machine& fastest = machines.front();
   std::string text =
@@ -101,7 +141,16 @@ std::string answer_of(const std::vector<Machine>& machines) {
   if (cheapest)
     text += fmt::format("; {} costs least, ${:.3g} per million tokens", cheapest->cluster,
                         *cheapest->per_million_tokens());
-  return text + ".";
+  text += ".";
+  if (machines.size() > 1 && machines[1].error.empty()) {
+    const Machine& second = machines[1];
+    const double more = second.seconds_per_token() / fastest.seconds_per_token() - 1;
+    const bool sure = fastest.best().time_us.high / fastest.best().tokens <
+                      second.best().time_us.low / second.best().tokens;
+    text += fmt::format(" {} takes {:.0f} % longer{}.", second.cluster, 100 * more,
+                        sure ? "" : "; their intervals overlap, so the order may be another");
+  }
+  return text;
 }
 
 }  // namespace
@@ -137,14 +186,13 @@ int compare_machines(const QuestionOptions& question, const std::vector<std::str
     print_json(result);
     return 0;
   }
-  const Table table = machine_table(machines);
   if (common.format == Format::kCsv) {
-    print(table.csv());
+    print(machine_table(machines).csv());
     return 0;
   }
-  print(answer_of(machines) + "\n\n" + table.text());
-  for (const Machine& m : machines)
-    if (!m.error.empty()) print(fmt::format("{}: {}\n", m.cluster, m.error));
+  print_answer(answer_of(machines));
+  print("\n" + people_machine_table(machines).text());
+  print_text(machine_lines(machines), 2);
   return 0;
 }
 

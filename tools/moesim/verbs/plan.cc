@@ -100,9 +100,8 @@ Verb plan_verb() {
         app.add_option("--top", o->top, "Plans shown [10]")
             ->check(CLI::Range(1, 1000))
             ->group(kQuestionGroup);
-        app.add_option(
-               "--script", o->script,
-               "Write a batch script that starts the best plan: sbatch, torchrun, Megatron's arguments")
+        app.add_option("--script", o->script,
+                       "Write a batch script (sbatch, torchrun, Megatron's) of the best plan")
             ->type_name("FILE")
             ->group(kQuestionGroup);
         o->scenario.declare(app);

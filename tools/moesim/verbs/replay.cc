@@ -14,6 +14,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/text.h"
 #include "models/answers/sentences.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/rental.h"
@@ -71,27 +72,40 @@ nlohmann::ordered_json attribution_json(const replay::Attribution& attribution) 
   return out;
 }
 
+std::string words_of(const replay::TimeShare& share) {
+  std::string what(name(share.cause));
+  std::replace(what.begin(), what.end(), '_', ' ');
+  return what;
+}
+
+// Where the iteration goes; without what is not visible.
 std::string attribution_text(const RecordingForecast& answer) {
+  constexpr double kVisible = 0.0005;
   Table table({{"of the iteration", Table::Align::kLeft}, {"ms"}, {"share"}});
   for (const auto& share : answer.attribution.shares) {
-    std::string what(name(share.cause));
-    std::replace(what.begin(), what.end(), '_', ' ');
-    table.row({what, ms(share.us), fmt::format("{:.1f} %", 100 * share.us / answer.iteration.us())});
+    const double part = share.us / answer.iteration.us();
+    if (std::abs(part) >= kVisible)
+      table.row({words_of(share), ms(share.us), fmt::format("{:.1f} %", 100 * part)});
   }
-  std::string text = table.text();
+  return table.text();
+}
+
+// Which ranks, and with --explain which layers, others waited for.
+std::string waiting_text(const RecordingForecast& answer, bool explain) {
   const auto most = [](const std::vector<replay::Waiting>& waits, const auto& one) {
     std::string line;
     for (std::size_t i = 0; i < std::min(kMostShown, waits.size()); ++i)
       line += fmt::format("{}{} ({:.0f} ms)", i == 0 ? "" : ", ", one(waits[i]), waits[i].us / 1e3);
     return line.empty() ? std::string("none") : line;
   };
-  text += fmt::format(
+  std::string text = fmt::format(
       "ranks that others waited for most: {}\n",
       most(answer.attribution.ranks, [](const replay::Waiting& w) { return fmt::format("{}", w.index); }));
-  text += fmt::format("layers in which ranks waited most: {}\n",
-                      most(answer.attribution.layers, [](const replay::Waiting& w) {
-                        return fmt::format("{} of stage {}", w.index, w.stage);
-                      }));
+  if (explain)
+    text += fmt::format("layers in which ranks waited most: {}\n",
+                        most(answer.attribution.layers, [](const replay::Waiting& w) {
+                          return fmt::format("{} of stage {}", w.index, w.stage);
+                        }));
   return text;
 }
 
@@ -112,16 +126,17 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
 
 std::string throughput_text(const RecordingForecast& answer, const models::PriceTable& prices) {
   if (answer.tokens == 0) return "";
-  std::string text = fmt::format("\n{:.0f} tokens/s", tokens_per_s(answer));
   const auto cost = cost_per_million_tokens(answer, answer.cluster, prices);
-  text += cost ? fmt::format(", {:.4g} {} per million tokens", *cost, prices.currency)
-               : ", no price (--prices '{\"gpu_hour\": 2.5}' gives the cost per million tokens)";
+  std::string text =
+      cost ? fmt::format("cost: {:.4g} {} per million tokens\n", *cost, prices.currency)
+           : std::string("cost: no price; --prices '{\"gpu_hour\": 2.5}' gives it per million tokens\n");
   if (const auto& before = answer.before) {
-    text += fmt::format("\nbefore: {} ms ({}), now {}", ms(before->time_us.value), before->what,
+    text += fmt::format("before: {} ms ({}), now {}", ms(before->time_us.value), before->what,
                         percent(models::ratio(*before, answer).value - 1));
     if (before->tokens > 0)
       text += fmt::format(" in time and {} in tokens/s",
                           percent(tokens_per_s(answer) / tokens_per_s(*before) - 1));
+    text += "\n";
   }
   return text;
 }
@@ -152,21 +167,19 @@ nlohmann::ordered_json memory_json(const replay::RecordedMemory& memory) {
 }
 
 // Describes the memory of the fullest rank, and that under the recorded dispatcher.
-std::string memory_text(const RecordingForecast& answer) {
-  const auto gb = [](double bytes) { return fmt::format("{:.3g} GB", bytes * 1e-9); };
-  const models::RankMemory& held = answer.held->step.worst;
-  std::string text = fmt::format(
-      "\nmemory of the fullest rank: {} (parameters {}, gradients {}, optimizer {}, kept activations {}, "
-      "buffers {})",
-      gb(held.total()), gb(held.parameters), gb(held.gradients), gb(held.optimizer), gb(held.activations),
-      gb(held.transient + held.persistent));
-  if (answer.held_as_recorded) {
-    const models::RankMemory& before = answer.held_as_recorded->step.worst;
-    text += fmt::format("; {} as recorded: {} (kept activations {}, buffers {})",
-                        answer.held_as_recorded->dispatcher, gb(before.total()), gb(before.activations),
-                        gb(before.transient + before.persistent));
-  }
-  return text;
+std::string memory_text(const RecordingForecast& answer, bool explain) {
+  const auto text_of = [&](const models::RankMemory& held) {
+    const auto gb = [](double bytes) { return fmt::format("{:.3g} GB", bytes * 1e-9); };
+    if (!explain) return gb(held.total());
+    return fmt::format("{} (parameters {}, gradients {}, optimizer {}, kept activations {}, buffers {})",
+                       gb(held.total()), gb(held.parameters), gb(held.gradients), gb(held.optimizer),
+                       gb(held.activations), gb(held.transient + held.persistent));
+  };
+  std::string text = "memory of the fullest rank: " + text_of(answer.held->step.worst);
+  if (answer.held_as_recorded)
+    text += fmt::format("; {} as recorded: {}", answer.held_as_recorded->dispatcher,
+                        text_of(answer.held_as_recorded->step.worst));
+  return text + "\n";
 }
 
 nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohmann::ordered_json& inputs,
@@ -237,20 +250,18 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
   return result;
 }
 
-constexpr std::size_t kMostRanks = 32;  // of a table for people
-constexpr std::size_t kBarColumns = 40;
+constexpr std::size_t kMostRanks = 32, kFewRanks = 4;  // of a table for people, with and without --explain
 
 // Returns all ranks, or those that compute most and least and an even choice of the others.
-std::vector<std::size_t> ranks_for_people(std::span<const sim::RankSummary> ranks) {
+std::vector<std::size_t> ranks_for_people(std::span<const sim::RankSummary> ranks, std::size_t most) {
   std::vector<std::size_t> order(ranks.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  if (ranks.size() <= kMostRanks) return order;
+  if (ranks.size() <= most) return order;
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return ranks[a].busy > ranks[b].busy; });
   std::set<std::size_t> chosen;
-  for (std::size_t i = 0; i < kMostRanks / 4; ++i) chosen.insert({order[i], order[order.size() - 1 - i]});
-  for (std::size_t i = 0; i < kMostRanks && chosen.size() < kMostRanks; ++i)
-    chosen.insert(i * ranks.size() / kMostRanks);
+  for (std::size_t i = 0; i < most / 4; ++i) chosen.insert({order[i], order[order.size() - 1 - i]});
+  for (std::size_t i = 0; i < most && chosen.size() < most; ++i) chosen.insert(i * ranks.size() / most);
   return {chosen.begin(), chosen.end()};
 }
 
@@ -261,16 +272,18 @@ std::vector<std::string> rank_cells(std::size_t index, const sim::RankSummary& r
   return cells;
 }
 
-std::string ranks_text(const RecordingForecast& answer) {
+// The letters of the columns are those of the bars.
+std::string ranks_text(const RecordingForecast& answer, bool explain) {
+  constexpr std::size_t kBarColumns = 28;
   const auto ranks = answer.iteration.timeline.ranks();
-  Table table({{"rank"},
-               {"computing ms"},
-               {"transfer ms"},
-               {"straggler wait ms"},
-               {"bubble ms"},
-               {"host ms"},
-               {"C compute  T transfer  w wait  b bubble  H host", Table::Align::kLeft}});
-  const std::vector<std::size_t> shown = ranks_for_people(ranks);
+  Table table({{"rank, times [ms]"},
+               {"C computing"},
+               {"T transfer"},
+               {"w waiting"},
+               {"b bubble"},
+               {"H host"},
+               {"", Table::Align::kLeft, true}});
+  const std::vector<std::size_t> shown = ranks_for_people(ranks, explain ? kMostRanks : kFewRanks);
   for (const std::size_t r : shown) {
     const sim::RankSummary& rank = ranks[r];
     const std::vector<BarPart> parts{{'C', "compute", Ink::kBlue, rank.busy.us()},
@@ -284,10 +297,12 @@ std::string ranks_text(const RecordingForecast& answer) {
   }
   std::string text = table.text();
   if (shown.size() < ranks.size()) {
+    text +=
+        fmt::format("{} of {} ranks; {}\n", shown.size(), ranks.size(),
+                    explain || ranks.size() > kMostRanks ? "--format csv lists all" : "--explain lists all");
     std::vector<double> wait;
     for (const auto& rank : ranks) wait.push_back(rank.straggler_wait.us());
-    text += fmt::format("straggler wait of all ranks: {}\n{} of {} ranks; --format csv lists all\n",
-                        sparkline(wait), shown.size(), ranks.size());
+    if (explain) text += fmt::format("straggler wait of all ranks: {}\n", sparkline(wait));
   }
   return text;
 }
@@ -378,38 +393,53 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
   return answer;
 }
 
-// Returns the lines above the tables, notes first.
-std::string headline(const RecordingForecast& answer, const replay::Topology& recorded,
-                     const models::PriceTable& prices) {
-  std::string text;
-  for (const std::string& note : answer.notes) text += "warning: " + note + "\n";
-  text +=
-      fmt::format("{} recording of {}, {} microbatches, on {}{}\niteration {} ms (90 % interval {} .. {})",
-                  answer.realistic ? "realistic" : "scaling", recorded.str(), answer.microbatches,
-                  answer.cluster.name, answer.changes.empty() ? "" : ", with " + answer.changes,
-                  ms(answer.time_us.value), ms(answer.time_us.low), ms(answer.time_us.high));
+// "424.61 ms an iteration (90 % interval ...), 154345 tokens/s; 27 % of it is routing skew, 12 % gradient sync."
+std::string answer_text(const RecordingForecast& answer) {
+  std::string text = fmt::format("{} ms an iteration (90 % interval {} ms to {} ms)",
+                                 ms(answer.time_us.value), ms(answer.time_us.low), ms(answer.time_us.high));
   if (answer.measured_us)
     text += fmt::format(", measured {} ms ({})", ms(*answer.measured_us),
                         percent(answer.time_us.value / *answer.measured_us - 1.0, 2));
+  if (answer.tokens > 0) text += fmt::format(", {:.0f} tokens/s", tokens_per_s(answer));
+  std::vector<replay::TimeShare> shares(answer.attribution.shares.begin(), answer.attribution.shares.end());
+  std::erase_if(shares, [](const auto& share) { return share.cause == replay::CauseOfTime::computing; });
+  std::ranges::stable_sort(shares, [](const auto& a, const auto& b) { return a.us > b.us; });
+  constexpr double kWorthNaming = 0.05;
+  std::vector<std::string> parts;
+  for (const auto& share : shares)
+    if (const double part = share.us / answer.iteration.us(); part > kWorthNaming && parts.size() < 2)
+      parts.push_back(fmt::format("{} {:.0f} %", words_of(share), 100 * part));
+  return parts.empty() ? text + "." : fmt::format("{}. Besides computing: {}.", text, join(parts, ", "));
+}
+
+// What was replayed, and its figures besides the time.
+std::string remarks_text(const RecordingForecast& answer, const replay::Topology& recorded,
+                         const models::PriceTable& prices, bool explain) {
+  const std::string network =
+      answer.cluster.network.empty() || answer.cluster.ranks() <= answer.cluster.nvlink.domain
+          ? ""
+          : fmt::format(" (network {})", answer.cluster.network);
+  std::string text =
+      fmt::format("{} recording of {}, {} microbatches, on {}{}{}\n",
+                  answer.realistic ? "realistic" : "scaling", recorded.str(), answer.microbatches,
+                  answer.cluster.name, network, answer.changes.empty() ? "" : ", with " + answer.changes);
   if (answer.network.groups > 0) {
     const models::LinkLoad& busiest = answer.network.busiest;
-    text += fmt::format("\nnetwork: {} ms without contention", ms(answer.network.calibrated_us));
+    text += fmt::format("network: {} ms without contention", ms(answer.network.calibrated_us));
     if (!busiest.from.empty())
       text += fmt::format("; busiest link {} -> {}, {:.0f} %", busiest.from, busiest.to,
                           100 * busiest.utilisation);
+    text += "\n";
   }
-  if (answer.overload) {
+  if (explain && answer.overload) {
     const models::Overload& o = answer.overload->stages.back();
     text += fmt::format(
-        "\noverload of the experts' ranks: avg {:.3f}, max {:.3f}, max_cum {:.3f} over {} layers and "
-        "microbatches",
+        "overload of the experts' ranks: avg {:.3f}, max {:.3f}, max_cum {:.3f} over {} layers and "
+        "microbatches\n",
         o.avg, o.max, o.max_cum, answer.overload->entries);
   }
-  if (answer.held) text += memory_text(answer);
-  if (const auto both = replay::compared(answer))
-    text += fmt::format("\n{}\n{}", models::sentence(*both), models::because(*both));
-  text += throughput_text(answer, prices);
-  return text + "\n";
+  if (answer.held) text += memory_text(answer, explain);
+  return text + throughput_text(answer, prices) + waiting_text(answer, explain);
 }
 
 // The iteration with the memory of every rank that is shown.
@@ -472,48 +502,55 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
     print_json(result);
     return 0;
   }
-  for (std::size_t i = common.format == Format::kCsv ? 0 : answer.notes.size(); i < answer.warnings.size();
-       ++i)
-    warn(common, answer.warnings[i]);
   if (common.format == Format::kCsv) {
     print(rank_table(answer, prices).csv());
+    warn_below(common, answer.warnings);
     return 0;
   }
-  print(headline(answer, recordings.jobs().front().topology, prices) + "\n" + ranks_text(answer) + "\n" +
-        operation_table(answer).text() + "\n" + attribution_text(answer));
+  for (const std::string& note : answer.notes) print_text("warning: " + note + "\n", 2);
+  print_answer(answer_text(answer));
+  if (const auto both = replay::compared(answer))
+    print_text(models::sentence(*both) + "\n" + models::because(*both) + "\n");
+  print("\n" + attribution_text(answer) + "\n" + ranks_text(answer, options.explain) + "\n");
+  print_text(remarks_text(answer, recordings.jobs().front().topology, prices, options.explain), 2);
+  if (options.explain) print("\n" + operation_table(answer).text());
   if (options.explain) print("\n" + critical_path_text(answer.iteration));
   if (!answer.effect_gains_us.empty()) print("\n" + effect_table(answer).text());
+  // The notes stand above the answer.
+  answer.warnings.erase(answer.warnings.begin(),
+                        answer.warnings.begin() + static_cast<std::ptrdiff_t>(answer.notes.size()));
+  warn_below(common, options.explain ? answer.warnings : to_act_on(answer.warnings, answer.cluster, {}), true,
+             options.explain);
   return 0;
 }
 
 }  // namespace
 
 Verb replay_verb() {
-  return {
-      "replay", "what a recorded job takes on a topology",
-      "  moesim replay traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling --cluster "
-      "echo-h800x2 --microbatches 8\n"
-      "  moesim replay rec/realistic --cluster echo-h800x2 --timeline iteration.json",
-      [](CLI::App& app) -> Run {
-        auto options = std::make_shared<ReplayOptions>();
-        app.add_option("recording", options->folders,
-                       "folder of rank files; several scaling passes are pooled")
-            ->required()
-            ->type_name("DIR");
-        options->question.declare(app);
-        options->shown.declare(app);
-        declare_report(app, options->report);
-        app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
-            ->type_name("FILE");
-        app.add_flag(
-            "--explain", options->explain,
-            "the critical path in sentences; every constant added to a scaling recording: value, source, "
-            "effect");
-        return [options](const CommonOptions& common) {
-          options->seed = common.seed;
-          return run(*options, common);
-        };
-      }};
+  return {"replay",
+          "what a recorded job takes on a topology",
+          "  moesim replay rec/scaling --cluster echo-h800x2 --microbatches 8 --dispatcher allgather\n"
+          "  moesim replay rec/realistic --cluster echo-h800x2 --timeline iteration.json",
+          [](CLI::App& app) -> Run {
+            auto options = std::make_shared<ReplayOptions>();
+            app.add_option("recording", options->folders,
+                           "folder of rank files; several scaling passes are pooled")
+                ->required()
+                ->type_name("DIR");
+            options->question.declare(app);
+            options->shown.declare(app);
+            declare_report(app, options->report);
+            app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
+                ->type_name("FILE");
+            app.add_flag("--explain", options->explain,
+                         "all ranks and operations, the critical path, constants with their source");
+            return [options](const CommonOptions& common) {
+              options->seed = common.seed;
+              return run(*options, common);
+            };
+          },
+          {"--cluster", "--dispatcher", "--timing", "--seq", "--ep", "--dp", "--microbatches", "--timeline",
+           "--report", "--explain"}};
 }
 
 }  // namespace moesim::tools

@@ -313,8 +313,7 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
 void declare_points(CLI::App& app, SweepVerbOptions& o) {
   app.add_option("--grid", o.plan.grids, "path=8,16,32 or path=0..0.6:0.1 or path=2..64:x2; all combinations")
       ->allow_extra_args(false);
-  app.add_option("--list", o.plan.lists,
-                 "path=values, several side by side; or a CSV file with paths as its header")
+  app.add_option("--list", o.plan.lists, "path=values, several side by side; or a CSV file, paths its header")
       ->allow_extra_args(false);
   app.add_option("--sample", o.plan.samples, "Draw so many scenarios from the --range box, by --seed");
   app.add_option("--range", o.plan.ranges, "path=low..high[:log] or path=values, to draw from")
@@ -324,17 +323,14 @@ void declare_points(CLI::App& app, SweepVerbOptions& o) {
 }
 
 void declare_file(CLI::App& app, SweepVerbOptions& o) {
-  app.add_option("--out", o.out,
-                 "FILE.csv or FILE.jsonl; appears when it is whole [a summary; all rows with --format csv]");
+  app.add_option("--out", o.out, "FILE.csv or FILE.jsonl, all rows [a summary of them]");
   app.add_flag("--resume", o.resume, "Go on with what an interrupted sweep left in FILE.partial");
   app.add_flag("--overwrite", o.overwrite, "Start again in spite of it");
 }
 
 void declare_run(CLI::App& app, SweepVerbOptions& o) {
   app.add_flag("--strict", o.strict, "End at the first scenario without a forecast [a row with its error]");
-  app.add_option("--pareto", o.pareto,
-                 "Print the scenarios that nothing beats in all of these columns, e.g. "
-                 "time_us.value,cost_per_million_tokens");
+  app.add_option("--pareto", o.pareto, "The rows that nothing beats: time_us.value,peak_memory_bytes.max");
   app.add_option("--shard", o.shard,
                  "I/N: part I (from 0) of N, for jobs that share no disk; sweep merge puts them together");
   app.add_flag("--dry-run", o.dry_run, "Only count the scenarios");
@@ -376,45 +372,41 @@ void refuse_of_other(const CLI::App& sweep, const CLI::App& command, const std::
 }  // namespace
 
 Verb sweep_verb() {
-  return {
-      "sweep",
-      "the same question for a grid of thousands of scenarios, recordings or trainings; on threads, or under "
-      "mpirun",
-      "  moesim sweep scenario.json --grid parallel.ep=8,16,32 --grid routing.gini=0..0.6:0.1 --out "
-      "results.csv\n"
-      "  mpirun -n 8 moesim sweep scenario.json --sample 100000 --range topk=1..8 "
-      "--range nic.bandwidth=25..400GBps:log --out results.csv --resume",
-      [](CLI::App& app) -> Run {
-        auto commands = std::make_shared<std::vector<std::pair<CLI::App*, Run>>>();
-        const auto add = [&](const char* name, const char* summary, const char* examples) {
-          CLI::App* command = app.add_subcommand(name, summary);
-          command->footer(std::string("Examples:\n") + examples);
-          command->fallthrough();  // --format and similar may follow
-          command->allow_extras();
-          return command;
-        };
-        for (const SweepCommand& kind : kSweepCommands) {
-          CLI::App* command = add(kind.name, kind.summary, kind.examples);
-          commands->emplace_back(command, declare_kind(*command, kind.make(), false));
-        }
-        CLI::App* merge = add("merge", "one table out of the tables of all parts (--shard)",
-                              "  moesim sweep merge part0.csv part1.csv --out results.csv");
-        commands->emplace_back(merge, declare_merge(*merge));
-        app.require_subcommand(0, 1);
-        const Run scenarios = declare_kind(app, sweep_of_scenarios(), true);
-        std::vector<std::string> own;
-        for (const CLI::Option* option : app.get_options()) own.push_back(option->get_name());
-        return [commands, scenarios, own, sweep = &app](const CommonOptions& common) {
-          for (const auto& [command, run] : *commands)
-            if (command->parsed()) {
-              refuse_of_other(*sweep, *command, own);
-              return run(common);
+  return {"sweep",
+          "the same for a grid of thousands of scenarios, recordings or trainings",
+          "  moesim sweep scenario.json --grid parallel.ep=8,16,32 --grid topk=1..8 --out results.csv\n"
+          "  mpirun -n 8 moesim sweep scenario.json --sample 1000 --range topk=1..8 --out results.csv",
+          [](CLI::App& app) -> Run {
+            auto commands = std::make_shared<std::vector<std::pair<CLI::App*, Run>>>();
+            const auto add = [&](const char* name, const char* summary, const char* examples) {
+              CLI::App* command = app.add_subcommand(name, summary);
+              command->footer(std::string("Examples:\n") + examples);
+              command->fallthrough();  // --format and similar may follow
+              command->allow_extras();
+              return command;
+            };
+            for (const SweepCommand& kind : kSweepCommands) {
+              CLI::App* command = add(kind.name, kind.summary, kind.examples);
+              commands->emplace_back(command, declare_kind(*command, kind.make(), false));
             }
-          return scenarios(common);
-        };
-      },
-      {"--model", "--cluster", "--set", "--grid", "--list", "--sample", "--range", "--out", "--pareto",
-       "--report"}};
+            CLI::App* merge = add("merge", "one table out of the tables of all parts (--shard)",
+                                  "  moesim sweep merge part0.csv part1.csv --out results.csv");
+            commands->emplace_back(merge, declare_merge(*merge));
+            app.require_subcommand(0, 1);
+            const Run scenarios = declare_kind(app, sweep_of_scenarios(), true);
+            std::vector<std::string> own;
+            for (const CLI::Option* option : app.get_options()) own.push_back(option->get_name());
+            return [commands, scenarios, own, sweep = &app](const CommonOptions& common) {
+              for (const auto& [command, run] : *commands)
+                if (command->parsed()) {
+                  refuse_of_other(*sweep, *command, own);
+                  return run(common);
+                }
+              return scenarios(common);
+            };
+          },
+          {"--model", "--cluster", "--set", "--grid", "--list", "--sample", "--range", "--out", "--pareto",
+           "--report"}};
 }
 
 }  // namespace moesim::tools

@@ -113,7 +113,6 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
         "whatif: found no question{}, expected --set, --crossover, --map, --sensitivity or --best",
         o.sets.empty() ? "" : " besides the scope"));
   const Base base = asked_about(o, options, common);
-  show_chosen(base.resolved, common);
   if (!o.best.axes.empty()) {
     o.anchoring.refuse_measured("--best");
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
@@ -148,8 +147,7 @@ Verb whatif_verb() {
   return {"whatif",
           "change something in a scenario and see the difference, or find where the winner changes",
           "  moesim whatif scenario.json --set parallel.ep=16 --set cluster.nic.bandwidth=100GBps\n"
-          "  moesim whatif scenario.json --crossover topk=1..16 --between allgather,alltoall\n"
-          "  moesim whatif scenario.json --best parallel,dispatcher,recompute --under memory",
+          "  moesim whatif --model qwen3-30b-a3b --cluster h100x4 --best parallel,dispatcher --under memory",
           [](CLI::App& app) -> Run {
             auto o = std::make_shared<WhatIfOptions>();
             o->scenario.declare(app, false);

@@ -271,7 +271,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
       { title: "rows dropped", numeric: true, text: (s: Scenario) => number(s.dropped_rows), value: (s: Scenario) => s.dropped_rows },
     ] : []),
     byteColumn("memory", scenarios, (s) => s.peak_memory_bytes?.max),
-    { title: "fits", text: (s) => (s.fits === false ? `no, ${bytes(s.missing_bytes ?? 0)} missing` : "yes") },
+    { title: "fits", text: (s) => (s.fits === false ? `no (+${bytes(s.missing_bytes ?? 0)})` : "yes") },
     { title: "P(fits)", numeric: true, text: (s) => s.fits_probability?.toFixed(2) ?? "-", value: (s) => s.fits_probability ?? 1 },
   ], { caption: "All numbers", best: (s) => s.dispatcher === winner, filter: scenarios.length > 4, sortBy: 1 });
 

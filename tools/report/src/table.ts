@@ -41,6 +41,7 @@ function measured<Row>(title: string, rows: Row[], of: (row: Row) => number | un
 
 const kAcross = 28; // columns
 const kWords = 18; // characters of a column of text at least, where it has as many
+const kSentence = 60; // a column with longer texts is wide (.long), so that no row is high
 const kPrinted = 60; // rows, as in style.css
 
 // A text that may break behind what joins its parts, "expert-communication+gradients", and nowhere else in a word.
@@ -51,7 +52,10 @@ function breaking(text: string): (string | Node)[] {
 export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOptions<Row>): HTMLElement {
   const body = h("tbody");
   // Columns of text are as wide as theirs, up to some words.
-  const widths = columns.map((column) => `min-width: ${Math.min(kWords, rows.slice(0, 200).reduce((most, row) => Math.max(most, column.text(row).length), 0))}ch`);
+  const shapes = columns.map((column) => {
+    const longest = rows.slice(0, 200).reduce((most, row) => Math.max(most, column.text(row).length), 0);
+    return column.numeric ? { class: "number" } : longest > kSentence ? { class: "long" } : { style: `min-width: ${Math.min(kWords, longest)}ch` };
+  });
   const heads: HTMLElement[] = [];
   let sorted = options.sortBy ?? -1;
   let down = false;
@@ -84,7 +88,7 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOp
           ...columns.map((c, i) =>
             i === 0
               ? h("th", { scope: "row" }, c.text(row), mark(i))
-              : h("td", c.numeric ? { class: "number" } : { style: widths[i]! }, ...(c.numeric ? [c.text(row)] : breaking(c.text(row))), mark(i)),
+              : h("td", shapes[i]!, ...(c.numeric ? [c.text(row)] : breaking(c.text(row))), mark(i)),
           ),
         );
       }),
