@@ -18,7 +18,7 @@ bool says(std::string_view text, std::string_view word) {
 }
 
 // Returns the members of the group of `rank` when tp, ep or the rest of dp vary.
-std::vector<std::int64_t> members(const ParallelPlan& plan, std::int64_t rank, bool tp, bool ep, bool rest) {
+std::vector<std::int64_t> members(const ParallelSizes& plan, std::int64_t rank, bool tp, bool ep, bool rest) {
   const std::int64_t t = rank % plan.tp, e = rank / plan.tp % plan.ep;
   const std::int64_t d = rank / (plan.tp * plan.ep) % plan.expert_dp, p = plan.stage_of(rank);
   std::vector<std::int64_t> out;
@@ -31,9 +31,9 @@ std::vector<std::int64_t> members(const ParallelPlan& plan, std::int64_t rank, b
 
 }  // namespace
 
-ParallelPlan parallel_plan(std::int64_t world, std::span<const SeenGroup> groups, std::int64_t p2p_distance,
-                           std::optional<std::int64_t> tp, std::optional<std::int64_t> ep,
-                           std::optional<std::int64_t> pp, const std::string& source) {
+ParallelSizes parallel_plan(std::int64_t world, std::span<const SeenGroup> groups, std::int64_t p2p_distance,
+                            std::optional<std::int64_t> tp, std::optional<std::int64_t> ep,
+                            std::optional<std::int64_t> pp, const std::string& source) {
   std::int64_t tensor = 1, described_experts = 0, exchanging = 1;
   for (const SeenGroup& group : groups) {
     const auto size = static_cast<std::int64_t>(group.ranks.size());
@@ -44,7 +44,7 @@ ParallelPlan parallel_plan(std::int64_t world, std::span<const SeenGroup> groups
     if (experts && !tensors && !data) described_experts = std::max(described_experts, size);
     if (group.exchanges && !tensors) exchanging = std::max(exchanging, size);
   }
-  ParallelPlan plan;
+  ParallelSizes plan;
   plan.tp = tp.value_or(tensor);
   plan.ep = ep.value_or(described_experts > 0 ? described_experts : exchanging);
   plan.pp = pp.value_or(p2p_distance > 0 && world % p2p_distance == 0 ? world / p2p_distance : 1);
@@ -56,7 +56,7 @@ ParallelPlan parallel_plan(std::int64_t world, std::span<const SeenGroup> groups
   return plan;
 }
 
-std::string_view group_label(const ParallelPlan& plan, std::span<const std::int64_t> ranks, bool exchange) {
+std::string_view group_label(const ParallelSizes& plan, std::span<const std::int64_t> ranks, bool exchange) {
   if (ranks.empty() || ranks.front() < 0 || ranks.back() >= plan.world()) return {};
   const auto is = [&](bool tp, bool ep, bool rest) {
     return std::ranges::equal(members(plan, ranks.front(), tp, ep, rest), ranks);

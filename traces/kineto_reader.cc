@@ -453,7 +453,7 @@ class Importer {
   std::map<std::int64_t, KinetoRank> ranks_;
   std::map<std::int64_t, std::vector<Labelled>> labels_;  // by rank, of its calls
   std::map<std::pair<std::int64_t, std::string>, KinetoGroup> listed_;
-  ParallelPlan plan_;
+  ParallelSizes plan_;
   std::int64_t world_ = 0;
   std::int64_t origin_ns_ = 0;
 };

@@ -324,8 +324,7 @@ Draws draws_of(const models::Comparison& c, const std::vector<CandidateRow>& can
   all.regret = all.times.colwise().mean().minCoeff() - 1;
   all.quiet = all.times;
   for (std::size_t a = 0; a < choices.size(); ++a)
-    without_launches(*choices[a], c.scenario->scope == Scenario::Scope::kStep,
-                     all.quiet.col(static_cast<Eigen::Index>(a)));
+    without_launches(*choices[a], c.scenario->is_step(), all.quiet.col(static_cast<Eigen::Index>(a)));
   // Factors of parts whose uncertainty is outside of the profile, under a draw.
   std::vector<std::string> parts;
   std::vector<std::pair<std::string, std::string>> kernels;  // parts that no one published, with dispatcher

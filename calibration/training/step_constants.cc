@@ -15,7 +15,7 @@
 #include "models/costs/recipe.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::calibration {
 
@@ -35,7 +35,7 @@ void change_cluster(models::Scenario& s, const Change& change) {
   s.cluster = std::make_shared<const models::Cluster>(std::move(cluster));
 }
 
-bool steps(const TrainingRow& row) { return row.scenario.scope == models::Scenario::Scope::kStep; }
+bool steps(const TrainingRow& row) { return row.scenario.is_step(); }
 
 const std::string& gpu(const TrainingRow& row) { return row.scenario.cluster->profile.name(); }
 

@@ -26,7 +26,7 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/question/apply_recipe.h"
-#include "models/step/job_plan.h"
+#include "models/step/pipeline_layout.h"
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
 
@@ -535,7 +535,7 @@ bool may_fit(const TrainingRow& row, const models::StepMemory& memory) {
 }
 
 models::StepMemory memory_of(const models::Scenario& s) {
-  if (s.model.experts == 0) return models::memory_of(s, models::JobPlan(s, false));
+  if (s.model.experts == 0) return models::memory_of(s, models::PipelineLayout(s, false));
   return models::StepForecaster(s, s.dispatchers.front()).memory();
 }
 
@@ -545,9 +545,7 @@ namespace {
 
 // A job of an unknown framework may run as any recipe does.
 models::Answer doubted(const TrainingRow& row, models::Answer forecast) {
-  if (row.framework_known || forecast.draws_us.empty() ||
-      row.scenario.scope != models::Scenario::Scope::kStep)
-    return forecast;
+  if (row.framework_known || forecast.draws_us.empty() || !row.scenario.is_step()) return forecast;
   const double sigma = models::spread_of_unknown(row.scenario, [](const models::Scenario& as) {
     models::AnswerOptions options;
     options.draws = 0;

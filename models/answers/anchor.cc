@@ -41,7 +41,7 @@ struct Sigmas {
 };
 
 Sigmas sigmas_of(const Scenario& s) {
-  return {s.scope == Scenario::Scope::kStep ? step_sigma(s) : kLayerSigma, std::hypot(kOwnSigma, kRunSigma)};
+  return {s.is_step() ? step_sigma(s) : kLayerSigma, std::hypot(kOwnSigma, kRunSigma)};
 }
 
 struct Spread {
@@ -132,7 +132,7 @@ struct Latent {
 
 std::vector<Latent> latents_of(const Comparison& c, std::size_t draws) {
   const Scenario& s = *c.scenario;
-  const bool step = s.scope == Scenario::Scope::kStep;
+  const bool step = s.is_step();
   std::vector<Latent> all;
   Latent launch{"what the host takes to launch a kernel", {}},
       network{"exchanges across nodes in a step", {}};

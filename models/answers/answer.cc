@@ -58,7 +58,7 @@ class Answering {
           fmt::format("compare: found a cluster of {} GPUs with timing flow, expected at most {}",
                       s_.cluster->ranks(), kMostFlowGpus));
     if (const std::int64_t replicas = s_.parallel.world() / (s_.parallel.tp * s_.parallel.pp);
-        o_.flow && s_.scope == Scenario::Scope::kStep && s_.train && replicas > kMostFlowReplicas)
+        o_.flow && s_.is_step() && s_.train && replicas > kMostFlowReplicas)
       throw InputError(fmt::format(
           "compare: found {} ranks that sum their gradients with timing flow, expected at most {}", replicas,
           kMostFlowReplicas));
@@ -75,7 +75,7 @@ class Answering {
           "does");
     if (o_.flow && s_.faults.slow())
       throw InputError("compare: found faults with timing flow, expected calibrated");
-    if (s_.scope == Scenario::Scope::kLayer) faults_ = faults_of_layer();
+    if (!s_.is_step()) faults_ = faults_of_layer();
   }
 
   Comparison all() {
@@ -110,7 +110,7 @@ class Answering {
     }
     tell_defaults();
     // A dense model shows no communication besides these and tensor parallelism.
-    if (s_.scope == Scenario::Scope::kLayer || s_.model.experts == 0)
+    if (!s_.is_step() || s_.model.experts == 0)
       c_.step_collectives = timed_collectives(s_, c_.routing.experts(), placement_, prices_->nominal());
     constexpr double kEven = 1.001;
     rank(c_.answers, c_.routing.expert_skew() > kEven);
@@ -135,7 +135,7 @@ class Answering {
   void add_rates(Answer& a) const {
     const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
     a.mfu = a.tflops_per_gpu() * 1e12 / peak;
-    if (s_.scope == Scenario::Scope::kStep) a.step_time = step_quantiles(s_.parallel, a.time_us.value);
+    if (s_.is_step()) a.step_time = step_quantiles(s_.parallel, a.time_us.value);
   }
 
   // Outputs that are combined in the router's type travel in it: in fp32 twice the bytes of bf16.
@@ -215,9 +215,7 @@ class Answering {
     return std::nullopt;
   }
 
-  Answer one(const DispatcherSpec& spec) {
-    return s_.scope == Scenario::Scope::kStep ? step(spec) : layer(spec);
-  }
+  Answer one(const DispatcherSpec& spec) { return s_.is_step() ? step(spec) : layer(spec); }
 
   // Returns the share of an MoE layer's host launches that belong to the dispatcher's program.
   double share_of_launches(const LayerPrograms& programs) const {
@@ -255,7 +253,7 @@ class Answering {
                              a.breakdown_us[static_cast<std::size_t>(sim::Category::combine)];
     // A bubble is made of the other stages' operations, of which the parts are the same shares.
     const double busy = a.time_us.value - a.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)];
-    add_doubt(a, {s_.scope == Scenario::Scope::kStep ? step_sigma(s_, o_.without) : 0, a.dispatcher,
+    add_doubt(a, {s_.is_step() ? step_sigma(s_, o_.without) : 0, a.dispatcher,
                   waiting / busy * share_of_launches(programs), exchanges / busy});
     a.balance = balance_of(spec, programs);
     if (o_.trace) a.memory_over_time = memory_over_time(a);
@@ -323,7 +321,7 @@ class Answering {
     Answer a(
         forecaster.forecast(pricer, prices_->drawn(), o_.breakdown || !prices_->drawn().empty(), o_.trace));
     a.overload = overload_of_layer(s_, programs);
-    a.memory = memory_of(s_, JobPlan(s_, programs, routing_), programs, routing_);
+    a.memory = memory_of(s_, PipelineLayout(s_, programs, routing_), programs, routing_);
     complete(a, spec, programs);
     return a;
   }

@@ -40,7 +40,7 @@ std::vector<Relief> reliefs_of(const Scenario& given) {
     s.training.optimizer = types;
     return true;
   });
-  if (given.scope == Scenario::Scope::kStep)
+  if (given.is_step())
     add("--gradient-bytes 2", [](Scenario& s) {
       if (s.training.gradient_bytes == 2) return false;
       s.training.gradient_bytes = 2;
@@ -53,7 +53,7 @@ std::vector<Relief> reliefs_of(const Scenario& given) {
       return was == ShardingScheme::kDdp ||
              (was == ShardingScheme::kZero1 && s.training.sharding == ShardingScheme::kFsdp);
     });
-  if (given.scope == Scenario::Scope::kStep)
+  if (given.is_step())
     for (const char* name : {"optimizer", "activations", "optimizer+activations"})
       add(fmt::format("--offload {}", name), [name](Scenario& s) {
         const bool nothing = s.training.offload == Offload::kNone;

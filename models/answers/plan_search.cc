@@ -52,14 +52,14 @@ class Search {
  public:
   Search(const PlanSpace& space, const PlanSearchOptions& options) : space_(space), o_(options) {}
 
-  Scenario scenario_of(const PlanChoice& choice) const {
+  Scenario scenario_of(const PlanPoint& choice) const {
     Scenario s = space_.scenario(choice);
     s.resolve();
     if (s.dispatchers.size() > 1) s.dispatchers.resize(1);
     return s;
   }
 
-  Outcome attempt(const PlanChoice& choice) const {
+  Outcome attempt(const PlanPoint& choice) const {
     Outcome outcome;
     try {
       const QuickAnswer answer(scenario_of(choice), prices_);
@@ -83,9 +83,9 @@ class Search {
 
   // Returns a lower bound on the seconds per token of all choices below the node, whether they fit the memory
   // or not.
-  Outcome bound(const PlanChoice& node) const {
+  Outcome bound(const PlanPoint& node) const {
     Outcome outcome;
-    for (const PlanChoice& choice : {node, space_.slowest_launch(node)}) {
+    for (const PlanPoint& choice : {node, space_.slowest_launch(node)}) {
       try {
         outcome.per_token = QuickAnswer(scenario_of(choice), prices_).seconds_per_token();
         outcome.fate = Fate::kForecast;
@@ -105,7 +105,7 @@ class Search {
     double head = 0;   // embedding and head, where the critical stage has them
     std::string rule;  // rule that forbids every plan with such layers
   };
-  LayerSeconds layer_seconds(const PlanChoice& node) const {
+  LayerSeconds layer_seconds(const PlanPoint& node) const {
     try {
       Scenario s = scenario_of(node);
       // A capacity drops rows of a skewed routing, so the balanced one is no bound there.
@@ -133,7 +133,7 @@ class Search {
 
   // Returns the bound of bound() from layer_seconds() of a plan with the same layers: all microbatches on the
   // mean stage, plus the fill of the pipeline where its schedule has such bubbles.
-  double bound(const PlanChoice& node, const LayerSeconds& layer) const {
+  double bound(const PlanPoint& node, const LayerSeconds& layer) const {
     constexpr double kSure = 0.97;  // stages differ, and so do microbatches without overlap
     const Parallel& p = space_.parallel(node);
     const auto microbatches = static_cast<double>(p.microbatches), pp = static_cast<double>(p.pp);
@@ -164,7 +164,7 @@ class Search {
     return flops / (peak * static_cast<double>(s.job_gpus()));
   }
 
-  bool too_large(const PlanChoice& node) const {
+  bool too_large(const PlanPoint& node) const {
     try {
       return o_.under_memory && surely_too_large(scenario_of(node));
     } catch (const InputError&) {
@@ -222,7 +222,7 @@ class BranchAndBound {
       : space_(space), search_(search), o_(o), result_(result) {}
 
   void run() {
-    std::vector<PlanChoice> seeds;
+    std::vector<PlanPoint> seeds;
     for (const std::shared_ptr<const Scenario>& seed : o_.seeds) seeds.push_back(space_.nearest(*seed));
     try_all(seeds);
     group_nodes();
@@ -259,13 +259,13 @@ class BranchAndBound {
   }
 
   // Returns the tried choices, fastest first.
-  std::vector<PlanChoice> fastest() const {
-    std::vector<std::pair<double, PlanChoice>> order;
+  std::vector<PlanPoint> fastest() const {
+    std::vector<std::pair<double, PlanPoint>> order;
     for (const auto& [choice, outcome] : tried_)
       if (outcome.fate == Fate::kForecast) order.emplace_back(outcome.per_token, choice);
     std::stable_sort(order.begin(), order.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::vector<PlanChoice> choices;
+    std::vector<PlanPoint> choices;
     choices.reserve(order.size());
     for (auto& [seconds, choice] : order) choices.push_back(std::move(choice));
     return choices;
@@ -296,13 +296,13 @@ class BranchAndBound {
                               : *std::next(best_.begin(), static_cast<std::ptrdiff_t>(top) - 1);
   }
 
-  void try_all(const std::vector<PlanChoice>& choices) {
+  void try_all(const std::vector<PlanPoint>& choices) {
     std::vector<Outcome> outcomes(choices.size());
     search_.each(choices.size(), [&](std::size_t i) { outcomes[i] = search_.attempt(choices[i]); });
     for (std::size_t i = 0; i < choices.size(); ++i) note(choices[i], outcomes[i]);
   }
 
-  void note(const PlanChoice& choice, const Outcome& outcome) {
+  void note(const PlanPoint& choice, const Outcome& outcome) {
     ++used_;
     if (!tried_.try_emplace(choice, outcome).second) return;
     if (outcome.fate == Fate::kForecast) best_.insert(outcome.per_token), ++result_.forecast;
@@ -325,7 +325,7 @@ class BranchAndBound {
     nodes_ = space_.nodes();
     std::vector<char> too_large(space_.plans().size());
     search_.each(too_large.size(), [&](std::size_t p) {
-      PlanChoice choice = nodes_.front();
+      PlanPoint choice = nodes_.front();
       choice.parallel = p;
       too_large[p] = search_.too_large(choice) ? 1 : 0;
     });
@@ -373,7 +373,7 @@ class BranchAndBound {
 
   struct Expanded {
     std::optional<Outcome> bound;  // for a node that is only refined
-    std::vector<std::pair<PlanChoice, Outcome>> tried;
+    std::vector<std::pair<PlanPoint, Outcome>> tried;
     bool too_large = false;  // all choices of the node
   };
 
@@ -407,11 +407,11 @@ class BranchAndBound {
 
   // Tries the choices below a node, except those that are no faster than one of them that fits: less
   // recomputation and faster launches are never slower, and more recomputation never needs more memory.
-  Expanded expand(const PlanChoice& node) const {
+  Expanded expand(const PlanPoint& node) const {
     Expanded e;
-    PlanChoice smallest = space_.slowest_launch(node);
+    PlanPoint smallest = space_.slowest_launch(node);
     smallest.values[PlanSpace::kRecompute] = space_.axes()[PlanSpace::kRecompute].values.size() - 1;
-    const auto attempt = [&](const PlanChoice& choice) {
+    const auto attempt = [&](const PlanPoint& choice) {
       return e.tried.emplace_back(choice, search_.attempt(choice)).second.fate;
     };
     const Fate least = attempt(smallest);
@@ -422,7 +422,7 @@ class BranchAndBound {
     std::size_t enough = space_.axes()[PlanSpace::kRecompute].values.size();
     for (std::size_t launch = space_.axes()[PlanSpace::kLaunch].values.size(); launch-- > 0;) {
       for (std::size_t r = 0; r < enough; ++r) {
-        PlanChoice choice = node;
+        PlanPoint choice = node;
         choice.values[PlanSpace::kLaunch] = launch;
         choice.values[PlanSpace::kRecompute] = r;
         const Fate fate = choice == smallest ? least : attempt(choice);
@@ -436,9 +436,9 @@ class BranchAndBound {
   const Search& search_;
   const PlanSearchOptions& o_;
   PlanSearchResult& result_;
-  std::vector<PlanChoice> nodes_;
+  std::vector<PlanPoint> nodes_;
   std::set<Node> open_;
-  std::map<PlanChoice, Outcome> tried_;
+  std::map<PlanPoint, Outcome> tried_;
   std::multiset<double> best_;
   std::vector<Group> groups_;
   std::int64_t used_ = 0;
@@ -446,7 +446,7 @@ class BranchAndBound {
 
 // Answers the fastest with a routing of their own for every layer. More than `top` are answered, because the
 // order may change.
-std::vector<RankedPlan> answer_best(const Search& search, const std::vector<PlanChoice>& order,
+std::vector<RankedPlan> answer_best(const Search& search, const std::vector<PlanPoint>& order,
                                     const PlanSearchOptions& o) {
   std::size_t asked = std::min(order.size(), static_cast<std::size_t>(2 * o.top));
   std::vector<RankedPlan> best;

@@ -237,10 +237,10 @@ std::int64_t PlanSpace::size() const {
   return static_cast<std::int64_t>(product);
 }
 
-std::vector<PlanChoice> PlanSpace::all() const {
-  std::vector<PlanChoice> choices;
+std::vector<PlanPoint> PlanSpace::all() const {
+  std::vector<PlanPoint> choices;
   for (std::size_t p = 0; p < plans_.size(); ++p) {
-    PlanChoice choice{p, std::vector<std::size_t>(axes_.size(), 0)};
+    PlanPoint choice{p, std::vector<std::size_t>(axes_.size(), 0)};
     for (bool more = true; more;) {
       choices.push_back(choice);
       more = false;
@@ -253,10 +253,10 @@ std::vector<PlanChoice> PlanSpace::all() const {
   return choices;
 }
 
-std::vector<PlanChoice> PlanSpace::nodes() const {
-  std::vector<PlanChoice> all;
+std::vector<PlanPoint> PlanSpace::nodes() const {
+  std::vector<PlanPoint> all;
   for (std::size_t p = 0; p < plans_.size(); ++p) {
-    PlanChoice choice{p, std::vector<std::size_t>(axes_.size(), 0)};
+    PlanPoint choice{p, std::vector<std::size_t>(axes_.size(), 0)};
     choice.values[kLaunch] = axes_[kLaunch].values.size() - 1;
     for (bool more = true; more;) {
       all.push_back(choice);
@@ -275,30 +275,30 @@ std::size_t PlanSpace::below() const {
   return axes_[kRecompute].values.size() * axes_[kLaunch].values.size();
 }
 
-bool PlanSpace::fills_pipeline(const PlanChoice& choice) const {
+bool PlanSpace::fills_pipeline(const PlanPoint& choice) const {
   const std::string& schedule = axes_[kSchedule].values[choice.values[kSchedule]];
   return schedule.empty() ? base_.training.pipeline == PipelineKind::k1F1B : schedule == "1f1b";
 }
 
-PlanSpace::LayerKey PlanSpace::layer_key(const PlanChoice& node) const {
+PlanSpace::LayerKey PlanSpace::layer_key(const PlanPoint& node) const {
   const Parallel& p = parallel(node);
   return {{p.tp, p.cp, p.ep, p.etp, p.micro_batch}, without_overlap(node).values};
 }
 
-PlanChoice PlanSpace::without_overlap(PlanChoice choice) const {
+PlanPoint PlanSpace::without_overlap(PlanPoint choice) const {
   choice.values[kOverlap] = 0;
   return choice;
 }
 
-bool PlanSpace::overlaps_exchanges(const PlanChoice& choice) const { return choice.values[kOverlap] > 0; }
+bool PlanSpace::overlaps_exchanges(const PlanPoint& choice) const { return choice.values[kOverlap] > 0; }
 
-PlanChoice PlanSpace::slowest_launch(PlanChoice choice) const {
+PlanPoint PlanSpace::slowest_launch(PlanPoint choice) const {
   choice.values[kLaunch] = 0;
   return choice;
 }
 
-PlanChoice PlanSpace::nearest(const Scenario& other) const {
-  PlanChoice choice{0, std::vector<std::size_t>(axes_.size(), 0)};
+PlanPoint PlanSpace::nearest(const Scenario& other) const {
+  PlanPoint choice{0, std::vector<std::size_t>(axes_.size(), 0)};
   for (std::size_t i = 1; i < plans_.size(); ++i)
     if (distance(plans_[i], other.parallel) < distance(plans_[choice.parallel], other.parallel))
       choice.parallel = i;
@@ -311,7 +311,7 @@ PlanChoice PlanSpace::nearest(const Scenario& other) const {
   return choice;
 }
 
-Scenario PlanSpace::scenario(const PlanChoice& choice) const {
+Scenario PlanSpace::scenario(const PlanPoint& choice) const {
   Scenario s = base_;
   s.parallel = parallel(choice);
   s.give("parallel.dp");

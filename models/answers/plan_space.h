@@ -15,10 +15,10 @@ namespace moesim::models {
 struct PlanSearchOptions;
 
 // A point of the space: index of the parallel plan, and of the value of each axis.
-struct PlanChoice {
+struct PlanPoint {
   std::size_t parallel = 0;
   std::vector<std::size_t> values;
-  friend auto operator<=>(const PlanChoice&, const PlanChoice&) = default;
+  friend auto operator<=>(const PlanPoint&, const PlanPoint&) = default;
 };
 
 class PlanSpace {
@@ -37,32 +37,32 @@ class PlanSpace {
   std::int64_t size() const;
   const std::vector<Parallel>& plans() const { return plans_; }
   const std::vector<Axis>& axes() const { return axes_; }
-  const Parallel& parallel(const PlanChoice& choice) const { return plans_[choice.parallel]; }
+  const Parallel& parallel(const PlanPoint& choice) const { return plans_[choice.parallel]; }
 
-  std::vector<PlanChoice> all() const;
+  std::vector<PlanPoint> all() const;
   // Axes along which a plan only gets slower: recomputation in ascending order, kernel launches in descending
   // order. The values of other axes have no order.
   static constexpr std::size_t kRecompute = 1, kLaunch = 5;
   // Returns every parallel plan with every value of the other axes, at the fastest values of these two axes.
   // A node stands for the `below()` choices that differ from it in these two only.
-  std::vector<PlanChoice> nodes() const;
+  std::vector<PlanPoint> nodes() const;
   std::size_t below() const;
   // Nodes with equal keys have the same layers on a rank and differ only in stages, microbatches, copies and
   // overlap.
   using LayerKey = std::pair<std::array<std::int64_t, 5>, std::vector<std::size_t>>;
-  LayerKey layer_key(const PlanChoice& node) const;
-  PlanChoice slowest_launch(PlanChoice choice) const;
+  LayerKey layer_key(const PlanPoint& node) const;
+  PlanPoint slowest_launch(PlanPoint choice) const;
   std::int64_t layers() const { return base_.model.layers + base_.model.mtp_layers; }
-  PlanChoice without_overlap(PlanChoice choice) const;
+  PlanPoint without_overlap(PlanPoint choice) const;
   // Returns whether the choice hides exchanges that without_overlap() exposes.
-  bool overlaps_exchanges(const PlanChoice& choice) const;
+  bool overlaps_exchanges(const PlanPoint& choice) const;
   // Returns whether the schedule has the bubbles of 1F1B.
-  bool fills_pipeline(const PlanChoice& choice) const;
+  bool fills_pipeline(const PlanPoint& choice) const;
   // Returns the choice nearest to a scenario of another space.
-  PlanChoice nearest(const Scenario& other) const;
+  PlanPoint nearest(const Scenario& other) const;
 
   // Returns the scenario of a choice, not resolved.
-  Scenario scenario(const PlanChoice& choice) const;
+  Scenario scenario(const PlanPoint& choice) const;
   // Describes the axes of the combinations and their values.
   std::string text() const;
 

@@ -31,7 +31,7 @@ std::string names_of(const Comparison& c, const std::vector<int>& indices) {
 
 // Returns "10.9 ms a layer (90 % interval 10.4 ms to 12.1 ms)".
 std::string time_text(const Comparison& c, const Answer& a) {
-  const bool step = c.scenario->scope == Scenario::Scope::kStep;
+  const bool step = c.scenario->is_step();
   const char* whole =
       c.scenario->train ? (step ? "step" : "layer") : (step ? "forward pass" : "forward pass of a layer");
   std::string text = fmt::format("{} a {}", format_us(a.time_us.value), whole);

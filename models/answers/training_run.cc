@@ -128,8 +128,8 @@ class Run {
     if (machine.gpus.size() < 2) return;
     constexpr int kHalvings = 2;
     for (int i = 0; i < kHalvings; ++i) {
-      std::map<std::int64_t, const RunPlan*> by_gpus;
-      for (const RunPlan& p : a_.plans)
+      std::map<std::int64_t, const PricedTraining*> by_gpus;
+      for (const PricedTraining& p : a_.plans)
         if (!p.other && p.scenario->cluster->profile.name() == machine.cluster->profile.name())
           by_gpus[p.gpus] = &p;
       std::int64_t between = 0;
@@ -231,7 +231,7 @@ class Run {
       const Scenario s = like(q_, *fastest, fastest->cluster, fastest->gpus, o);
       o.seeds = {std::make_shared<const Scenario>(*std::move(fastest))};
       RankedPlan best = found(s, o);
-      RunPlan run = judge_run(q_, best.scenario, std::move(best.answer));
+      PricedTraining run = judge_run(q_, best.scenario, std::move(best.answer));
       run.other = true;
       a_.plans.push_back(std::move(run));
     } catch (const InputError&) {  // it does not fit
@@ -239,7 +239,7 @@ class Run {
   }
 
   // A plan that misses what was asked for is ranked by how much it misses: the nearest is the best.
-  double metric(const RunPlan& p) const {
+  double metric(const PricedTraining& p) const {
     if (!p.meets) {
       double missed = 0;
       if (p.deadline_probability < Decision::kSure) missed = p.days.value / q_.deadline_days;
@@ -250,7 +250,7 @@ class Run {
   }
 
   void rank() {
-    std::stable_sort(a_.plans.begin(), a_.plans.end(), [&](const RunPlan& x, const RunPlan& y) {
+    std::stable_sort(a_.plans.begin(), a_.plans.end(), [&](const PricedTraining& x, const PricedTraining& y) {
       if (x.other != y.other) return y.other;
       if (x.meets != y.meets) return x.meets;
       return metric(x) < metric(y);
@@ -264,7 +264,7 @@ class Run {
       for (; to < a_.plans.size() && a_.plans[to].other == a_.plans[from].other &&
              a_.plans[to].meets == a_.plans[from].meets;
            ++to) {
-        RunPlan& p = a_.plans[to];
+        PricedTraining& p = a_.plans[to];
         values.push_back(metric(p));
         draws.push_back(p.days_draws);
         for (double& d : draws.back()) d *= values.back() / p.days.value;
@@ -278,15 +278,16 @@ class Run {
 
   // Marks the plans that no other one beats in both time and cost.
   void find_frontier() {
-    for (RunPlan& p : a_.plans)
-      p.on_frontier = !p.other && std::none_of(a_.plans.begin(), a_.plans.end(), [&](const RunPlan& other) {
-        return !other.other && other.days.value <= p.days.value && other.cost.value <= p.cost.value &&
-               (other.days.value < p.days.value || other.cost.value < p.cost.value);
-      });
+    for (PricedTraining& p : a_.plans)
+      p.on_frontier =
+          !p.other && std::none_of(a_.plans.begin(), a_.plans.end(), [&](const PricedTraining& other) {
+            return !other.other && other.days.value <= p.days.value && other.cost.value <= p.cost.value &&
+                   (other.days.value < p.days.value || other.cost.value < p.cost.value);
+          });
   }
 
   void find_upgrades() {
-    const RunPlan best = a_.plans.front();
+    const PricedTraining best = a_.plans.front();
     const Cluster& now = *best.scenario->cluster;
     const auto changed = [&](const std::function<void(Cluster&)>& change) {
       auto cluster = std::make_shared<Cluster>(now);
@@ -313,8 +314,8 @@ class Run {
   }
 
   // `gpus`: for an open number of nodes; 0: unchanged.
-  void add_upgrade(const RunPlan& best, std::string change, const std::shared_ptr<const Cluster>& cluster,
-                   std::int64_t gpus) {
+  void add_upgrade(const PricedTraining& best, std::string change,
+                   const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus) {
     try {
       PlanSearchOptions o = options_of(q_);
       const Scenario s = like(q_, *best.scenario, cluster, gpus > 0 ? gpus : best.scenario->gpus, o);
@@ -325,7 +326,7 @@ class Run {
       RunQuestion free = q_;
       free.prices = PriceTable::gpu_hours();
       free.ownership = {};
-      const RunPlan run = judge_run(free, found.scenario, std::move(found.answer));
+      const PricedTraining run = judge_run(free, found.scenario, std::move(found.answer));
       Upgrade u;
       u.change = std::move(change);
       u.cluster = found.scenario->cluster->name;
@@ -393,9 +394,9 @@ std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& c
   return counts;
 }
 
-RunPlan judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> scenario, Answer answer) {
+PricedTraining judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> scenario, Answer answer) {
   const Cluster& cluster = *scenario->cluster;
-  RunPlan run;
+  PricedTraining run;
   run.gpus = cluster.ranks();
   run.idle_gpus = run.gpus - answer.gpus;
   if (!(answer.goodput.share > 0))
@@ -427,14 +428,14 @@ RunPlan judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> scenario
 
 RunChoices choices_of(const RunAnswer& answer) {
   RunChoices best;
-  const auto take = [](const RunPlan*& kept, const RunPlan& p, auto&& value) {
+  const auto take = [](const PricedTraining*& kept, const PricedTraining& p, auto&& value) {
     if (!kept || value(p) < value(*kept)) kept = &p;
   };
-  for (const RunPlan& p : answer.plans) {
+  for (const PricedTraining& p : answer.plans) {
     if (!p.meets || p.other) continue;
-    take(best.cheapest, p, [](const RunPlan& one) { return one.cost.value; });
-    take(best.fewest_gpus, p, [](const RunPlan& one) { return one.gpus; });
-    take(best.shortest, p, [](const RunPlan& one) { return one.days.value; });
+    take(best.cheapest, p, [](const PricedTraining& one) { return one.cost.value; });
+    take(best.fewest_gpus, p, [](const PricedTraining& one) { return one.gpus; });
+    take(best.shortest, p, [](const PricedTraining& one) { return one.days.value; });
   }
   return best;
 }

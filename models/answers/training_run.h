@@ -45,7 +45,7 @@ struct RunQuestion {
 };
 
 // A plan on a machine with the duration and the cost of its training.
-struct RunPlan {
+struct PricedTraining {
   std::shared_ptr<const Scenario> scenario;  // resolved, one dispatcher
   Answer answer;
   std::int64_t gpus = 0;       // GPUs of the machine's nodes, all paid
@@ -79,7 +79,7 @@ struct RunAnswer {
     bool machine = true;
   };
 
-  std::vector<RunPlan> plans;  // best first; plans of other precisions last
+  std::vector<PricedTraining> plans;  // best first; plans of other precisions last
   std::vector<Upgrade> upgrades;
   std::vector<LeftOut> left_out;
   std::int64_t candidates = 0, tried = 0;  // plans
@@ -106,12 +106,13 @@ std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& c
 // The plans that meet the limits in the requested precision: cheapest, fewest GPUs, shortest; nullptr where
 // there is none.
 struct RunChoices {
-  const RunPlan *cheapest = nullptr, *fewest_gpus = nullptr, *shortest = nullptr;
+  const PricedTraining *cheapest = nullptr, *fewest_gpus = nullptr, *shortest = nullptr;
 };
 RunChoices choices_of(const RunAnswer& answer);
 
 // Turns the answer of a step into a training. Throws InputError for a machine without a price.
-RunPlan judge_run(const RunQuestion& question, std::shared_ptr<const Scenario> scenario, Answer answer);
+PricedTraining judge_run(const RunQuestion& question, std::shared_ptr<const Scenario> scenario,
+                         Answer answer);
 
 // Searches and ranks plans. Throws InputError where nothing fits any machine and for a machine without a
 // price.

@@ -86,7 +86,7 @@ std::optional<OutsideDomain> ClusterCosts::outside(const sim::CollectiveShape& s
 // Plans an all_to_all alone on its ports: the rates at which its busiest member ends at the time of the
 // calibrated law.
 void ClusterCosts::plan_exchange(const sim::CollectiveShape& shape, const GroupShape& group,
-                                 sim::FlowPlan& plan) const {
+                                 sim::FlowParameters& plan) const {
   const std::size_t g = shape.members();
   double within = 0, across = 0;  // bytes of the busiest member, one way
   for (std::size_t i = 0; i < g; ++i) {
@@ -121,8 +121,8 @@ void ClusterCosts::plan_exchange(const sim::CollectiveShape& shape, const GroupS
   }
 }
 
-sim::FlowPlan ClusterCosts::plan_collective(const sim::CollectiveShape& shape) const {
-  sim::FlowPlan plan;
+sim::FlowParameters ClusterCosts::plan_collective(const sim::CollectiveShape& shape) const {
+  sim::FlowParameters plan;
   const GroupShape group = place(shape.ranks);
   std::vector<sim::Time> alone(shape.members());
   price_collective(shape, alone);

@@ -19,7 +19,7 @@ class ClusterCosts : public sim::Costs {
   explicit ClusterCosts(const Cluster& cluster, double extra_per_call = 0);
 
   void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override;
-  sim::FlowPlan plan_collective(const sim::CollectiveShape& shape) const override;
+  sim::FlowParameters plan_collective(const sim::CollectiveShape& shape) const override;
   sim::Overlap overlap(sim::RankId rank) const override;
 
   const CollectiveModel& collectives() const { return collectives_; }
@@ -28,7 +28,8 @@ class ClusterCosts : public sim::Costs {
 
  private:
   GroupShape place(std::span<const sim::RankId> ranks) const;
-  void plan_exchange(const sim::CollectiveShape& shape, const GroupShape& group, sim::FlowPlan& plan) const;
+  void plan_exchange(const sim::CollectiveShape& shape, const GroupShape& group,
+                     sim::FlowParameters& plan) const;
 
   Cluster cluster_;
   CollectiveModel collectives_;

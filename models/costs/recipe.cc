@@ -29,7 +29,7 @@ constexpr double kIsolatedUcclCall = 1.15e-3, kIsolatedUcclSigma = 0.6;
 
 }  // namespace
 
-Recipe Recipe::of(const TrainingPlan& plan, std::int64_t world, double conversions) {
+Recipe Recipe::of(const TrainingSettings& plan, std::int64_t world, double conversions) {
   if (plan.framework == Framework::kNone) return bare();
   Recipe r;
   r.framework = true;

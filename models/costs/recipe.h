@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "models/costs/training_products.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim {
 class Random;
@@ -41,7 +41,7 @@ struct Recipe {
   // Returns a training framework's recipe (measured on Megatron) under a plan; `world` GPUs wait for the
   // slowest. `conversions`: share of the products' operand conversions that is counted (0: the products
   // alone).
-  static Recipe of(const TrainingPlan& plan, std::int64_t world, double conversions = 1);
+  static Recipe of(const TrainingSettings& plan, std::int64_t world, double conversions = 1);
 };
 
 }  // namespace moesim::models

@@ -11,7 +11,7 @@
 #include "models/workload/architecture.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/parallel.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 

@@ -7,7 +7,7 @@
 
 #include "models/workload/layer_stack.h"
 #include "models/workload/state_mixer.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 

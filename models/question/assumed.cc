@@ -32,7 +32,7 @@ constexpr std::array<Alternative, 9> kAlternatives{{{"training.launch", "graphs"
 
 // Adjusts the microbatches to keep the batch.
 void keep_batch(Scenario& s) {
-  if (s.scope != Scenario::Scope::kStep || s.batch.given()) return;
+  if (!s.is_step() || s.batch.given()) return;
   s.batch.sequences = s.parallel.dp * s.parallel.microbatches * s.parallel.micro_batch;
   s.given.reset(index_of(*find_field("parallel.microbatches")));
 }

@@ -26,8 +26,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-bool of_step(const Scenario& s) { return s.scope == Scenario::Scope::kStep; }
-
 bool is_megatron(const DispatcherSpec& d) {
   return d.name == "alltoall" || d.name == "allgather" || d.name.starts_with("flex-");
 }
@@ -57,7 +55,7 @@ void take_launched(const Question& q, Scenario& s, std::vector<std::string>& not
     s.gpus = q.job->gpus;
     s.give("gpus", Origin::file(q.job->file));
   } else if (const std::int64_t gpus = s.gpus > 0 ? s.gpus : s.cluster->ranks();
-             of_step(s) && gpus != q.job->gpus) {
+             s.is_step() && gpus != q.job->gpus) {
     notes.push_back(
         fmt::format("{}: its launcher starts {} GPUs; the plan is for the {} of the cluster, with the same "
                     "global batch",
@@ -69,7 +67,7 @@ void take_launched(const Question& q, Scenario& s, std::vector<std::string>& not
 // of GPUs that share its batch is unknown.
 void check_job_divides(const Question& q, const Scenario& s) {
   if (!q.job || s.mesh.given || s.gave("parallel.dp")) return;
-  if (s.gpus_open() && of_step(s) && s.batch.given())
+  if (s.gpus_open() && s.is_step() && s.batch.given())
     throw InputError(SourcePlace{q.job->file},
                      "no number of GPUs, which the microbatches of a global batch follow from",
                      "--cluster or --dp, or a launcher's --nnodes and --nproc_per_node in the file");
@@ -84,7 +82,7 @@ void check_job_divides(const Question& q, const Scenario& s) {
 
 // Takes the usual batch, as near as whole microbatches of the plan allow.
 void take_usual_batch(Scenario& s, std::vector<std::string>& notes) {
-  if (!of_step(s) || !s.train || s.model.hidden == 0 || s.batch.given() || s.gave("parallel.microbatches"))
+  if (!s.is_step() || !s.train || s.model.hidden == 0 || s.batch.given() || s.gave("parallel.microbatches"))
     return;
   const UsualBatch usual = usual_batch(s.model.name, s.parallel.seq);
   Scenario sized = s;
@@ -147,7 +145,7 @@ constexpr std::array kSearched{"parallel.tp", "parallel.cp",        "parallel.ep
 }  // namespace
 
 void open_plan(Question& q) {
-  q.search = q.search || (of_step(q.said) && !q.job && !q.said.mesh.given && !says_plan(q.said));
+  q.search = q.search || (q.said.is_step() && !q.job && !q.said.mesh.given && !says_plan(q.said));
 }
 
 Resolver::Resolver(ResolveOptions options) : options_(std::move(options)) {}
@@ -185,7 +183,7 @@ Resolved Resolver::resolve(const Question& q) {
   if (options_.plan) check_job_divides(q, s);
   name_dispatchers(s);
   if (s.model.hidden == 0) return r;  // answer() asks for one
-  if (of_step(s) && q.search) {
+  if (s.is_step() && q.search) {
     if (options_.plan)
       search(r);
     else if (s.train)

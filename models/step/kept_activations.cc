@@ -20,7 +20,7 @@ constexpr double kScoredQueries = 4096;  // queries whose scores a framework hol
 
 // The sizes of one layer on one rank, in bytes of bf16 unless noted.
 struct Sizes {
-  Sizes(const Architecture& a, const Parallel& p, const TrainingPlan& plan, LayerKind::Mixer mixer)
+  Sizes(const Architecture& a, const Parallel& p, const TrainingSettings& plan, LayerKind::Mixer mixer)
       : tp(static_cast<double>(p.tp)),
         all(static_cast<double>(p.tokens_per_rank()) * tp),
         tokens(plan.sequence_parallel ? static_cast<double>(p.tokens_per_rank()) : all),
@@ -56,7 +56,7 @@ struct Sizes {
 };
 
 // Returns the bytes per element of a product's input as kept.
-double product_bytes(const TrainingPlan& plan) {
+double product_bytes(const TrainingSettings& plan) {
   return plan.gemm == DType::kBf16 ? kBf16Bytes : static_cast<double>(bytes_of(plan.gemm));
 }
 
@@ -71,7 +71,7 @@ class Kept {
   std::vector<KeptTensor> tensors_;
 };
 
-void attention(Kept& kept, const Architecture& a, const Sizes& s, const TrainingPlan& plan,
+void attention(Kept& kept, const Architecture& a, const Sizes& s, const TrainingSettings& plan,
                LayerKind::Mixer mixer) {
   const StepRecompute& again = plan.recompute;
   const Attention& t = attention_of(a, mixer);
@@ -114,7 +114,7 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
 // Mamba-2's fused kernel keeps its input and the scan's output and convolves again in backward
 // (mamba_split_conv1d_scan_combined of state-spaces/mamba); others keep more. The state is not kept: every
 // sequence begins without one.
-void state_space(Kept& kept, const StateMixer& m, const Sizes& s, const TrainingPlan& plan) {
+void state_space(Kept& kept, const StateMixer& m, const Sizes& s, const TrainingSettings& plan) {
   const auto bytes = [&](std::int64_t columns, double each) {
     return s.all * static_cast<double>(columns) / s.tp * each;
   };
@@ -125,19 +125,19 @@ void state_space(Kept& kept, const StateMixer& m, const Sizes& s, const Training
 }
 
 // Whether the products of FFNs read what they multiply again in backward, for the gradient of a weight.
-bool trains_ffn(const TrainingPlan& plan) {
+bool trains_ffn(const TrainingSettings& plan) {
   return plan.lora.rank == 0 || plan.lora.modules != Lora::Modules::kAttention;
 }
 
 void ffn(Kept& kept, const std::string& module, const Architecture& a, const Sizes& s,
-         const TrainingPlan& plan, std::int64_t inner) {
+         const TrainingSettings& plan, std::int64_t inner) {
   const double width = static_cast<double>(inner) / s.tp;
   kept.add(module + "/up projection's output", s.all * (a.gated ? 2 : 1) * width * kBf16Bytes);
   if (trains_ffn(plan)) kept.add(module + "/activation", s.all * width * product_bytes(plan));
 }
 
 // Returns the blocks whose streams are recomputed from those of the first; 0: none are.
-double recomputed_streams(const Architecture& a, const Parallel& p, const TrainingPlan& plan) {
+double recomputed_streams(const Architecture& a, const Parallel& p, const TrainingSettings& plan) {
   if (!plan.recompute.streams || a.residual.kind != Residual::Kind::kHyper) return 0;
   std::int64_t blocks = 0;
   for (const LayerKind& kind : layer_stack(a)) blocks += blocks_of(kind);
@@ -152,7 +152,7 @@ double bytes_of(const std::vector<KeptTensor>& tensors) {
   return sum;
 }
 
-std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
+std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, const TrainingSettings& plan,
                                       const LayerKind& kind) {
   const Sizes s(a, p, plan, kind.mixer);
   const StepRecompute& again = plan.recompute;
@@ -212,7 +212,7 @@ constexpr std::string_view kRouterInput = "router input";
 
 // Whether a program keeps a tensor for the gradients of weights alone. Frozen experts and a frozen router
 // need no rows that they multiplied; adapters beside them do.
-bool only_for_weights(std::string_view name, const TrainingPlan& plan) {
+bool only_for_weights(std::string_view name, const TrainingSettings& plan) {
   if (plan.lora.rank == 0 || plan.lora.modules == Lora::Modules::kExperts) return false;
   return name == "fc2 input" || name == "expert input" || name == "permuted rows" ||
          (name == kRouterInput && !trains_ffn(plan));
@@ -221,7 +221,7 @@ bool only_for_weights(std::string_view name, const TrainingPlan& plan) {
 // Returns the bytes that fp8 saves in a program's kept tensors on a rank: the rows of an expert's two
 // products.
 double narrowed_by(const Program& program, std::size_t rank, const Architecture& a,
-                   const TrainingPlan& plan) {
+                   const TrainingSettings& plan) {
   if (plan.gemm == DType::kBf16 || plan.lora.rank > 0) return 0;
   const double columns =
       static_cast<double>(a.expert_width()) +
@@ -238,7 +238,7 @@ bool keeps_input_only(const Program& program) {
 
 }  // namespace
 
-double kept_bytes(const Program& program, int rank, const Architecture& a, const TrainingPlan& plan) {
+double kept_bytes(const Program& program, int rank, const Architecture& a, const TrainingSettings& plan) {
   if (program.saved_bytes.empty() || plan.recompute.full) return 0;
   const auto r = static_cast<std::size_t>(rank);
   const auto saved = static_cast<double>(program.saved_bytes[r]);
@@ -258,7 +258,7 @@ double kept_bytes(const Program& program, int rank, const Architecture& a, const
 }
 
 std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const Architecture& a,
-                                        const TrainingPlan& plan) {
+                                        const TrainingSettings& plan) {
   const auto r = static_cast<std::size_t>(rank);
   Kept kept;
   if (program.saved_bytes.empty() || plan.recompute.full) return {};
@@ -290,7 +290,7 @@ std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const 
   return kept.take();
 }
 
-double backward_transient(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
+double backward_transient(const Architecture& a, const Parallel& p, const TrainingSettings& plan,
                           const LayerKind& kind) {
   const Sizes s(a, p, plan, kind.mixer);
   // The gradient of the residual stream; with tensor parallelism also the gathered rows of two products, or a

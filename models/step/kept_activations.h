@@ -9,7 +9,7 @@
 #include "models/workload/architecture.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/parallel.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 
@@ -25,18 +25,18 @@ double bytes_of(const std::vector<KeptTensor>& tensors);
 // Megatron-Core with Transformer Engine saves them, sequence parallel. The input of a MoE layer's router
 // belongs to the dispatcher's program.
 std::vector<KeptTensor> kept_by_layer(const Architecture& model, const Parallel& parallel,
-                                      const TrainingPlan& plan, const LayerKind& kind);
+                                      const TrainingSettings& plan, const LayerKind& kind);
 
 // Returns the tensors that the dispatcher's program keeps on a rank, named by its operations. Products in fp8
 // keep their inputs in one byte.
 std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const Architecture& model,
-                                        const TrainingPlan& plan);
+                                        const TrainingSettings& plan);
 
 // Returns the sum of these.
-double kept_bytes(const Program& program, int rank, const Architecture& model, const TrainingPlan& plan);
+double kept_bytes(const Program& program, int rank, const Architecture& model, const TrainingSettings& plan);
 
 // Returns the peak of the layer's backward above what forward kept, without the dispatcher's part.
-double backward_transient(const Architecture& model, const Parallel& parallel, const TrainingPlan& plan,
+double backward_transient(const Architecture& model, const Parallel& parallel, const TrainingSettings& plan,
                           const LayerKind& kind);
 
 // Returns the elements of the distinct weight shapes on a rank among layers of these kinds: Transformer

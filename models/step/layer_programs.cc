@@ -131,7 +131,7 @@ DensePrograms::DensePrograms(const Scenario& s, std::int64_t tokens, std::int64_
   context_.lora = s.training.lora;
   context_.loss_parallel = s.training.loss_parallel;
   context_.train = s.train;
-  const TrainingPlan& plan = s.training;
+  const TrainingSettings& plan = s.training;
   if (plan.attention != AttentionKernel::kFlash && (s.parallel.cp > 1 || s.model.attention.index_topk > 0))
     throw InputError(
         fmt::format("training.attention: found {} with {}, expected flash: the framework has no "

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "models/costs/gemm.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 

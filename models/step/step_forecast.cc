@@ -36,7 +36,7 @@ StepForecaster::~StepForecaster() = default;
 StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher)
     : scenario_(scenario), dispatcher_(dispatcher), routing_(scenario_), placement_(scenario_) {
   const Parallel& p = scenario_.parallel;
-  const TrainingPlan& plan = scenario_.training;
+  const TrainingSettings& plan = scenario_.training;
   if (!plan.note.empty()) warnings_.push_back(plan.note);
   if (plan.overlap.expert_communication && p.pp > 1 && p.vpp == 1 && plan.pipeline == PipelineKind::k1F1B)
     warnings_.push_back(
@@ -68,7 +68,7 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
   for (const std::string& note : placement_.notes()) warnings_.push_back(note);
   for (const std::string& warning : moe_program().warnings)
     warnings_.push_back(dispatcher_.text() + ": " + warning);
-  plan_ = std::make_unique<JobPlan>(scenario_, *programs_, routing_);
+  plan_ = std::make_unique<PipelineLayout>(scenario_, *programs_, routing_);
   const auto overlapped = [](const std::vector<PipelineSlot>& stage) {
     return std::any_of(stage.begin(), stage.end(),
                        [](const PipelineSlot& slot) { return slot.kind == PipelineSlot::Kind::kOverlapped; });
@@ -104,7 +104,7 @@ void StepForecaster::choose_programs() {
 }
 
 StepPasses::Options StepForecaster::passes_options(bool faults, const Contention* contention) const {
-  const TrainingPlan& plan = scenario_.training;
+  const TrainingSettings& plan = scenario_.training;
   StepPasses::Options o;
   o.chunks = &plan_->chunks;
   o.contention = contention;

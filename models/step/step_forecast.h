@@ -13,14 +13,14 @@
 
 #include "models/step/contention.h"
 #include "models/step/forecast.h"
-#include "models/step/job_plan.h"
 #include "models/step/layer_programs.h"
+#include "models/step/pipeline_layout.h"
 #include "models/step/pipeline_run.h"
 #include "models/step/step_memory.h"
 #include "models/step/step_overload.h"
 #include "models/step/step_passes.h"
 #include "models/workload/scenario.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 
@@ -56,7 +56,7 @@ class StepForecaster {
   bool waits_before_experts() const { return moe_program().host_syncs(moe_program().forward()) > 0; }
   const LayerPrograms& programs() const { return *programs_; }
   const JobRouting& routing() const { return routing_; }
-  const JobPlan& plan() const { return *plan_; }
+  const PipelineLayout& plan() const { return *plan_; }
 
  private:
   struct Timed;
@@ -75,7 +75,7 @@ class StepForecaster {
   JobRouting routing_;
   Placement placement_;
   std::unique_ptr<LayerPrograms> programs_;
-  std::unique_ptr<JobPlan> plan_;
+  std::unique_ptr<PipelineLayout> plan_;
   std::vector<std::vector<RankFaults>> stage_faults_;  // models/step/step_faults.h; empty: a healthy machine
   std::vector<std::string> warnings_;
 };

@@ -217,7 +217,7 @@ class Stages {
     Passing c;
     double whole = 0;  // a layer that is recomputed as a whole
     double mtp = 0;
-    TrainingPlan everything = plan_;
+    TrainingSettings everything = plan_;
     everything.recompute.full = false;
     for (const AlikeLayers& l : layers) {
       const bool moe = l.kind.ffn == LayerKind::Ffn::kMoe;
@@ -281,7 +281,7 @@ class Stages {
 
   // Parameters, gradients and optimizer; bytes that only the optimizer's step holds.
   double state(const StageParameters& all, const Units& units) {
-    const TrainingPlan& plan = plan_;
+    const TrainingSettings& plan = plan_;
     const ShardingScheme router = plan.router_sharding.value_or(plan.sharding),
                          experts = plan.expert_sharding.value_or(plan.sharding);
     if (router == plan.sharding && experts == plan.sharding) return state_under(plan.sharding, all, units);
@@ -523,7 +523,7 @@ class Stages {
   const MemoryQuestion& q_;
   const Architecture& a_;
   const Parallel& p_;
-  const TrainingPlan& plan_;
+  const TrainingSettings& plan_;
   KeptRows rows_;
   std::vector<std::vector<AlikeLayers>> layers_;  // of every chunk
   std::vector<Passing> passing_;

@@ -11,7 +11,7 @@
 #include "models/programs/program.h"
 #include "models/step/pipeline_schedule.h"
 #include "models/workload/layer_stack.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 
@@ -66,7 +66,7 @@ struct StepMemory {
 struct MemoryQuestion {
   const Architecture* model = nullptr;  // with every copy of an expert
   Parallel parallel;
-  const TrainingPlan* plan = nullptr;
+  const TrainingSettings* plan = nullptr;
   const Program* program = nullptr;  // of a MoE layer under the plan's recomputation; null for a dense model
   bool independent_layers = true;    // each layer has its own routing; false: that of `program`
   const std::vector<Chunk>* chunks = nullptr;

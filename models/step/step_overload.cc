@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "models/costs/program_prices.h"
-#include "models/step/job_plan.h"
 #include "models/step/layer_programs.h"
+#include "models/step/pipeline_layout.h"
 #include "models/workload/placement.h"
 
 namespace moesim::models {
@@ -99,7 +99,7 @@ class Entries {
 };
 
 // Returns the MoE layers of a chunk, by their index among all.
-std::vector<int> ordinals_of(const JobPlan& plan, const LayerPrograms& programs, std::int32_t chunk) {
+std::vector<int> ordinals_of(const PipelineLayout& plan, const LayerPrograms& programs, std::int32_t chunk) {
   const Chunk& c = plan.chunks[static_cast<std::size_t>(chunk)];
   std::vector<int> ordinals;
   for (std::size_t i = 0; i < c.layers.size(); ++i)
@@ -107,7 +107,7 @@ std::vector<int> ordinals_of(const JobPlan& plan, const LayerPrograms& programs,
   return ordinals;
 }
 
-OverloadStage stage_of(const JobPlan& plan, const LayerPrograms& programs,
+OverloadStage stage_of(const PipelineLayout& plan, const LayerPrograms& programs,
                        const std::vector<PipelineSlot>& slots, Entries& entries) {
   OverloadStage stage;
   stage.replicas.resize(static_cast<std::size_t>(entries.replicas()));
@@ -142,7 +142,7 @@ OverloadStage stage_of(const JobPlan& plan, const LayerPrograms& programs,
 }
 
 // Returns the part of a stage that a tracker sees when graphs replay its steps.
-OverloadStage recorded(const OverloadStage& stage, const TrainingPlan& plan) {
+OverloadStage recorded(const OverloadStage& stage, const TrainingSettings& plan) {
   if (plan.launch != LaunchMode::kGraphs || plan.overload.recorder == OverloadLog::Recorder::kDeferredClear)
     return stage;
   if (plan.overload.recorder == OverloadLog::Recorder::kDirectClear) return {};
@@ -190,7 +190,7 @@ OverloadOptions logged_as(const Scenario& s, const LayerPrograms& programs) {
 
 }  // namespace
 
-StepOverload overload_of_step(const Scenario& s, const JobPlan& plan, const LayerPrograms& programs,
+StepOverload overload_of_step(const Scenario& s, const PipelineLayout& plan, const LayerPrograms& programs,
                               const JobRouting& routing) {
   Entries entries(s, programs, routing);
   StepOverload out;
@@ -224,7 +224,7 @@ StepOverload overload_of_layer(const Scenario& s, const LayerPrograms& programs)
   return out;
 }
 
-OverloadReport overload_report(const Scenario& s, const JobPlan& plan, const LayerPrograms& programs,
+OverloadReport overload_report(const Scenario& s, const PipelineLayout& plan, const LayerPrograms& programs,
                                const Placement& placement, const ProgramPricer& pricer) {
   using Report = OverloadLog::Report;
   OverloadReport out;

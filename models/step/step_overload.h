@@ -13,7 +13,7 @@ class LayerPrograms;
 class JobRouting;
 class Placement;
 class ProgramPricer;
-struct JobPlan;
+struct PipelineLayout;
 struct Scenario;
 
 struct StepOverload {
@@ -32,8 +32,8 @@ struct StepOverload {
 };
 
 // Draws the routing of as many replicas and microbatches as is cheap, then repeats from the start.
-StepOverload overload_of_step(const Scenario& scenario, const JobPlan& plan, const LayerPrograms& programs,
-                              const JobRouting& routing);
+StepOverload overload_of_step(const Scenario& scenario, const PipelineLayout& plan,
+                              const LayerPrograms& programs, const JobRouting& routing);
 // Likewise for one layer and microbatch.
 StepOverload overload_of_layer(const Scenario& scenario, const LayerPrograms& programs);
 
@@ -43,7 +43,8 @@ struct OverloadReport {
   double seconds = 0;
 };
 // Zero where the plan logs nothing.
-OverloadReport overload_report(const Scenario& scenario, const JobPlan& plan, const LayerPrograms& programs,
-                               const Placement& placement, const ProgramPricer& pricer);
+OverloadReport overload_report(const Scenario& scenario, const PipelineLayout& plan,
+                               const LayerPrograms& programs, const Placement& placement,
+                               const ProgramPricer& pricer);
 
 }  // namespace moesim::models

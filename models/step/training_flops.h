@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/workload/architecture.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 

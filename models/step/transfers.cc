@@ -268,7 +268,7 @@ class Transfers {
   }
 
   const Scenario& s_;
-  const TrainingPlan& plan_;
+  const TrainingSettings& plan_;
   const Placement& placement_;
   const CollectiveModel& model_;
   const Contention* contention_;
@@ -384,7 +384,7 @@ class ParameterTransfers {
 
   const TransferInputs& in_;
   const Parallel& p_;
-  const TrainingPlan& plan_;
+  const TrainingSettings& plan_;
   const Transfers transfers_;
   Architecture held_;
   const ShardingScheme of_router_ = plan_.router_sharding.value_or(plan_.sharding),
@@ -396,7 +396,7 @@ class ParameterTransfers {
 // Returns how long activations of a microbatch take from every chunk to the next, and its gradients back.
 std::vector<std::int64_t> stage_sends(const TransferInputs& in) {
   const Parallel& p = in.scenario.parallel;
-  const TrainingPlan& plan = in.scenario.training;
+  const TrainingSettings& plan = in.scenario.training;
   const Transfers transfers(in);
   const std::int64_t tokens = p.tokens_per_rank() * (plan.sequence_parallel ? 1 : p.tp);
   const double bytes =
@@ -453,7 +453,7 @@ std::vector<TimedCollective> timed_collectives(const Scenario& s, std::int64_t s
 }
 
 PipelineTransfers step_transfers(const TransferInputs& in) {
-  const TrainingPlan& plan = in.scenario.training;
+  const TrainingSettings& plan = in.scenario.training;
   PipelineTransfers t;
   t.gradients_overlap = plan.overlap.gradients;
   t.parameters_overlap = plan.overlap.parameters;

@@ -10,7 +10,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kSchemes{"ddp", "zero1", "fsdp", "hsdp"};
 
 // Sharding of a module that is wrapped separately; by default as the rest.
-template <std::optional<ShardingScheme> TrainingPlan::*Module>
+template <std::optional<ShardingScheme> TrainingSettings::*Module>
 Field module_sharding(Field f) {
   f.type = FieldType::kChoice;
   f.choices = kSchemes;
@@ -37,14 +37,14 @@ void read_sharding(const Field&, Scenario& s, const JsonNode& value) {
 
 // Without a given sharding, scope layer lists no collectives of a step.
 ordered_json write_sharding(const Scenario& s) {
-  const bool said = s.sharding_asked() || s.scope == Scenario::Scope::kStep;
+  const bool said = s.sharding_asked() || s.is_step();
   return said ? ordered_json(name_of(s.training.sharding)) : ordered_json();
 }
 
 }  // namespace
 
 std::vector<Field> sharding_fields() {
-  using T = TrainingPlan;
+  using T = TrainingSettings;
   return {
       {.path = "training.sharding",
        .also = "sharding",
@@ -102,7 +102,7 @@ std::vector<Field> sharding_fields() {
 }
 
 std::vector<Field> optimizer_fields() {
-  using T = TrainingPlan;
+  using T = TrainingSettings;
   return {
       boolean<&Scenario::training, &T::foreach>(
           {.path = "training.foreach",

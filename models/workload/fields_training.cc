@@ -10,7 +10,7 @@ template <bool StepOverlap::*Part>
 Field overlap(Field f) {
   f.scopes = Scopes::kStep;
   f.group = kStep;
-  return boolean<&Scenario::training, &TrainingPlan::overlap, Part>(f);
+  return boolean<&Scenario::training, &TrainingSettings::overlap, Part>(f);
 }
 
 void take_precision(Scenario& to, const Scenario& from) {
@@ -22,7 +22,7 @@ void take_precision(Scenario& to, const Scenario& from) {
 }  // namespace
 
 std::vector<Field> step_fields() {
-  using T = TrainingPlan;
+  using T = TrainingSettings;
   return {
       {.path = "training.recompute",
        .also = "recompute",
@@ -138,7 +138,7 @@ std::vector<Field> step_fields() {
 }
 
 std::vector<Field> overlap_fields() {
-  using T = TrainingPlan;
+  using T = TrainingSettings;
   return {
       {.path = "training.overlap",
        .flag = "--overlap",

@@ -28,7 +28,7 @@ class Placement {
   // The scenario's cluster must outlive the placement.
   explicit Placement(const Scenario& scenario);
   // `unfolded`: experts are placed as before parallel folding, EP inside DP and ETP along TP.
-  // `stages_inside`: as in TrainingPlan. `cluster` must outlive the placement.
+  // `stages_inside`: as in TrainingSettings. `cluster` must outlive the placement.
   Placement(const Parallel& parallel, bool unfolded, const Cluster& cluster, bool stages_inside);
 
   const Cluster& cluster() const { return *cluster_; }

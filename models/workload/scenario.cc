@@ -38,7 +38,7 @@ void check_recompute(const Scenario& s) {
 
 // Throws InputError for optimizers and adapters that are no such job's.
 void check_trained(const Scenario& s) {
-  const TrainingPlan& plan = s.training;
+  const TrainingSettings& plan = s.training;
   const auto refuse = [](const char* path, const std::string& found, const char* expected) {
     throw InputError(fmt::format("training.{}: found {}, expected {}", path, found, expected));
   };
@@ -47,7 +47,7 @@ void check_trained(const Scenario& s) {
     if (plan.shampoo) refuse("muon", "true with shampoo", "one of them");
     if (plan.router_sharding || plan.expert_sharding)
       refuse("muon", "true with modules that are sharded apart", "training.sharding alone");
-  } else if (plan.newton_schulz_steps != TrainingPlan().newton_schulz_steps) {
+  } else if (plan.newton_schulz_steps != TrainingSettings().newton_schulz_steps) {
     refuse("newton_schulz_steps", "it without training.muon", "both");
   }
   const Lora& lora = plan.lora;
@@ -76,7 +76,7 @@ void check_trained(const Scenario& s) {
 
 // Throws InputError for settings without effect beside the rest of the plan.
 void check_plan(const Scenario& s) {
-  const TrainingPlan& plan = s.training;
+  const TrainingSettings& plan = s.training;
   if (plan.framework == Framework::kNone &&
       (plan.gemm != DType::kBf16 || plan.fused_kernels || plan.launch != LaunchMode::kEager))
     throw InputError(
@@ -160,7 +160,7 @@ void check_precision(const Scenario& s) {
 }
 
 // Throws InputError for settings that do not apply to one layer.
-void check_layer_plan(const TrainingPlan& plan) {
+void check_layer_plan(const TrainingSettings& plan) {
   if (plan.recompute.dense)
     throw InputError(
         "training.recompute: found mlp with scope layer, which has no dense FFN; scope step has");
@@ -174,7 +174,7 @@ void check_dense(Scenario& s) {
     throw InputError(
         fmt::format("model {}: found no experts with {}, expected a mixture of experts", s.model.name, what));
   };
-  if (s.scope == Scenario::Scope::kLayer)
+  if (!s.is_step())
     throw InputError(
         fmt::format("model {}: found no experts with scope layer, which is a MoE layer's, expected a "
                     "mixture of experts, or --scope step, which answers dense models",
@@ -264,9 +264,7 @@ std::string beside(const std::string& file, const std::string& path) {
   return std::filesystem::path(path).is_relative() && path_exists(from_file) ? from_file.string() : path;
 }
 
-Scopes scope_of(const Scenario& scenario) {
-  return scenario.scope == Scenario::Scope::kStep ? Scopes::kStep : Scopes::kLayer;
-}
+Scopes scope_of(const Scenario& scenario) { return scenario.is_step() ? Scopes::kStep : Scopes::kLayer; }
 
 void Scenario::take_mesh() {
   const std::int64_t dp = mesh.replicate * mesh.shard * mesh.ep;

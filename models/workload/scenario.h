@@ -23,7 +23,7 @@
 #include "models/workload/global_batch.h"
 #include "models/workload/origin.h"
 #include "models/workload/parallel.h"
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim {
 class JsonNode;
@@ -74,7 +74,7 @@ struct Scenario {
   // A training framework's recipe, "megatron-bridge@26.04" (models/recipes), for settings that were not
   // given.
   std::string recipe;
-  TrainingPlan training;           // recomputation and sharding; the rest applies at scope step only
+  TrainingSettings training;       // recomputation and sharding; the rest applies at scope step only
   Faults faults;                   // of the machine
   std::int64_t topk = 0;           // 0: the model's, or the routing file's
   std::bitset<kMostFields> given;  // bit index_of(field): set where the value is not the default
@@ -100,6 +100,7 @@ struct Scenario {
   Origin origin_of(std::string_view path) const;
   // Returns the GPUs that the plan may use. For a resolved scenario.
   std::int64_t job_gpus() const;
+  bool is_step() const { return scope == Scope::kStep; }
   // Whether the number of GPUs is open: the plan sets it.
   bool gpus_open() const;
   // Whether a sharding was given.

@@ -70,7 +70,7 @@ void check_sizes(const Scenario& s) {
                     "capacity of {:g}, "
                     "whose buffers could take {:.2g} bytes, expected at most 2^56",
                     tokens, group, capacity, bytes));
-  if (s.scope != Scenario::Scope::kStep) return;
+  if (!s.is_step()) return;
   const double layers =
       std::max(1.0, static_cast<double>(s.model.layers + s.model.mtp_layers) / static_cast<double>(p.pp));
   const double passes = layers * static_cast<double>(p.microbatches);

@@ -37,7 +37,7 @@ class Finder {
   // Returns the ranks that hold the same parameters and sum their gradients.
   bool has_replicas() const { return p_.data_ranks() > 1 || p_.edp() > 1; }
   bool has_copies() const { return s_.placement.slots > 0 || !s_.placement.expert_of.empty(); }
-  bool is_layer() const { return s_.scope == Scenario::Scope::kLayer; }
+  bool is_layer() const { return !s_.is_step(); }
 
   void find_sizes() {
     if (!t_.sequence_parallel && p_.tp == 1)
@@ -140,7 +140,7 @@ class Finder {
     if (t_.pipeline == PipelineKind::kZeroBubble) add_trained("training.schedule", "zero-bubble");
     if (!t_.foreach) add_trained("training.foreach", "false");
     if (t_.optimizer != OptimizerTypes()) add_trained("training.optimizer_dtypes", t_.optimizer.text());
-    if (t_.gradient_bytes != TrainingPlan().gradient_bytes)
+    if (t_.gradient_bytes != TrainingSettings().gradient_bytes)
       add_trained("training.gradient_bytes", std::to_string(t_.gradient_bytes));
     if (t_.overload.report != OverloadLog::Report::kNone)
       add_trained("training.overload.report", std::string(name_of(t_.overload.report)));
@@ -182,7 +182,7 @@ class Finder {
   }
 
   const Scenario& s_;
-  const TrainingPlan& t_;
+  const TrainingSettings& t_;
   const Parallel& p_;
   std::vector<WithoutEffect> found_;
 };

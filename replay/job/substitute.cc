@@ -276,11 +276,11 @@ CleanJob substituted(const CleanJob& job, const LayerModel& recorded, const Laye
   return out;
 }
 
-void substitute(std::vector<RankPlan>& plans, const CleanJob& clean, const LayerModel& recorded,
+void substitute(std::vector<RankSchedule>& plans, const CleanJob& clean, const LayerModel& recorded,
                 const LayerModel& wanted, const models::Cluster& cluster) {
   const Substitution change = substitution(clean, recorded, wanted, cluster);
-  for (RankPlan& plan : plans)
-    for (PlannedStep& planned : plan.steps) planned.step = change.rewrite(std::move(planned.step), plan.rank);
+  for (RankSchedule& plan : plans)
+    for (RankStep& planned : plan.steps) planned.step = change.rewrite(std::move(planned.step), plan.rank);
 }
 
 namespace {
@@ -337,16 +337,16 @@ void route_layers(CleanJob& job, const LayerModel& recorded, const RoutedLayers&
   }
 }
 
-void route_layers(std::vector<RankPlan>& plans, const CleanJob& clean, const LayerModel& recorded,
+void route_layers(std::vector<RankSchedule>& plans, const CleanJob& clean, const LayerModel& recorded,
                   const RoutedLayers& routed, const models::DispatcherSpec& dispatcher,
                   const models::Cluster& cluster) {
   const std::vector<LayerModel> models = models_of(routed, dispatcher, cluster);
   std::vector<Substitution> changes;
   for (const LayerModel& wanted : models) changes.push_back(substitution(clean, recorded, wanted, cluster));
   const auto layers = static_cast<std::size_t>(recorded.job().layers_per_stage());
-  for (RankPlan& plan : plans) {
+  for (RankSchedule& plan : plans) {
     const auto first = static_cast<std::size_t>(recorded.job().topology.of(plan.rank).pp) * layers;
-    for (PlannedStep& planned : plan.steps) {
+    for (RankStep& planned : plan.steps) {
       const auto pass = pass_of(planned.step);
       if (!pass) continue;
       const auto& tables =

@@ -190,9 +190,9 @@ int default_microbatches(const Topology& topology, const traces::NamedTopology& 
   return static_cast<int>(std::max<std::int64_t>(1, kDefaultGlobalBatch / (topology.dp() * micro_batch)));
 }
 
-std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
-                                     const Effects& effects, const ForecastOptions& options,
-                                     std::vector<std::string>& warnings) {
+std::vector<RankSchedule> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
+                                         const Effects& effects, const ForecastOptions& options,
+                                         std::vector<std::string>& warnings) {
   check(options.microbatches > 0, "a number of microbatches");
   const Topology& topology = job.topology;
   if (std::int64_t{topology.world()} * options.microbatches > kMostRankMicrobatches)
@@ -204,7 +204,7 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
   const std::vector<double> expert_scores = dealt_scores(topology, options.seed ^ kExpertScores);
   const std::vector<double> dense_scores = dealt_scores(topology, options.seed ^ kDenseScores);
   const auto schedule = one_forward_one_backward(topology.pp, options.microbatches);
-  std::vector<RankPlan> plans;
+  std::vector<RankSchedule> plans;
   for (int rank = 0; rank < topology.world(); ++rank) {
     const Coordinates at = topology.of(rank);
     const PlaceKey key{at.pp, at.tp, at.expert};
@@ -212,7 +212,7 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
     const GradientSizes sizes = gradient_sizes(job, key, facts, warnings);
     StepMaker maker(job, effects, options.seed, rank, expert_scores[static_cast<std::size_t>(rank)],
                     dense_scores[static_cast<std::size_t>(rank)]);
-    RankPlan plan;
+    RankSchedule plan;
     plan.rank = rank;
     const auto add = [&](Step step) {
       const bool second = !plan.steps.empty() && plan.steps.back().step.fused_with_next;

@@ -130,7 +130,7 @@ class RealisticForecast {
     out.recorded_on = machine_;
     out.cluster = cluster_of(q_.job, job_.topology);
     const Effects effects(out.cluster.profile);
-    RequestedPlans prepared = requested_plans(job_, named_, out.cluster, q_.job);
+    RequestedSchedules prepared = requested_plans(job_, named_, out.cluster, q_.job);
     out.microbatches = microbatches_of(job_);
     const double tokens = tokens_of(named_, job_.topology, out.microbatches);
     set_iteration(out, simulated(prepared.plans, effects), tokens);
@@ -177,7 +177,7 @@ class RealisticForecast {
     return [&effects](const Instance& instance) { return added_call_us(effects, instance); };
   }
 
-  Iteration simulated(const std::vector<RankPlan>& plans, const Effects& effects) const {
+  Iteration simulated(const std::vector<RankSchedule>& plans, const Effects& effects) const {
     RecordedPricing pricing(added(effects));
     return simulate(job_.topology, plans, pricing);
   }

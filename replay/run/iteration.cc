@@ -26,7 +26,7 @@ struct Seen {
   std::int64_t rows = 0;   // maximum over members
 };
 
-SourcePlace place_in(const RankPlan& plan, const Step& step) {
+SourcePlace place_in(const RankSchedule& plan, const Step& step) {
   if (plan.recording == nullptr || step.line == nullptr) return {};
   return plan.recording->place(*step.line);
 }
@@ -71,7 +71,8 @@ std::optional<std::int64_t> exchanged_rows(const Step& step, std::size_t index) 
 
 class Matcher {
  public:
-  Matcher(const Topology& topology, std::span<const RankPlan> plans) : topology_(topology), plans_(plans) {}
+  Matcher(const Topology& topology, std::span<const RankSchedule> plans)
+      : topology_(topology), plans_(plans) {}
 
   // Returns the instance and member index of the next call of `rank` on its group of this kind; nullopt for a
   // group of one.
@@ -95,7 +96,7 @@ class Matcher {
     for (const Channel& channel : channels_)
       for (const std::size_t instance : channel.instances) {
         if (seen_[instance].joined == channel.members.size()) continue;
-        const RankPlan& plan = plans_[seen_[instance].plan];
+        const RankSchedule& plan = plans_[seen_[instance].plan];
         const Step& step = plan.steps[seen_[instance].step].step;
         std::string missing;
         for (std::size_t m = 0; m < channel.members.size(); ++m)
@@ -177,7 +178,7 @@ class Matcher {
     const bool agree = instance.op == request.op && instance.row_bytes == request.row_bytes &&
                        (rows_may_differ || first.joined == 0 || rows == request.rows);
     if (agree) return;
-    const RankPlan& other = plans_[first.plan];
+    const RankSchedule& other = plans_[first.plan];
     const SourcePlace there = place_in(other, other.steps[first.step].step);
     throw InputError(place_in(plans_[plan], mine),
                      fmt::format("{} as call {} of rank {} on its {} group",
@@ -188,7 +189,7 @@ class Matcher {
   }
 
   const Topology& topology_;
-  std::span<const RankPlan> plans_;
+  std::span<const RankSchedule> plans_;
   std::vector<Channel> channels_;
   std::map<std::pair<GroupKind, int>, Seat> seats_;  // of every rank of a group that any of them called on
   std::map<std::tuple<int, int, bool>, std::size_t> pairs_;
@@ -256,7 +257,7 @@ GroupKind gradient_group(StepKind kind) {
 
 class Assembler {
  public:
-  Assembler(const Topology& topology, std::span<const RankPlan> plans, Pricing& pricing)
+  Assembler(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing)
       : topology_(topology), plans_(plans), pricing_(pricing), matcher_(topology, plans) {}
 
   Iteration run() {
@@ -280,8 +281,8 @@ class Assembler {
   // Recorded times must fit into the simulation's clock under any waiting.
   void check_times() const {
     double total_us = 0;
-    for (const RankPlan& plan : plans_)
-      for (const PlannedStep& planned : plan.steps) {
+    for (const RankSchedule& plan : plans_)
+      for (const RankStep& planned : plan.steps) {
         const Step& step = planned.step;
         total_us += planned.gap_us + step.duration_us;
         for (const double us : step.segments_us) total_us += us;
@@ -301,7 +302,7 @@ class Assembler {
   }
 
   void match(std::size_t p) {
-    const RankPlan& plan = plans_[p];
+    const RankSchedule& plan = plans_[p];
     for (std::size_t s = 0; s < plan.steps.size(); ++s) {
       const Step& step = plan.steps[s].step;
       for (const Call& call : step.calls) {
@@ -339,7 +340,7 @@ class Assembler {
   }
 
   std::pair<std::size_t, std::size_t> join_p2p(std::size_t p, std::size_t s) {
-    const RankPlan& plan = plans_[p];
+    const RankSchedule& plan = plans_[p];
     const Step& step = plan.steps[s].step;
     Coordinates other = topology_.of(plan.rank);
     const bool to_next = step.kind == StepKind::send_forward || step.kind == StepKind::recv_backward;
@@ -376,13 +377,13 @@ class Assembler {
   }
 
   void build(std::size_t p) {
-    const RankPlan& plan = plans_[p];
+    const RankSchedule& plan = plans_[p];
     const sim::StreamId stream =
         builder_.add_stream(sim::RankId(static_cast<std::uint32_t>(plan.rank)), sim::StreamKind::compute);
     std::optional<sim::StreamId> beside;  // for reductions that run beside computing
     std::vector<sim::TaskId> launched;    // that are not awaited yet
     bool fused = false;                   // the previous step is the first half of a fused pair
-    for (const PlannedStep& planned : plan.steps) {
+    for (const RankStep& planned : plan.steps) {
       const Step& step = planned.step;
       const std::uint32_t origin = origin_of(plan, step);
       if (planned.gap_us > 0) {
@@ -473,7 +474,7 @@ class Assembler {
     launched.push_back(task);
   }
 
-  std::uint32_t origin_of(const RankPlan& plan, const Step& step) {
+  std::uint32_t origin_of(const RankSchedule& plan, const Step& step) {
     const SourcePlace place = place_in(plan, step);
     if (place.file.empty()) return sim::TaskId::kNone;
     if (origins_.empty() || origins_.back().line != place.line || origins_.back().file != place.file)
@@ -511,7 +512,7 @@ class Assembler {
   }
 
   const Topology& topology_;
-  std::span<const RankPlan> plans_;
+  std::span<const RankSchedule> plans_;
   Pricing& pricing_;
   Matcher matcher_;
   sim::TaskGraphBuilder builder_;
@@ -526,7 +527,7 @@ class Assembler {
 
 }  // namespace
 
-Iteration simulate(const Topology& topology, std::span<const RankPlan> plans, Pricing& pricing) {
+Iteration simulate(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing) {
   return Assembler(topology, plans, pricing).run();
 }
 

@@ -17,15 +17,15 @@ namespace moesim::replay {
 // A step of a rank. Steps of p2p and gradient kinds are transfers themselves: their time comes from the
 // prices, and `segments_us` contains local work before the transfer (gradient scaling and checks). In a group
 // of one, a transfer or call takes its recorded duration.
-struct PlannedStep {
+struct RankStep {
   Step step;
   double gap_us = 0;  // host time between the previous step and this one; the GPU is idle
 };
 
-struct RankPlan {
+struct RankSchedule {
   int rank = 0;
   const traces::RankRecording* recording = nullptr;  // for messages
-  std::vector<PlannedStep> steps;
+  std::vector<RankStep> steps;
 };
 
 // One matched collective: the k-th call of every member on the same group.
@@ -89,6 +89,6 @@ sim::Category call_category(const Step& step, std::size_t index);
 // Matches the calls of all ranks, builds the task graph and runs it. `plans` must contain every rank of the
 // topology. Throws InputError naming both lines when two ranks disagree on a collective or a call has no
 // counterpart.
-Iteration simulate(const Topology& topology, std::span<const RankPlan> plans, Pricing& pricing);
+Iteration simulate(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing);
 
 }  // namespace moesim::replay

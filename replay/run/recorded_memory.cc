@@ -9,7 +9,7 @@
 
 #include "base/input_error.h"
 #include "models/dispatchers/dispatcher.h"
-#include "models/step/job_plan.h"
+#include "models/step/pipeline_layout.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::replay {
@@ -88,7 +88,7 @@ RecordedMemory recorded_memory(const JobModel& job, const models::DispatcherSpec
   if (const auto rule = models::rule_against(*dispatcher, layer))
     throw InputError(fmt::format("dispatcher {}: {}", spec.text(), *rule));
   const Program program = dispatcher->build(layer);
-  const models::JobPlan plan(s, program.overlaps_batches);
+  const models::PipelineLayout plan(s, program.overlaps_batches);
   const auto question = [&](const Program& of) {
     return models::MemoryQuestion{
         &s.model, s.parallel,   &s.training,    &of,

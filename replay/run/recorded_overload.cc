@@ -69,13 +69,14 @@ std::vector<Rows> given_rows(const CleanJob* clean) {
 
 }  // namespace
 
-std::optional<RecordedOverload> recorded_overload(const Topology& topology, std::span<const RankPlan> plans,
+std::optional<RecordedOverload> recorded_overload(const Topology& topology,
+                                                  std::span<const RankSchedule> plans,
                                                   const CleanJob* clean) {
   const std::vector<Rows> given = given_rows(clean);
   const auto members = static_cast<std::size_t>(topology.tp * topology.expert);
   std::vector<models::OverloadStage> stages(static_cast<std::size_t>(topology.pp));
   for (auto& stage : stages) stage.replicas.resize(static_cast<std::size_t>(topology.expert_dp));
-  for (const RankPlan& plan : plans) {
+  for (const RankSchedule& plan : plans) {
     const Coordinates at = topology.of(plan.rank);
     models::OverloadStage& stage = stages[static_cast<std::size_t>(at.pp)];
     auto& entries = stage.replicas[static_cast<std::size_t>(at.expert_dp)];
@@ -83,7 +84,7 @@ std::optional<RecordedOverload> recorded_overload(const Topology& topology, std:
     const bool first = member == 0 && at.expert_dp == 0;                 // whose order represents all
     std::map<int, std::pair<std::int32_t, std::int32_t>> of_microbatch;  // first entry and count
     std::int32_t next = 0;
-    for (const PlannedStep& planned : plan.steps) {
+    for (const RankStep& planned : plan.steps) {
       const Step& step = planned.step;
       if (step.kind == StepKind::forward) {
         std::vector<Rows> layers = layers_of(step);

@@ -30,12 +30,12 @@ std::map<int, double> first_starts(const RecordedJob& job, int gpus_per_node) {
 }
 
 // Returns the plan of a recorded rank, gaps included.
-RankPlan plan_of(const RankSteps& rank, double reached) {
-  RankPlan plan;
+RankSchedule plan_of(const RankSteps& rank, double reached) {
+  RankSchedule plan;
   plan.rank = rank.rank;
   plan.recording = rank.recording;
   for (std::size_t s = 0; s < rank.steps.size(); ++s) {
-    PlannedStep planned{rank.steps[s], 0};
+    RankStep planned{rank.steps[s], 0};
     const bool second_of_pair = s > 0 && rank.steps[s - 1].fused_with_next;
     if (planned.step.start_us > 0 && !second_of_pair)
       planned.gap_us = std::max(0.0, planned.step.start_us - reached);
@@ -57,8 +57,8 @@ const RankSteps& stand_in(const RecordedJob& job, int rank) {
 }
 
 // Treats sends and receives as local work of the rank.
-void keep_p2p_times(std::vector<RankPlan>& plans) {
-  for (RankPlan& plan : plans)
+void keep_p2p_times(std::vector<RankSchedule>& plans) {
+  for (RankSchedule& plan : plans)
     for (std::size_t s = 0; s < plan.steps.size(); ++s) {
       Step& step = plan.steps[s].step;
       if (!is_p2p(step.kind)) continue;
@@ -83,9 +83,9 @@ bool stages_fit(const RecordedJob& job) {
 
 }  // namespace
 
-std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node) {
+std::vector<RankSchedule> recorded_plans(const RecordedJob& job, int gpus_per_node) {
   const std::map<int, double> first_start = first_starts(job, gpus_per_node);
-  std::vector<RankPlan> plans;
+  std::vector<RankSchedule> plans;
   for (int expected = 0; expected < job.topology.world(); ++expected) {
     const auto at = std::find_if(job.ranks.begin(), job.ranks.end(),
                                  [&](const RankSteps& rank) { return rank.rank == expected; });
@@ -102,15 +102,15 @@ std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node) 
   return plans;
 }
 
-std::vector<RankPlan> plans_by_symmetry(const RecordedJob& job, int gpus_per_node,
-                                        std::vector<std::string>& warnings) {
+std::vector<RankSchedule> plans_by_symmetry(const RecordedJob& job, int gpus_per_node,
+                                            std::vector<std::string>& warnings) {
   check(!job.ranks.empty(), "a recording has ranks");
   const int missing = job.topology.world() - static_cast<int>(job.ranks.size());
   if (missing == 0)
     throw InputError(fmt::format(
         "found --ranks-missing with all {} ranks, expected it where some are missing", job.topology.world()));
   const std::map<int, double> first_start = first_starts(job, gpus_per_node);
-  std::vector<RankPlan> plans;
+  std::vector<RankSchedule> plans;
   for (int rank = 0; rank < job.topology.world(); ++rank) {
     const RankSteps& source = stand_in(job, rank);
     const auto start = first_start.find(source.rank / gpus_per_node);
@@ -145,12 +145,12 @@ void meet_in_optimizer(Step& step, double recorded_us) {
   step.segments_us.insert(step.segments_us.begin(), 0.0);
 }
 
-void couple_optimizers(const Topology& topology, std::vector<RankPlan>& plans, int gpus_per_node) {
+void couple_optimizers(const Topology& topology, std::vector<RankSchedule>& plans, int gpus_per_node) {
   constexpr double kTogether = 0.1;  // limit on the distance of ends, as a share of the distance of starts
   for (const auto& group : topology.groups(GroupKind::model)) {
     std::vector<Step*> optimizers;
     for (const int rank : group)
-      for (PlannedStep& planned : plans.at(static_cast<std::size_t>(rank)).steps)
+      for (RankStep& planned : plans.at(static_cast<std::size_t>(rank)).steps)
         if (planned.step.kind == StepKind::optimizer && planned.step.start_us > 0)
           optimizers.push_back(&planned.step);
     // Clocks of other nodes are not comparable.
@@ -181,7 +181,7 @@ class RecordedPricing::Costs final : public sim::Costs {
     const std::vector<double>& us = durations_us.at(shape.traffic.price);
     for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[us.size() > 1 ? m : 0]);
   }
-  sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override {
+  sim::FlowParameters plan_collective(const sim::CollectiveShape&) const override {
     check_failed("recorded durations have no flows");
   }
   std::vector<std::vector<double>> durations_us;  // by instance: for all members, or for each

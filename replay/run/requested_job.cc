@@ -171,9 +171,9 @@ JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named,
           other_experts ? kOtherSizes : 0};
 }
 
-RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
-                               const models::Cluster& cluster, const JobRequest& request) {
-  RequestedPlans out;
+RequestedSchedules requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
+                                   const models::Cluster& cluster, const JobRequest& request) {
+  RequestedSchedules out;
   out.plans = request.ranks_missing ? plans_by_symmetry(job, cluster.gpus_per_node, out.warnings)
                                     : recorded_plans(job, cluster.gpus_per_node);
   if (!request.changes_job()) return out;

@@ -80,14 +80,14 @@ models::Cluster cluster_of(const JobRequest& request, const Topology& topology);
 models::Cluster on_its_machine(const std::string& cluster, const Topology& topology);
 
 // For a realistic recording: plans as recorded, with the dispatcher or routing replaced. Sizes cannot change.
-struct RequestedPlans {
-  std::vector<RankPlan> plans;
+struct RequestedSchedules {
+  std::vector<RankSchedule> plans;
   std::vector<std::string> warnings;
   std::string changes;
   std::optional<CleanJob> clean;  // of a changed job, with its routing where one holds for all layers
   std::optional<DispatcherChange> substitution;
 };
-RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
-                               const models::Cluster& cluster, const JobRequest& request);
+RequestedSchedules requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
+                                   const models::Cluster& cluster, const JobRequest& request);
 
 }  // namespace moesim::replay

@@ -9,7 +9,7 @@
 namespace moesim::sim {
 
 // Conversion of a collective to flows (timing `flow`).
-struct FlowPlan {
+struct FlowParameters {
   Algorithm algorithm = Algorithm::ring;
   Time launch;              // from the last arrival to the first byte, once per collective
   Time step;                // latency of each step of the algorithm (a direct all_to_all has one)
@@ -44,7 +44,7 @@ class Costs {
   virtual void price_collective(const CollectiveShape& shape, std::span<Time> out) const = 0;
 
   // Timing `flow`. Called once per distinct (operation, group, traffic).
-  virtual FlowPlan plan_collective(const CollectiveShape& shape) const = 0;
+  virtual FlowParameters plan_collective(const CollectiveShape& shape) const = 0;
 
   virtual Overlap overlap(RankId) const { return {}; }
 };

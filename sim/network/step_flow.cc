@@ -39,7 +39,7 @@ class Load {
     note(std::max(out, in));
   }
 
-  void finish(const FlowPlan& plan, const Fabric& fabric) {
+  void finish(const FlowParameters& plan, const Fabric& fabric) {
     if (most_ == 0) return;
     double efficiency = plan.efficiency;
     if (plan.ports_busy > Time::kZero)
@@ -229,7 +229,8 @@ void inside_domains(const CollectiveShape& shape, const Domains& domains, bool b
 
 }  // namespace
 
-StepFlow step_flow(const CollectiveShape& shape, const FlowPlan& plan, const Fabric& fabric, Router& router) {
+StepFlow step_flow(const CollectiveShape& shape, const FlowParameters& plan, const Fabric& fabric,
+                   Router& router) {
   check(shape.op != CollectiveOp::all_to_all, "an all_to_all is not a step flow");
   StepFlow flow;
   const std::size_t g = shape.members();

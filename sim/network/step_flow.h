@@ -27,6 +27,7 @@ struct StepFlow {
 // positions in their domains, at the same time (domains of unequal size fall back to ring). nvls: inside a
 // domain the first switch on the route gathers, reduces and multicasts; between domains as hierarchical.
 // Edges of AG-V and RS-V carry the sum of all pieces but one.
-StepFlow step_flow(const CollectiveShape& shape, const FlowPlan& plan, const Fabric& fabric, Router& router);
+StepFlow step_flow(const CollectiveShape& shape, const FlowParameters& plan, const Fabric& fabric,
+                   Router& router);
 
 }  // namespace moesim::sim

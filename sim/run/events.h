@@ -18,7 +18,7 @@ struct EventsResult {
 };
 
 // Timing `calibrated` or `flow`. Times every reachable task; the others keep kNotYet (a deadlock). Without
-// overlap and with timing `calibrated` the times equal those of sweep().
+// overlap and with timing `calibrated` the times equal those of longest_path().
 //
 // Computing and communicating at the same time slow each other down by the factors of Prices::overlap: a
 // compute task by `compute` during a transfer of its rank; a transfer by `communication` while its rank

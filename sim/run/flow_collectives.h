@@ -47,7 +47,7 @@ class FlowCollectives {
   struct Active {
     CollectiveId collective;
     CollectiveShape shape;
-    const FlowPlan* plan = nullptr;
+    const FlowParameters* plan = nullptr;
     const StepFlow* step_flow = nullptr;     // for one-flow collectives
     std::vector<std::uint32_t> step;         // pairwise: of each member
     std::vector<std::uint32_t> outstanding;  // messages of each member

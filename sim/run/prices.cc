@@ -31,7 +31,7 @@ Prices price(const TaskGraph& graph, const Costs& costs, bool calibrated) {
       prices.shape_begin.push_back(prices.shape_time.size());
     } else {
       prices.plan.push_back(costs.plan_collective(question));
-      const FlowPlan& plan = prices.plan.back();
+      const FlowParameters& plan = prices.plan.back();
       check(plan.launch >= Time::kZero && plan.step >= Time::kZero, "latencies are not negative");
       check(plan.efficiency > 0 && plan.efficiency <= 1 && plan.bandwidth >= 0,
             "a plan's bandwidth is positive");

@@ -14,7 +14,7 @@ struct Prices {
   std::vector<Overlap> overlap;          // per rank; empty without slowdowns
   std::vector<std::size_t> shape_begin;  // calibrated: first index of a shape's member times in shape_time
   std::vector<Time> shape_time;          // calibrated
-  std::vector<FlowPlan> plan;            // flow: per shape
+  std::vector<FlowParameters> plan;      // flow: per shape
 
   // Returns the time from the last arrival to the end of each member, in group order.
   std::span<const Time> members(std::uint32_t shape) const {

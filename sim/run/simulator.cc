@@ -6,8 +6,8 @@
 #include "sim/network/fabric.h"
 #include "sim/run/deadlock_finder.h"
 #include "sim/run/events.h"
+#include "sim/run/longest_path.h"
 #include "sim/run/prices.h"
-#include "sim/run/sweep.h"
 
 namespace moesim::sim {
 
@@ -17,7 +17,7 @@ Timeline run(const TaskGraph& graph, const Costs& costs, const RunOptions& optio
   const bool rates_change =
       options.timing == Timing::flow || (options.timing == Timing::calibrated && !prices.overlap.empty());
   EventsResult result =
-      rates_change ? run_events(graph, prices, options) : EventsResult{sweep(graph, prices), {}};
+      rates_change ? run_events(graph, prices, options) : EventsResult{longest_path(graph, prices), {}};
   if (std::find(result.times.end.begin(), result.times.end.end(), kNotYet) != result.times.end.end())
     throw find_deadlock(graph, result.times);
   if (options.fabric != nullptr) {

@@ -44,8 +44,8 @@ sim::TaskGraph all_to_all_equal(std::uint32_t ranks) { return all_to_all(ranks, 
 
 sim::TaskGraph all_to_all_unequal(std::uint32_t ranks) { return all_to_all(ranks, true, 0); }
 
-sim::FlowPlan plan(sim::Algorithm algorithm) {
-  sim::FlowPlan plan;
+sim::FlowParameters plan(sim::Algorithm algorithm) {
+  sim::FlowParameters plan;
   plan.algorithm = algorithm;
   plan.step = Time::from_us(kLatencyUs);
   return plan;

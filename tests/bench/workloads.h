@@ -24,19 +24,19 @@ std::uint64_t unequal_bytes(std::uint32_t from, std::uint32_t to);
 // One plan for every collective.
 class PlanCosts : public sim::Costs {
  public:
-  explicit PlanCosts(sim::FlowPlan plan) : plan_(plan) {}
+  explicit PlanCosts(sim::FlowParameters plan) : plan_(plan) {}
   void price_collective(const sim::CollectiveShape&, std::span<sim::Time>) const override {}
-  sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override { return plan_; }
+  sim::FlowParameters plan_collective(const sim::CollectiveShape&) const override { return plan_; }
 
  private:
-  sim::FlowPlan plan_;
+  sim::FlowParameters plan_;
 };
 
 // A graph of one collective over `ranks` ranks.
 sim::TaskGraph all_to_all_equal(std::uint32_t ranks);
 sim::TaskGraph all_to_all_unequal(std::uint32_t ranks);
 
-sim::FlowPlan plan(sim::Algorithm algorithm);
+sim::FlowParameters plan(sim::Algorithm algorithm);
 
 // Every rank on one switch.
 sim::Fabric flat(std::uint32_t ranks);

@@ -142,7 +142,7 @@ RC_GTEST_PROP(LayerPlan, RowsAreSortedByExpertThenSender, ()) {
   }
   const auto device = host_device(Element::kFloat);
   for (int r = 0; r < shape.ep; ++r) {
-    const RowPlan plan = plan_rows(shape, r, starts);
+    const RowExchange plan = plan_rows(shape, r, starts);
     // The rows as they arrive: by sender, each sender's by expert.
     std::vector<std::pair<int, int>> arrived, sorted;
     for (int s = 0; s < shape.ep; ++s)

@@ -33,7 +33,7 @@ TEST(PublishedSteps, AreThoseOfTheTables) {
   std::map<json, std::set<std::string>> models;
   std::map<std::string, std::set<std::string>> recipes;
   for (const TrainingRow& row : read_tables(tables).rows) {
-    if (row.scenario.scope != models::Scenario::Scope::kStep) continue;
+    if (!row.scenario.is_step()) continue;
     std::vector<std::string> notes;
     models[*row_model(row.model, row.source, notes)].insert(publication_of(row.source));
     if (!row.scenario.recipe.empty())

@@ -15,7 +15,7 @@ namespace {
 // Small enough for a second under sanitizers.
 bool is_small(const moesim::models::Scenario& s) {
   const auto& p = s.parallel;
-  const bool step = s.scope == moesim::models::Scenario::Scope::kStep;
+  const bool step = s.is_step();
   if (step && (p.pp * p.microbatches > 64 || s.model.layers > 64)) return false;
   return p.ep * p.tp * p.etp <= 64 && p.seq <= 8192 && p.micro_batch <= 8 && s.model.experts <= 512 &&
          s.dispatchers.size() <= 3 && !s.all_dispatchers &&

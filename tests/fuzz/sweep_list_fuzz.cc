@@ -1,7 +1,7 @@
 // Any bytes as the table of --list: refused with one line, or a plan whose every point has its values.
 #include "tests/fuzz/as_file.h"
 #include "tests/fuzz/one_line.h"
-#include "tools/moesim/sweeps/sweep_plan.h"
+#include "tools/moesim/sweeps/sweep_points.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace moesim;
@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::accepted([&] {
     tools::SweepOptions options;
     options.lists = {file.path()};
-    const tools::SweepPlan plan(options);
+    const tools::SweepPoints plan(options);
     check(plan.size() > 0, "a list has rows");
     std::vector<tools::PathValue> first, last;
     plan.point(0, first);

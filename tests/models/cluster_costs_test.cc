@@ -87,7 +87,7 @@ RC_GTEST_PROP(ClusterCosts, PlansKeepToThePrices, ()) {
       uneven ? sim::Traffic{.kind = sim::Traffic::Kind::matrix, .bytes = 8192, .rows = rows}
              : uniform(*rc::gen::inRange<std::uint64_t>(1, 1 << 28))};
   const auto times = priced(costs, shape);
-  const sim::FlowPlan plan = costs.plan_collective(shape);
+  const sim::FlowParameters plan = costs.plan_collective(shape);
   RC_ASSERT(plan.alone == *std::max_element(times.begin(), times.end()));
   RC_ASSERT(plan.launch <= plan.alone);
   RC_ASSERT(plan.efficiency > 0 && plan.efficiency <= 1);
@@ -103,14 +103,17 @@ TEST(ClusterCosts, AnExchangeInsideANodeDoesNotWaitForTheNetwork) {
   };
   const double inside = launch(GroupShape::uniform(1, 8)), across = launch(GroupShape::uniform(2, 8));
   ASSERT_GT(across, inside);
-  const sim::FlowPlan both = costs.plan_collective({CollectiveOp::all_to_all, ranks(16), uniform(1 << 26)});
+  const sim::FlowParameters both =
+      costs.plan_collective({CollectiveOp::all_to_all, ranks(16), uniform(1 << 26)});
   EXPECT_NEAR(both.launch.us(), inside, 1e-5);
   EXPECT_NEAR((both.launch + both.step).us(), across, 1e-5);
   // One rank a node has nothing inside, and eight of one node nothing across.
-  const sim::FlowPlan one = costs.plan_collective({CollectiveOp::all_to_all, ranks(2, 8), uniform(1 << 26)});
+  const sim::FlowParameters one =
+      costs.plan_collective({CollectiveOp::all_to_all, ranks(2, 8), uniform(1 << 26)});
   EXPECT_NEAR(one.launch.us(), launch(GroupShape::uniform(2, 1)), 1e-5);
   EXPECT_EQ(one.step, sim::Time::kZero);
-  const sim::FlowPlan node = costs.plan_collective({CollectiveOp::all_to_all, ranks(8), uniform(1 << 26)});
+  const sim::FlowParameters node =
+      costs.plan_collective({CollectiveOp::all_to_all, ranks(8), uniform(1 << 26)});
   EXPECT_NEAR(node.launch.us(), inside, 1e-5);
   EXPECT_EQ(node.step, sim::Time::kZero);
 }

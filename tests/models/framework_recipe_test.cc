@@ -66,7 +66,7 @@ TEST(FrameworkRecipe, EveryLineHasASourceAndSetsFieldsToValuesThatTheyTake) {
     }
     for (const std::string& name : recipe.runs.dispatchers)
       EXPECT_NO_THROW(make_dispatcher(DispatcherSpec::parse(name))) << recipe.id();
-    TrainingPlan plan;
+    TrainingSettings plan;
     for (const std::string& name : recipe.runs.schedules) EXPECT_NO_THROW(plan.set_pipeline(name));
     for (const std::string& name : recipe.runs.launches) EXPECT_NO_THROW(plan.set_launch(name));
   }

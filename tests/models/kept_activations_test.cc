@@ -15,7 +15,7 @@ TEST(KeptByLayer, AttentionOfMixtralByHand) {
   const Architecture model = Architecture::load("mixtral-8x7b");
   Parallel p;
   p.seq = 1024;
-  TrainingPlan plan;
+  TrainingSettings plan;
   const double T = 1024, H = 4096, heads = 32, kv = 8, d = 128;
   const auto kept = [&] { return bytes_of(kept_by_layer(model, p, plan, LayerKind{})); };
   LayerKind dense{LayerKind::Mixer::kAttention, LayerKind::Ffn::kNone, false};
@@ -50,7 +50,7 @@ TEST(KeptByLayer, UnfusedAttentionKeepsScores) {
   Parallel p;
   p.seq = 1024;
   p.micro_batch = 3;
-  TrainingPlan plan;
+  TrainingSettings plan;
   const LayerKind kind{LayerKind::Mixer::kAttention, LayerKind::Ffn::kNone, false};
   const auto kept = [&](const char* attention) {
     plan.set_attention(attention);
@@ -79,7 +79,7 @@ TEST(KeptByLayer, WithoutSequenceParallelismRowsAreWhole) {
   Parallel p;
   p.seq = 1024;
   p.tp = 4;
-  TrainingPlan plan;
+  TrainingSettings plan;
   const LayerKind kind{LayerKind::Mixer::kNone, LayerKind::Ffn::kDense, false};
   const auto norms = [&] {
     double bytes = 0;
@@ -101,7 +101,7 @@ Parallel tokens(std::int64_t count) {
 // 64 tokens, hidden 64, dense FFN 96: both sides of the norm, gate and up, their product.
 TEST(KeptByLayer, TensorsOfADenseFfnHaveNames) {
   LayerKind kind{LayerKind::Mixer::kNone, LayerKind::Ffn::kDense, false};
-  TrainingPlan plan;
+  TrainingSettings plan;
   const auto kept = [&] { return kept_by_layer(small_model(), tokens(64), plan, kind); };
   std::vector<std::pair<std::string, double>> found;
   for (const KeptTensor& t : kept()) found.emplace_back(t.name, t.bytes);
@@ -120,7 +120,7 @@ TEST(KeptByLayer, TensorsOfADenseFfnHaveNames) {
 TEST(KeptByLayer, OfExpertsOnlyScoresAndTheSharedExpert) {
   LayerKind kind{LayerKind::Mixer::kNone, LayerKind::Ffn::kMoe, false};
   Architecture model = small_model();
-  TrainingPlan plan;
+  TrainingSettings plan;
   const double scores = 64 * 8 * 4, norm = 64 * 64 * 2;
   EXPECT_EQ(bytes_of(kept_by_layer(model, tokens(64), plan, kind)), norm + scores);
   model.shared_ffn = 32;
@@ -137,13 +137,13 @@ TEST(KeptByProgram, IsWhatTheProgramSaves) {
     SCOPED_TRACE(dispatcher);
     const Program program = build(dispatcher, example.layer);
     for (int r = 0; r < program.ranks(); ++r) {
-      const auto kept = kept_by_program(program, r, model, TrainingPlan());
+      const auto kept = kept_by_program(program, r, model, TrainingSettings());
       EXPECT_GT(kept.size(), 2u);
       EXPECT_NEAR(bytes_of(kept), static_cast<double>(program.saved_bytes[static_cast<std::size_t>(r)]),
                   1e-6);
       for (const char* precision : {"bf16", "mxfp8"})
         for (const char* recompute : {"none", "layernorm", "full"}) {
-          TrainingPlan plan;
+          TrainingSettings plan;
           plan.set_precision(precision);
           plan.recompute = StepRecompute::parse(recompute);
           EXPECT_NEAR(bytes_of(kept_by_program(program, r, model, plan)), kept_bytes(program, r, model, plan),
@@ -157,7 +157,7 @@ TEST(KeptByProgram, IsWhatTheProgramSaves) {
 // values'.
 TEST(BackwardTransient, IsTheStreamAndTheLargestGradient) {
   const LayerKind dense, moe{LayerKind::Mixer::kAttention, LayerKind::Ffn::kMoe, false};
-  TrainingPlan plan;
+  TrainingSettings plan;
   const double stream = 64 * 64 * 2, up = 64 * 2 * 96 * 2, qkv = 64 * (64 + 32 + 32) * 2;
   EXPECT_EQ(backward_transient(small_model(), tokens(64), plan, dense), stream + up);
   EXPECT_EQ(backward_transient(small_model(), tokens(64), plan, moe), stream + qkv);

@@ -244,7 +244,7 @@ TEST(LayerKinds, FlopsByHand) {
 }
 
 TEST(LayerKinds, KeptActivationsByHand) {
-  TrainingPlan plan;
+  TrainingSettings plan;
   Parallel p;
   p.seq = 64;
   const auto kept = [&](const char* kind) {
@@ -326,7 +326,7 @@ TEST(LayerKinds, ChosenBlocksByHand) {
   EXPECT_EQ(unmeasured(Mixer::kAttention), 2);  // the indexer and the core
   EXPECT_EQ(unmeasured(Mixer::kFull), 0);
   // A choice is a number of a block.
-  TrainingPlan plan;
+  TrainingSettings plan;
   Parallel p;
   p.seq = 1024;
   double chosen = 0;
@@ -389,7 +389,7 @@ TEST(LayerKinds, ResidualsByHand) {
   // Eight blocks and the head.
   EXPECT_EQ(streams.parameters() - plain.parameters(), 8 * (24 * 4 * 256 + 24 + 3) + 4 * 4 * 256 + 4 + 1);
   EXPECT_EQ(groups.parameters() - plain.parameters(), 9 * 2 * 256);
-  TrainingPlan plan;
+  TrainingSettings plan;
   Parallel p;
   p.seq = 64;
   const LayerKind layer{Mixer::kAttention, LayerKind::Ffn::kDense, false};

@@ -6,7 +6,7 @@
 #include "models/answers/answer.h"
 #include "models/programs/layer_program.h"
 #include "models/programs/projections.h"
-#include "models/step/job_plan.h"
+#include "models/step/pipeline_layout.h"
 #include "models/step/step_forecast.h"
 #include "models/step/step_memory.h"
 #include "models/step/training_flops.h"
@@ -110,7 +110,7 @@ double bytes_of(const StepMemory& m, const char* end) {
 // Frozen weights in bf16 and nothing else; adapters have 2 + 4 bytes, and 12 over the eight replicas.
 TEST(Lora, MemoryByHand) {
   const Scenario s = testing::resolved(testing::small_job());
-  const StageParameters n = chunk_parameters(s.model, s.parallel, JobPlan(s, false).chunks.front());
+  const StageParameters n = chunk_parameters(s.model, s.parallel, PipelineLayout(s, false).chunks.front());
   const double adapters = 4 * kOfAttention;
   const StepMemory lora = memory_of("zero1", kAttention), full = memory_of("zero1", {});
   EXPECT_DOUBLE_EQ(lora.worst.parameters, 2 * (n.dense + n.experts + adapters));
@@ -177,7 +177,7 @@ TEST(Lora, CollectivesAreTheAdapters) {
     s.training.set_sharding(sharding);
     s.training.lora = lora;
     const Scenario r = testing::resolved(std::move(s));
-    const JobPlan plan(r, false);
+    const PipelineLayout plan(r, false);
     return std::pair(step_transfers({.scenario = r,
                                      .chunks = plan.chunks,
                                      .slots = r.model.experts,

@@ -7,7 +7,7 @@
 
 #include "models/answers/answer.h"
 #include "models/hardware/profile.h"
-#include "models/step/job_plan.h"
+#include "models/step/pipeline_layout.h"
 #include "models/step/step_memory.h"
 #include "models/step/transfers.h"
 #include "tests/models/small_job.h"
@@ -93,7 +93,7 @@ StepMemory memory_of(const std::string& sharding, int moment_bytes = 4) {
   s.training.set_sharding(sharding);
   if (moment_bytes == 2) s.training.optimizer = OptimizerTypes::parse("fp32,bf16,bf16");
   const Scenario r = testing::resolved(std::move(s));
-  const JobPlan plan(r, false);
+  const PipelineLayout plan(r, false);
   return step_memory(
       {&r.model, r.parallel, &r.training, nullptr, true, &plan.chunks, &plan.schedule, 80e9, true, 1});
 }
@@ -101,7 +101,7 @@ StepMemory memory_of(const std::string& sharding, int moment_bytes = 4) {
 // Masters and one moment of all, a second moment of tables and norms alone.
 TEST(Muon, KeepsOneMoment) {
   const Scenario s = testing::resolved(testing::small_job());
-  const JobPlan plan(s, false);
+  const PipelineLayout plan(s, false);
   const StageParameters n = chunk_parameters(s.model, s.parallel, plan.chunks.front());
   const double of_adam = 2 * 128 * 64 + 9 * 64;
   EXPECT_DOUBLE_EQ(memory_of("ddp:muon").worst.optimizer, 8 * (n.dense + n.experts) + 4 * of_adam);
@@ -123,7 +123,7 @@ double optimizer_seconds(const std::string& sharding, std::int64_t steps = 5) {
   s.training.set_sharding(sharding);
   s.training.newton_schulz_steps = steps;
   const Scenario r = testing::resolved(std::move(s));
-  const JobPlan plan(r, false);
+  const PipelineLayout plan(r, false);
   const PipelineTransfers t = step_transfers({.scenario = r,
                                               .chunks = plan.chunks,
                                               .slots = r.model.experts,
@@ -146,7 +146,7 @@ TEST(Muon, TakesItsProductsAndExchanges) {
   EXPECT_GT(optimizer_seconds("zero1:muon", 10), optimizer_seconds("zero1:muon", 5));
   Scenario s = testing::resolved(testing::published_job());
   double flops = 0;
-  for (const MuonMatrix& m : muon_matrices(s.model, s.parallel, JobPlan(s, false).chunks.front()))
+  for (const MuonMatrix& m : muon_matrices(s.model, s.parallel, PipelineLayout(s, false).chunks.front()))
     flops += static_cast<double>(m.count) * newton_schulz_flops(m.rows, m.columns, 5);
   EXPECT_GT(ddp, flops / s.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)]);
 }

@@ -23,7 +23,7 @@ using testing::shape_of;
 class NoCosts : public sim::Costs {
  public:
   void price_collective(const sim::CollectiveShape&, std::span<sim::Time>) const override {}
-  sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override { return {}; }
+  sim::FlowParameters plan_collective(const sim::CollectiveShape&) const override { return {}; }
   sim::Overlap overlap(sim::RankId) const override { return {}; }
 };
 

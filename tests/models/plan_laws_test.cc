@@ -203,7 +203,7 @@ RunQuestion training(const std::vector<std::pair<std::string, std::vector<std::i
 
 std::vector<std::string> described(const RunAnswer& a) {
   std::vector<std::string> all;
-  for (const RunPlan& p : a.plans)
+  for (const PricedTraining& p : a.plans)
     all.push_back(p.scenario->cluster->name + " " + plan_options(*p.scenario) + " " +
                   std::to_string(p.days.value) + " " + std::to_string(p.cost.value));
   return all;
@@ -227,7 +227,8 @@ TEST(PlanLaws, AConstraintThatHoldsAnywayChangesNothing) {
   RunQuestion q = training({{"h100", {8, 16}}, {"b200", {8}}});
   const RunAnswer free = plan_run(q);
   double days = 0, cost = 0;
-  for (const RunPlan& p : free.plans) days = std::max(days, p.days.high), cost = std::max(cost, p.cost.high);
+  for (const PricedTraining& p : free.plans)
+    days = std::max(days, p.days.high), cost = std::max(cost, p.cost.high);
   q.deadline_days = 5 * days;
   EXPECT_EQ(described(plan_run(q)), described(free));
   q.budget = 5 * cost;

@@ -17,7 +17,7 @@ namespace moesim::models::testing {
 namespace {
 
 Recipe of(Framework framework) {
-  TrainingPlan plan;
+  TrainingSettings plan;
   plan.framework = framework;
   return Recipe::of(plan, 8);
 }

@@ -58,7 +58,7 @@ TEST(Memory, StagesHoldTheModelOnce) {
 struct Job {
   Architecture model = Architecture::load("mixtral-8x7b");
   Parallel parallel;
-  TrainingPlan plan;
+  TrainingSettings plan;
   Routing routing = example_1();
   Program program = build("alltoall", example_layer(routing));
   double gpu_bytes = 1e15;

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "models/costs/program_prices.h"
-#include "models/step/job_plan.h"
 #include "models/step/layer_programs.h"
+#include "models/step/pipeline_layout.h"
 #include "models/workload/placement.h"
 #include "tests/models/small_job.h"
 
@@ -24,7 +24,7 @@ struct Job {
   Scenario scenario;
   JobRouting routing{scenario};
   Placement placement{scenario};
-  JobPlan plan{scenario, false};
+  PipelineLayout plan{scenario, false};
   LayerPrograms programs;
 
   StepOverload overload() const { return overload_of_step(scenario, plan, programs, routing); }

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "models/programs/program_builder.h"
-#include "models/step/job_plan.h"
+#include "models/step/pipeline_layout.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {
@@ -21,7 +21,7 @@ struct Job {
   Scenario scenario;
   JobRouting routing{scenario};
   Placement placement{scenario};
-  JobPlan plan{scenario, false};
+  PipelineLayout plan{scenario, false};
   LayerPrograms programs{scenario, scenario.dispatchers.front(), routing, placement,
                          placement.dispatch_classes().front()};
   ProgramPricer pricer{*scenario.cluster};

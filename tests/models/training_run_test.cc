@@ -87,7 +87,7 @@ TEST(TrainingRun, FindsWhatTryingEverythingFinds) {
   for (const std::string& machine : machines) {
     const double cheapest = cheapest_by_trying(q, machine);
     best = std::min(best, cheapest);
-    for (const RunPlan& p : a.plans)
+    for (const PricedTraining& p : a.plans)
       if (p.scenario->cluster->name == machine) {
         EXPECT_NEAR(p.cost.value, cheapest, cheapest * 1e-9) << machine;
       }
@@ -115,7 +115,7 @@ TEST(TrainingRun, DaysAndMoneyByHand) {
   step.draws_us = {0.9e4, 1.0e4, 1.2e4};
   step.tokens = 4096;
   step.gpus = 12;
-  const RunPlan ideal = judge_run(q, scenario, step);
+  const PricedTraining ideal = judge_run(q, scenario, step);
   const double seconds = 1e9 / 4096 * 0.01;
   EXPECT_NEAR(ideal.days.value, seconds / 86400, 1e-12);
   EXPECT_NEAR(ideal.days.high, 1.2 * seconds / 86400, 1e-12);
@@ -126,14 +126,14 @@ TEST(TrainingRun, DaysAndMoneyByHand) {
   // Half the time is lost to failures; a kWh costs 0.1 beside the rent.
   step.goodput.share = 0.5;
   q.ownership.kwh = 0.1, q.ownership.pue = 1.25;
-  const RunPlan real = judge_run(q, scenario, step);
+  const PricedTraining real = judge_run(q, scenario, step);
   EXPECT_NEAR(real.days.value, 2 * seconds / 86400, 1e-12);
   EXPECT_NEAR(real.cost.value, 2 * seconds / 3600 * (16 * 2 + 20.4 * 1.25 * 0.1), 1e-9);
   // A deadline at the forecast is kept about as often as not, one far beyond it nearly always.
   q.deadline_days = real.days.value;
   EXPECT_NEAR(judge_run(q, scenario, step).deadline_probability, 0.5, 0.1);
   q.deadline_days *= 3;
-  const RunPlan late = judge_run(q, scenario, step);
+  const PricedTraining late = judge_run(q, scenario, step);
   EXPECT_GT(late.deadline_probability, 0.8);
   q.budget = real.cost.value / 3;
   EXPECT_LT(judge_run(q, scenario, step).budget_probability, 0.2);
@@ -150,7 +150,7 @@ TEST(TrainingRun, BoughtMachinesStandBesideRentedOnes) {
   q.ownership.idle_share = 0.25;
   const RunAnswer a = plan_run(q);
   ASSERT_EQ(a.plans.size(), 2u);
-  const RunPlan& bought = a.plans[a.plans[0].hour.bought ? 0 : 1];
+  const PricedTraining& bought = a.plans[a.plans[0].hour.bought ? 0 : 1];
   EXPECT_EQ(bought.scenario->cluster->profile.name(), "h200-sxm");
   EXPECT_NEAR(bought.cost.value, bought.days.value * 24 * 8 * 30'000 / (5 * 8766 * 0.75),
               1e-9 * bought.cost.value);
@@ -177,7 +177,7 @@ TEST(TrainingRun, MoreBudgetIsNeverLater) {
   double before = INFINITY;
   for (const double factor : {1.0, 1.5, 2.0, 3.0, 10.0}) {
     q.budget = cheapest * factor;
-    const RunPlan best = plan_run(q).plans.front();
+    const PricedTraining best = plan_run(q).plans.front();
     if (!best.meets) continue;
     EXPECT_LE(best.days.value, before);
     EXPECT_GE(best.budget_probability, Decision::kSure);
@@ -194,7 +194,7 @@ TEST(TrainingRun, MoreTimeNeverCostsMore) {
   double before = INFINITY;
   for (const double factor : {1.0, 1.5, 2.0, 3.0, 10.0}) {
     q.deadline_days = fastest * factor;
-    const RunPlan best = plan_run(q).plans.front();
+    const PricedTraining best = plan_run(q).plans.front();
     if (!best.meets) continue;
     EXPECT_LE(best.cost.value, before);
     before = best.cost.value;
@@ -205,8 +205,8 @@ TEST(TrainingRun, MoreTimeNeverCostsMore) {
 TEST(TrainingRun, TheFrontierIsWhatNothingBeats) {
   const RunAnswer a = plan_run(of_sizes());
   int on = 0;
-  for (const RunPlan& p : a.plans) {
-    const bool beaten = std::any_of(a.plans.begin(), a.plans.end(), [&](const RunPlan& o) {
+  for (const PricedTraining& p : a.plans) {
+    const bool beaten = std::any_of(a.plans.begin(), a.plans.end(), [&](const PricedTraining& o) {
       return o.days.value <= p.days.value && o.cost.value <= p.cost.value &&
              (o.days.value < p.days.value || o.cost.value < p.cost.value);
     });
@@ -223,7 +223,7 @@ TEST(TrainingRun, AFasterMachineIsNeverSlower) {
   RunQuestion q = small_question({"dgx-h100x2"});
   q.upgrades = true;
   const RunAnswer a = plan_run(q);
-  const RunPlan& best = a.plans.front();
+  const PricedTraining& best = a.plans.front();
   ASSERT_GE(a.upgrades.size(), 2u);
   EXPECT_THAT(a.upgrades[0].change, HasSubstr("network port 50.0 GB/s -> 100.0 GB/s"));
   EXPECT_THAT(a.upgrades.back().change, HasSubstr("GPU h100-sxm -> dgx-h200"));
@@ -319,7 +319,7 @@ TEST(TrainingRun, ProposesWhatTheFrameworkRuns) {
   q.upgrades = q.lower_precision = false;
   q.prices.price = 1;
   q.machines = {{std::make_shared<const Cluster>(Cluster::load("dgx-h100x4")), {}}};
-  for (const RunPlan& plan : plan_run(q).plans) {
+  for (const PricedTraining& plan : plan_run(q).plans) {
     EXPECT_EQ(plan.scenario->training.pipeline, PipelineKind::k1F1B);
     const std::string& dispatcher = plan.scenario->dispatchers.front().name;
     if (plan.scenario->training.launch == LaunchMode::kGraphs) {

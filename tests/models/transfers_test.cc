@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "models/answers/answer.h"
-#include "models/step/job_plan.h"
+#include "models/step/pipeline_layout.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {
@@ -21,7 +21,7 @@ struct Job {
   Scenario scenario;
   Placement placement{scenario};
   ProgramPricer pricer{*scenario.cluster};
-  JobPlan plan{scenario, false};
+  PipelineLayout plan{scenario, false};
 
   PipelineTransfers transfers(const LinkFaults& faults = {}, bool waits_before_experts = false) const {
     return transfers_of(scenario.model.experts, faults, waits_before_experts);

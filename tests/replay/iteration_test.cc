@@ -24,11 +24,12 @@ using testing::RecordingBuilder;
 
 // 1F1B of equal stages and free transfers: the closed form is (microbatches + stages - 1) * (forward +
 // backward).
-std::vector<RankPlan> uniform_pipeline(int stages, int microbatches, double forward_us, double backward_us) {
-  std::vector<RankPlan> plans;
+std::vector<RankSchedule> uniform_pipeline(int stages, int microbatches, double forward_us,
+                                           double backward_us) {
+  std::vector<RankSchedule> plans;
   const std::vector<std::vector<Slot>> slots = one_forward_one_backward(stages, microbatches);
   for (int stage = 0; stage < stages; ++stage) {
-    RankPlan plan;
+    RankSchedule plan;
     plan.rank = stage;
     for (const Slot& slot : slots[static_cast<std::size_t>(stage)]) {
       Step step;

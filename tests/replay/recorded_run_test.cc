@@ -102,8 +102,8 @@ TEST(Optimizer, WaitsForTheOtherStagesOfADenseJob) {
   };
   const traces::Recording recording = recorded(50);
   const RecordedJob run = interpret(recording);
-  std::vector<RankPlan> plans = recorded_plans(run, 8);
-  for (const RankPlan& plan : plans) {
+  std::vector<RankSchedule> plans = recorded_plans(run, 8);
+  for (const RankSchedule& plan : plans) {
     const Step& optimizer = plan.steps.back().step;
     ASSERT_EQ(optimizer.calls.size(), 1u) << plan.rank;
     EXPECT_EQ(optimizer.calls.front().group, GroupKind::model);
@@ -115,7 +115,7 @@ TEST(Optimizer, WaitsForTheOtherStagesOfADenseJob) {
   };
   EXPECT_NEAR(iteration(), 81000, 50);
   // A faster stage 0 ends both earlier: what stage 1 spent in its optimizer was waiting.
-  for (PlannedStep& planned : plans[0].steps)
+  for (RankStep& planned : plans[0].steps)
     if (planned.step.kind == StepKind::backward) planned.step.segments_us = {20000};
   EXPECT_NEAR(iteration(), 51000, 50);
 }

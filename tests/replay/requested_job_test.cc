@@ -98,7 +98,7 @@ TEST(ClusterOf, IsTheAskedOneOrAsManyEchoNodesAsNeeded) {
             "found --nodes 0, expected 1 to 1048576");
 }
 
-TEST(RequestedPlans, SizesOfARunAreRefused) {
+TEST(RequestedSchedules, SizesOfARunAreRefused) {
   const SyntheticRecordings made = synthesize(deep_job());
   const RecordedJob run = interpret(made.realistic);
   JobRequest request;
@@ -107,7 +107,7 @@ TEST(RequestedPlans, SizesOfARunAreRefused) {
                InputError);
 }
 
-TEST(RequestedPlans, ARunTakesAnotherDispatcher) {
+TEST(RequestedSchedules, ARunTakesAnotherDispatcher) {
   const testing::MadeJob made;
   const RecordedJob run = interpret(made.made.realistic);
   JobRequest request = made.request;
@@ -116,10 +116,10 @@ TEST(RequestedPlans, ARunTakesAnotherDispatcher) {
   };
   EXPECT_EQ(plans().changes, "");
   request.dispatcher = "allgather-legacy";
-  const RequestedPlans other = plans();
+  const RequestedSchedules other = plans();
   EXPECT_EQ(other.changes, "allgather-legacy instead of alltoall-legacy");
-  for (const RankPlan& plan : other.plans)
-    for (const PlannedStep& planned : plan.steps)
+  for (const RankSchedule& plan : other.plans)
+    for (const RankStep& planned : plan.steps)
       for (const Call& call : planned.step.calls)
         if (planned.step.kind == StepKind::forward) {
           EXPECT_FALSE(is_exchange(call));

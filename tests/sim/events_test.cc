@@ -4,7 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "sim/network/fabric.h"
-#include "sim/run/sweep.h"
+#include "sim/run/longest_path.h"
 #include "tests/sim/random_graph.h"
 
 namespace moesim::sim {
@@ -13,7 +13,7 @@ namespace {
 RC_GTEST_PROP(Events, GiveTheTimesAndCausesOfTheSweepWhereNothingOverlaps, ()) {
   const TaskGraph graph = *random_graph();
   const Prices prices = price(graph, member_dependent_costs(), true);
-  const TaskTimes swept = sweep(graph, prices);
+  const TaskTimes swept = longest_path(graph, prices);
   const TaskTimes timed = run_events(graph, prices, {}).times;
   RC_ASSERT(swept.start == timed.start);
   RC_ASSERT(swept.end == timed.end);

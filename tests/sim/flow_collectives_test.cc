@@ -149,7 +149,8 @@ TEST(FlowCollectives, CalibratedAndFlowTimingAgreeWhereNothingContends) {
       job.collective(op, members, uniform_traffic(bytes));
       job.collective(op, members, uniform_traffic(bytes / 2));
       const TaskGraph graph = job.b.finalize();
-      const FlowPlan plan = bench::plan(op == CollectiveOp::all_to_all ? Algorithm::direct : Algorithm::ring);
+      const FlowParameters plan =
+          bench::plan(op == CollectiveOp::all_to_all ? Algorithm::direct : Algorithm::ring);
       const double calibrated = run(graph, ClosedForm(plan)).iteration().us();
       RunOptions options;
       options.timing = Timing::flow;

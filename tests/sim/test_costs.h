@@ -14,12 +14,12 @@ class TestCosts : public Costs {
     ++collective_questions;
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = duration(shape, i);
   }
-  FlowPlan plan_collective(const CollectiveShape&) const override { return plan; }
+  FlowParameters plan_collective(const CollectiveShape&) const override { return plan; }
   Overlap overlap(RankId) const override { return slowdown; }
 
   std::function<Time(const CollectiveShape&, std::size_t)> duration =
       [](const CollectiveShape&, std::size_t) { return Time::from_us(10); };
-  FlowPlan plan;
+  FlowParameters plan;
   Overlap slowdown;
   mutable int collective_questions = 0;
 };

@@ -14,7 +14,7 @@
 #include "tests/message_of.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/sweep_range.h"
-#include "tools/moesim/sweeps/sweep_plan.h"
+#include "tools/moesim/sweeps/sweep_points.h"
 
 namespace moesim::tools {
 namespace {
@@ -136,20 +136,20 @@ TEST(SweepRange, NonsenseIsRefused) {
   EXPECT_THAT(message_of([] { range_of("gini=0..1:x2"); }), HasSubstr("above 0"));
 }
 
-TEST(SweepPlan, TheProductIsCheckedBeforeItIsMade) {
+TEST(SweepPoints, TheProductIsCheckedBeforeItIsMade) {
   SweepOptions o;
   o.grids = {"topk=1..1000", "seq=1..1000", "seed=1..1000", "microbatches=1..1000"};
-  EXPECT_THAT(message_of([&] { SweepPlan plan(o); }), HasSubstr("1e+12 scenarios"));
+  EXPECT_THAT(message_of([&] { SweepPoints plan(o); }), HasSubstr("1e+12 scenarios"));
   o.grids = {"topk=1..4", "topk=1..2"};
-  EXPECT_THAT(message_of([&] { SweepPlan plan(o); }), HasSubstr("twice"));
-  EXPECT_THAT(message_of([] { SweepPlan plan(SweepOptions{}); }), HasSubstr("nothing to sweep over"));
+  EXPECT_THAT(message_of([&] { SweepPoints plan(o); }), HasSubstr("twice"));
+  EXPECT_THAT(message_of([] { SweepPoints plan(SweepOptions{}); }), HasSubstr("nothing to sweep over"));
 }
 
-TEST(SweepPlan, TheLastAxisChangesFastest) {
+TEST(SweepPoints, TheLastAxisChangesFastest) {
   SweepOptions o;
   o.grids = {"ep=2,4", "topk=1..3"};
   o.lists = {"seq=1024,2048", "micro_batch=2,1"};
-  const SweepPlan plan(o);
+  const SweepPoints plan(o);
   ASSERT_EQ(plan.size(), 12u);
   std::vector<PathValue> point;
   plan.point(7, point);  // 7 = ((1 * 3) + 0) * 2 + 1
@@ -159,12 +159,12 @@ TEST(SweepPlan, TheLastAxisChangesFastest) {
   EXPECT_EQ(point[3].text, "1");
 }
 
-TEST(SweepPlan, ALatinHypercubeHasOneSampleInEveryStratum) {
+TEST(SweepPoints, ALatinHypercubeHasOneSampleInEveryStratum) {
   SweepOptions o;
   o.samples = 50;
   o.ranges = {"gini=0..0.5", "nic.bandwidth=25..400GBps:log"};
   o.seed = 7;
-  const SweepPlan plan(o), again(o);
+  const SweepPoints plan(o), again(o);
   std::vector<int> linear(50), logarithmic(50);
   std::vector<PathValue> point, same;
   for (std::uint64_t i = 0; i < plan.size(); ++i) {
@@ -198,7 +198,7 @@ RC_GTEST_PROP(Changes, AgreeWithSettingAllValues, ()) {
   for (const std::string& one : all)
     if (*rc::gen::inRange(0, 3) == 0) o.grids.push_back(one);
   RC_PRE(!o.grids.empty());
-  const SweepPlan plan(o);
+  const SweepPoints plan(o);
   models::Changes changes(question(), plan.paths(), Origin::said("--grid"));
   for (int trial = 0; trial < 4; ++trial) {
     std::vector<PathValue> point;

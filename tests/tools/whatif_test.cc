@@ -190,7 +190,7 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
     const models::Scenario scenario = question_of(text).said;
     const Sensitivities s = sensitivities(scenario, 0);
     // A step has more that no hardware number changes: what the host does, and what hides behind it.
-    const double fixed = scenario.scope == models::Scenario::Scope::kStep ? 0.15 : 0.07;
+    const double fixed = scenario.is_step() ? 0.15 : 0.07;
     for (const auto& [dispatcher, together] : s.together) {
       double sum = 0;
       for (const Sensitivity& one : s.numbers)

@@ -41,7 +41,7 @@ std::vector<double> marked_step(LayerDevice& device, const RankLayer& rank) {
   return seconds;
 }
 
-RankTimes measure_rank(LayerDevice& device, const RankLayer& rank, const MeasurePlan& plan) {
+RankTimes measure_rank(LayerDevice& device, const RankLayer& rank, const Repeats& plan) {
   const std::vector<Operation>& operations = rank.operations();
   for (int i = 0; i < plan.warmup; ++i) plain_step(device, rank);
   RankTimes times;
@@ -73,7 +73,7 @@ RankTimes measure_rank(LayerDevice& device, const RankLayer& rank, const Measure
 
 double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 
-std::vector<RankTimes> measure(World& world, const MeasurePlan& plan) {
+std::vector<RankTimes> measure(World& world, const Repeats& plan) {
   std::vector<RankTimes> times;
   for (const auto& rank : world.ranks()) times.push_back(measure_rank(world.device(), *rank, plan));
   return times;

@@ -7,7 +7,7 @@
 
 namespace moesim::bench {
 
-struct MeasurePlan {
+struct Repeats {
   int warmup = 5;
   int iterations = 20;
 };
@@ -23,7 +23,7 @@ struct RankTimes {
 
 // Alternates steps with and without a mark after every operation. The world must have run a step, and its
 // rate must be 0: rows from other ranks then stay in place, and every step computes the same.
-std::vector<RankTimes> measure(World& world, const MeasurePlan& plan);
+std::vector<RankTimes> measure(World& world, const Repeats& plan);
 
 double sum(const std::vector<double>& values);
 

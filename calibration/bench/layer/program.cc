@@ -16,7 +16,7 @@ namespace {
 
 struct Options {
   LayerShape shape;
-  MeasurePlan plan;
+  Repeats plan;
   DeviceChoice device;
   std::string out, profile;
   bool help = false;
@@ -90,7 +90,7 @@ Options read_options(const Program& program, int argc, char** argv) {
 
 void print_help(const Program& program) {
   const LayerShape s;
-  const MeasurePlan p;
+  const Repeats p;
   std::printf(
       "usage: %s --out FOLDER [options]\n"
       "Trains one mixture-of-experts layer for a step: router, permute, experts (SwiGLU), combine, and all "

@@ -22,12 +22,12 @@ unsigned stream(const LayerShape& shape, unsigned kind, int index) {
   return (shape.seed & 127u) << 17 | kind << 13 | (static_cast<unsigned>(index) & 8191u);
 }
 
-RowPlan plan_rows(const LayerShape& shape, int rank, const std::vector<std::vector<int>>& starts) {
+RowExchange plan_rows(const LayerShape& shape, int rank, const std::vector<std::vector<int>>& starts) {
   const int local = shape.local_experts();
   const auto rows_of = [&](int from, int expert) {
     return starts[size(from)][size(expert) + 1] - starts[size(from)][size(expert)];
   };
-  RowPlan plan;
+  RowExchange plan;
   for (int r = 0; r < shape.ep; ++r) {
     plan.sent.push_back(starts[size(rank)][size((r + 1) * local)] - starts[size(rank)][size(r * local)]);
     plan.received.push_back(starts[size(r)][size((rank + 1) * local)] - starts[size(r)][size(rank * local)]);

@@ -13,7 +13,7 @@
 namespace moesim::bench {
 
 // Rows that a rank sends and receives, from the choices of every rank's router.
-struct RowPlan {
+struct RowExchange {
   std::vector<int> sent;      // rows to each rank
   std::vector<int> received;  // rows from each rank
   std::vector<int>
@@ -25,7 +25,7 @@ struct RowPlan {
 };
 
 // starts[r]: first row of each expert in the rows that rank r sends, experts + 1 numbers.
-RowPlan plan_rows(const LayerShape& shape, int rank, const std::vector<std::vector<int>>& starts);
+RowExchange plan_rows(const LayerShape& shape, int rank, const std::vector<std::vector<int>>& starts);
 
 // A collective as named in a recording.
 struct Transfer {
@@ -73,7 +73,7 @@ class RankLayer {
        *out = nullptr, *leaving = nullptr, *returned = nullptr;
   void *d_returned = nullptr, *d_leaving = nullptr, *d_out = nullptr, *d_act = nullptr, *d_hidden = nullptr,
        *d_rows = nullptr, *d_arrived = nullptr, *d_sent = nullptr;
-  const RowPlan& plan() const { return plan_; }
+  const RowExchange& plan() const { return plan_; }
 
  private:
   Parameter parameter(std::size_t elements, bool float_gradient);
@@ -94,7 +94,7 @@ class RankLayer {
   const LayerShape shape_;
   const int rank_;
   std::vector<Operation> operations_;
-  RowPlan plan_;
+  RowExchange plan_;
   Memory sorted_, order_, places_, piece_starts_, piece_map_, losses_;
   std::vector<Memory> rooms_;  // of sent, arrived, ...
 };

@@ -13,7 +13,7 @@ namespace moesim::bench {
 struct RecordingFacts {
   std::string command;
   std::string profile;  // profile that `constants.json` extends; empty: not written
-  MeasurePlan plan;
+  Repeats plan;
   std::vector<Finding> checked;
 };
 

@@ -168,7 +168,7 @@ void read_optimizer(JobReader& r) {
 }
 
 void write_optimizer(const Scenario& s, Arguments& out) {
-  const models::TrainingPlan& t = s.training;
+  const models::TrainingSettings& t = s.training;
   out.emplace_back("optimizer", t.muon ? "muon" : "adam");
   if (t.muon) out.emplace_back("muon_num_ns_steps", t.newton_schulz_steps);
   if (t.optimizer != models::OptimizerTypes{}) {

@@ -92,10 +92,10 @@ std::vector<models::Measured> Anchoring::of(const models::Scenario& scenario) co
           equals == std::string_view::npos ? std::string_view() : trim(part.substr(0, equals));
       const bool layer = dispatcher.starts_with(kOfLayer);
       if (layer) dispatcher.remove_prefix(kOfLayer.size());
-      all.push_back({std::string(dispatcher), us, layer && scenario.scope == models::Scenario::Scope::kStep});
+      all.push_back({std::string(dispatcher), us, layer && scenario.is_step()});
     }
   if (!log_.empty()) {
-    if (scenario.scope != models::Scenario::Scope::kStep)
+    if (!scenario.is_step())
       throw InputError("--log: found with scope layer, expected step: a log has whole steps");
     all.push_back({"", std::filesystem::is_directory(log_) ? recorded_us(log_, *scenario.cluster)
                                                            : logged_us(log_, scenario)});

@@ -41,7 +41,7 @@ std::vector<double> around(double now, int octaves, int steps_an_octave) {
 
 std::vector<Axis> axes_of(const Scenario& s) {
   // A step takes long enough that fewer values are tried.
-  const bool step = s.scope == Scenario::Scope::kStep;
+  const bool step = s.is_step();
   const int octaves = step ? 1 : 2;
   std::vector<Axis> axes;
   const auto add = [&](std::string_view name, std::string_view what, int steps_an_octave) {

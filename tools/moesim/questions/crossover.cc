@@ -195,7 +195,7 @@ CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const
   if (range.values.size() > kMostBisected)
     throw InputError(fmt::format("{}: found {} values, expected at most {}; give a larger step",
                                  range.path.path, range.values.size(), kMostBisected));
-  const bool layer = base.question.said.scope == models::Scenario::Scope::kLayer;
+  const bool layer = !base.question.said.is_step();
   const std::size_t all = layer ? kScannedLayer : kScannedStep;
   const std::size_t scan_size = !range.range || range.stepped
                                     ? (range.values.size() <= all ? range.values.size() : kProbes)

@@ -145,8 +145,7 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
   models::RunQuestion q;
   q.scenario = base.resolved.scenario;
   models::Scenario& s = q.scenario;
-  if (s.scope != models::Scenario::Scope::kStep)
-    throw InputError("plan: found scope layer, expected step: a training is made of steps");
+  if (!s.is_step()) throw InputError("plan: found scope layer, expected step: a training is made of steps");
   if (s.model.hidden == 0) throw InputError("plan: found no model, expected --model NAME");
   if (!s.train) throw InputError("plan: found --inference, expected a training (serving is not priced)");
   if (tokens_.empty())

@@ -96,7 +96,7 @@ std::vector<std::pair<std::string, std::int64_t>> most_frequent(
 // Returns the searched settings of a plan besides its parallel sizes, dispatcher and recomputation.
 std::string run_text(const models::Scenario& s, const models::PlanSearchOptions& o) {
   std::vector<std::string> parts;
-  const models::TrainingPlan& t = s.training;
+  const models::TrainingSettings& t = s.training;
   if (o.precision) parts.push_back(t.precision);
   if (o.schedule) parts.emplace_back(name_of(t.pipeline));
   if (o.launch) parts.emplace_back(name_of(t.launch));
@@ -226,7 +226,7 @@ std::string answer_of(const PlanSearchResult& r, const models::PlanSearchOptions
 
 // A plan needs a training step: sets scope step where no scope was given.
 models::Scenario of_step(models::Scenario scenario) {
-  if (scenario.scope != models::Scenario::Scope::kStep && scenario.gave("scope"))
+  if (!scenario.is_step() && scenario.gave("scope"))
     throw InputError("--best: found scope layer, expected step: plans are compared by their training step");
   scenario.scope = models::Scenario::Scope::kStep;
   scenario.give("scope");

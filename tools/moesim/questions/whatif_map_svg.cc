@@ -234,7 +234,7 @@ std::string title_of(const Base& base, const WinnerMap& map) {
   std::string title = varies("model") ? "" : s.model.name;
   if (s.cluster && !varies("cluster")) title += (title.empty() ? "" : " on ") + s.cluster->name;
   if (!title.empty()) title += ", ";
-  return title + (s.scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer");
+  return title + (s.is_step() ? "one training step" : "one MoE layer");
 }
 
 std::string map_svg(const WinnerMap& map, const std::string& title) { return Picture(map, title).take(); }

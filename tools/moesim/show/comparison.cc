@@ -66,13 +66,13 @@ const Columns& columns_of(const Scenario& s) {
                               {"bubble", {Category::bubble}},
                               {"grads", {Category::grad_sync}},
                               {"optimizer", {Category::optimizer}}}};
-  return is_step(s) ? kStep : kLayer;
+  return s.is_step() ? kStep : kLayer;
 }
 
 // Returns all figures of all dispatchers: the columns of a file.
 Table summary_table(const Comparison& c) {
   const Columns& columns = columns_of(*c.scenario);
-  const bool step = is_step(*c.scenario);
+  const bool step = c.scenario->is_step();
   std::vector<Table::Column> heads{{"dispatcher", Table::Align::kLeft}, {columns.time}, {"low"}, {"high"}};
   if (step)
     for (const char* name : {"tokens/s/GPU", "TFLOP/s/GPU", "MFU"}) heads.push_back({name});
@@ -163,7 +163,7 @@ std::string fits_text(const models::Answer& a) {
 // What decides: few enough columns for a terminal. The others are in the CSV, parts of the time in --detail
 // times.
 Table people_table(const Comparison& c, const std::vector<std::size_t>& answers) {
-  const bool step = is_step(*c.scenario);
+  const bool step = c.scenario->is_step();
   const TimeUnit unit = unit_of(c);
   const auto any = [&](auto&& holds) {
     return std::any_of(c.answers.begin(), c.answers.end(),
@@ -247,7 +247,7 @@ std::string time_bars(const Comparison& c, const std::vector<std::size_t>& answe
   const std::vector<std::int64_t>& computed = w->program().computed_rows;
   if (computed.size() > 1 && std::ranges::adjacent_find(computed, std::not_equal_to{}) != computed.end()) {
     text += fmt::format("rows of ranks 0 to {}{}: {}\n", computed.size() - 1,
-                        is_step(*c.scenario) ? ", first layer and microbatch" : "",
+                        c.scenario->is_step() ? ", first layer and microbatch" : "",
                         sparkline(std::vector<double>(computed.begin(), computed.end())));
   }
   return text;
@@ -323,7 +323,7 @@ std::string remarks(const Comparison& c, const std::vector<std::size_t>& answers
     for (const auto& [dispatcher, rule] : c.excluded) text += fmt::format("not {}: {}\n", dispatcher, rule);
   const Answer* w = c.winner();
   if (!w) return text;
-  if (is_step(*c.scenario) && explain)
+  if (c.scenario->is_step() && explain)
     text += fmt::format(
         "exposed communication {} and bubble {} of the step; MFU: {}\n", format_us(w->exposed_comm_us),
         format_us(w->breakdown_us[static_cast<std::size_t>(Category::bubble)]), models::kFlopConvention);
@@ -346,7 +346,7 @@ std::string remarks(const Comparison& c, const std::vector<std::size_t>& answers
     text += fmt::format("does not fit: stage {} misses {}{}\n", w->memory.stage,
                         format_bytes(w->memory.missing_bytes),
                         // Names one change: the cheapest, which the first line contains.
-                        c.fitting || !is_step(*c.scenario) ? ""
+                        c.fitting || !c.scenario->is_step() ? ""
                         : w->memory.recompute_that_fits.empty()
                             ? "; no recomputation makes it fit"
                             : "; --recompute " + w->memory.recompute_that_fits + " would make it fit");
@@ -354,8 +354,6 @@ std::string remarks(const Comparison& c, const std::vector<std::size_t>& answers
 }
 
 }  // namespace
-
-bool is_step(const Scenario& s) { return s.scope == Scenario::Scope::kStep; }
 
 SentBytes sent_bytes(const Answer& a) {
   const auto [low, high] = std::ranges::minmax(a.tx_bytes);
@@ -367,7 +365,7 @@ SentBytes sent_bytes(const Answer& a) {
 std::string cost_text(const Answer& a, const Scenario& s) {
   return fmt::format("{:.4g} {} per {}, {:.4g} per million tokens on {} GPUs", a.cost,
                      models::currency_of(s.prices, s.ownership),
-                     is_step(s) ? "step" : "layer of a microbatch", a.cost_per_million_tokens(), a.gpus);
+                     s.is_step() ? "step" : "layer of a microbatch", a.cost_per_million_tokens(), a.gpus);
 }
 
 std::string question_text(const Comparison& c, bool explain) {
@@ -375,7 +373,7 @@ std::string question_text(const Comparison& c, bool explain) {
   const models::Parallel& p = s.parallel;
   const std::string pass = s.train ? "forward and backward" : "forward pass alone (no serving)";
   std::string text;
-  if (is_step(s)) {
+  if (s.is_step()) {
     const Answer& any =
         *std::find_if(c.answers.begin(), c.answers.end(), [](const Answer& a) { return a.ok(); });
     text = fmt::format(
@@ -396,7 +394,7 @@ std::string question_text(const Comparison& c, bool explain) {
     text +=
         fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
                     s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
-                    c.routing.gini(), is_step(s) ? " in the first layer" : "");
+                    c.routing.gini(), s.is_step() ? " in the first layer" : "");
   // Of all dispatchers it is about some that are not shown.
   if (explain || !s.all_dispatchers)
     for (const std::string& one : c.defaults) text += one + "\n";

@@ -20,9 +20,6 @@ namespace moesim::tools {
 enum class Detail : std::uint8_t { kNone, kTimes, kMessages, kOperations, kRanks, kMemory };
 Detail parse_detail(const std::string& name);  // "messages", ...; other text is kNone
 
-// Returns whether the scenario asks for a whole step.
-bool is_step(const models::Scenario& scenario);
-
 // Bytes that ranks of the dispatch group send for one MoE layer.
 struct SentBytes {
   std::int64_t min = 0, max = 0;

@@ -64,7 +64,7 @@ ordered_json counters_json(const Answer& a, const Scenario& s) {
   ordered_json counters = ordered_json::object();
   for (const auto& [name, count] : a.program().counters) {
     const bool adds = !name.ends_with("_min") && !name.ends_with("_max") && name != "uniform_local_count";
-    counters[name] = is_step(s) && adds ? count * a.overload.entries : count;
+    counters[name] = s.is_step() && adds ? count * a.overload.entries : count;
   }
   return counters;
 }
@@ -88,7 +88,7 @@ ordered_json step_overload_json(const Answer& a, const Scenario& s) {
                   {"forward_bytes", o.forward_bytes},
                   {"retained_rows", o.rows.retained_rows},
                   {"retained_bytes", o.retained_bytes}};
-  if (!is_step(s)) return j;
+  if (!s.is_step()) return j;
   j["stages"] = ordered_json::array();
   for (const models::Overload& stage : o.stages) j["stages"].push_back(overload_json(stage));
   if (a.overload_report.calls > 0)
@@ -196,7 +196,7 @@ ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
                      a.balance->saved_us > 0 ? ordered_json(a.balance->break_even_tokens) : ordered_json()}};
   if (!a.hang.empty()) j["hang"] = a.hang;
   if (!a.program().counters.empty()) j["counters"] = counters_json(a, s);
-  if (is_step(s)) add_step(j, a);
+  if (s.is_step()) add_step(j, a);
   add_detail(j, a, detail);
   return j;
 }

@@ -70,7 +70,7 @@ std::string machine_text(const models::Scenario& s) {
 
 std::string asked_text(const models::Scenario& s) {
   return fmt::format("{}{}: {}", s.model.name, s.cluster ? " on " + machine_text(s) : "",
-                     s.scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer");
+                     s.is_step() ? "one training step" : "one MoE layer");
 }
 
 }  // namespace moesim::tools

@@ -26,8 +26,8 @@ namespace moesim::tools {
 
 namespace {
 
+using models::PricedTraining;
 using models::RunAnswer;
-using models::RunPlan;
 using models::RunQuestion;
 using nlohmann::ordered_json;
 
@@ -67,14 +67,14 @@ std::string overlap_of(const models::Scenario& s) {
 
 }  // namespace
 
-std::vector<std::string> plan_words(const RunPlan& p) {
+std::vector<std::string> plan_words(const PricedTraining& p) {
   models::Scenario s = *p.scenario;
   // Failures concern the whole training, not the step of the command.
   if (!s.gave("faults.gpu_mtbf_hours")) s.faults = {};
   return command_words(s);
 }
 
-std::string plan_command(const RunPlan& p) {
+std::string plan_command(const PricedTraining& p) {
   std::vector<std::string> words = plan_words(p);
   for (std::string& word : words) word = shell_word(word);
   return join(words, " ");
@@ -83,7 +83,7 @@ std::string plan_command(const RunPlan& p) {
 namespace {
 
 // Of a training on machines that are rented; 0: the rent is not known.
-double rent_cost(const RunPlan& p) {
+double rent_cost(const PricedTraining& p) {
   constexpr double kHours = 24;
   return p.hour.rent * p.days.value * kHours;
 }
@@ -91,7 +91,7 @@ double rent_cost(const RunPlan& p) {
 std::string paragraph(const std::string& text) { return wrapped(text, sentence_columns()) + "\n"; }
 
 // Describes a training: "2048 GPUs (dgx-h200x256), 61.3 days (52.1 to 75.0), $19.0 M (16.1 to 23.2)".
-std::string in_words(const RunPlan& p, const std::string& currency) {
+std::string in_words(const PricedTraining& p, const std::string& currency) {
   return fmt::format("{} GPUs ({}), {} days ({} to {}), {} ({} to {})", p.gpus, p.scenario->cluster->name,
                      number(p.days.value), number(p.days.low), number(p.days.high),
                      money(p.cost.value, currency), money(p.cost.low, currency),
@@ -105,9 +105,9 @@ std::string letters(int group) {
 }
 
 // Plans of another precision are lettered from A again.
-std::string group_name(const RunAnswer& a, const RunPlan& p) {
-  const auto first =
-      std::find_if(a.plans.begin(), a.plans.end(), [&](const RunPlan& one) { return one.other == p.other; });
+std::string group_name(const RunAnswer& a, const PricedTraining& p) {
+  const auto first = std::find_if(a.plans.begin(), a.plans.end(),
+                                  [&](const PricedTraining& one) { return one.other == p.other; });
   return letters(p.tie_group - first->tie_group);
 }
 
@@ -119,7 +119,7 @@ std::string probability_text(double p) {
 }
 
 // Describes the limits besides the tokens, with the probability that a plan meets them.
-std::string promise(const RunQuestion& q, const RunPlan& p) {
+std::string promise(const RunQuestion& q, const PricedTraining& p) {
   std::vector<std::string> parts;
   if (q.deadline_days > 0)
     parts.push_back(fmt::format("done in {:.3g} days with probability {}", q.deadline_days,
@@ -133,11 +133,12 @@ std::string promise(const RunQuestion& q, const RunPlan& p) {
 // Which part of what was asked for no plan meets: "no plan is done in 8 days with probability 0.9".
 std::string missed(const RunQuestion& q, const RunAnswer& a) {
   constexpr double kSure = models::Decision::kSure;
-  const auto some = [&](double RunPlan::*probability) {
+  const auto some = [&](double PricedTraining::*probability) {
     return std::ranges::any_of(a.plans,
-                               [&](const RunPlan& p) { return !p.other && p.*probability >= kSure; });
+                               [&](const PricedTraining& p) { return !p.other && p.*probability >= kSure; });
   };
-  const bool in_time = some(&RunPlan::deadline_probability), in_budget = some(&RunPlan::budget_probability);
+  const bool in_time = some(&PricedTraining::deadline_probability),
+             in_budget = some(&PricedTraining::budget_probability);
   const std::string done = fmt::format("is done in {:.3g} days", q.deadline_days),
                     within = "stays within " + money(q.budget, q.prices.currency);
   return fmt::format("no plan {} with probability {}",
@@ -149,14 +150,14 @@ std::string missed(const RunQuestion& q, const RunAnswer& a) {
 }
 
 std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
-  const RunPlan& best = a.plans.front();
+  const PricedTraining& best = a.plans.front();
   const std::string what =
       fmt::format("{} on {} tokens: ", q.scenario.model.name, models::format_count(q.tokens));
   std::string text = what;
   if (!best.meets) text += missed(q, a) + "; the nearest takes ";
   text += in_words(best, q.prices.currency) + promise(q, best) + ".";
   const auto tied = std::count_if(a.plans.begin(), a.plans.end(),
-                                  [&](const RunPlan& p) { return p.tie_group == best.tie_group; });
+                                  [&](const PricedTraining& p) { return p.tie_group == best.tie_group; });
   if (tied > 1)
     text += fmt::format(" {} other{} of group A may be as good: no draw tells {} apart surely.", tied - 1,
                         tied > 2 ? "s" : "", tied > 2 ? "them" : "it");
@@ -178,7 +179,7 @@ std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
 Table plan_table(const RunQuestion& q, const RunAnswer& a, int top) {
   const bool promised = q.deadline_days > 0 || q.budget > 0;
   const bool idle =
-      std::any_of(a.plans.begin(), a.plans.end(), [](const RunPlan& p) { return p.idle_gpus > 0; });
+      std::any_of(a.plans.begin(), a.plans.end(), [](const PricedTraining& p) { return p.idle_gpus > 0; });
   std::vector<Table::Column> columns{{"", Table::Align::kLeft}, {"cluster", Table::Align::kLeft}, {"GPUs"}};
   if (idle) columns.push_back({"idle"});
   for (const char* name : {"days", "cost"}) columns.push_back({name});
@@ -188,7 +189,7 @@ Table plan_table(const RunQuestion& q, const RunAnswer& a, int top) {
   columns.push_back({"MFU"});
   Table table(columns);
   int shown = 0;
-  for (const RunPlan& p : a.plans) {
+  for (const PricedTraining& p : a.plans) {
     if (p.other || shown++ >= top) continue;
     const models::Parallel& plan = p.scenario->parallel;
     std::vector<std::string> row{group_name(a, p) + (p.on_frontier ? "*" : ""), p.scenario->cluster->name,
@@ -207,10 +208,10 @@ Table plan_table(const RunQuestion& q, const RunAnswer& a, int top) {
 
 // The best plan with products in a lower precision, in a sentence; the page, JSON and CSV have all.
 std::string other_precision_text(const RunQuestion& q, const RunAnswer& a) {
-  const auto best = std::ranges::find_if(a.plans, &RunPlan::other);
+  const auto best = std::ranges::find_if(a.plans, &PricedTraining::other);
   if (best == a.plans.end()) return "";
   const models::Parallel& plan = best->scenario->parallel;
-  const auto more = std::ranges::count_if(a.plans, &RunPlan::other) - 1;
+  const auto more = std::ranges::count_if(a.plans, &PricedTraining::other) - 1;
   return paragraph(fmt::format(
       "With products in a lower precision, which changes the numerics: {}, {} days, {} with {} (TP {}, PP {}, "
       "EP {}, {}){}.",
@@ -251,7 +252,8 @@ struct UsedPrice {
 std::vector<UsedPrice> used_prices(const RunQuestion& q, const RunAnswer& a) {
   const models::RentalList& list = models::RentalList::shipped();
   std::map<std::string, std::shared_ptr<const models::Scenario>> machines;
-  for (const RunPlan& p : a.plans) machines.try_emplace(p.scenario->cluster->profile.name(), p.scenario);
+  for (const PricedTraining& p : a.plans)
+    machines.try_emplace(p.scenario->cluster->profile.name(), p.scenario);
   std::vector<UsedPrice> prices;
   for (const auto& [profile, scenario] : machines) {
     const models::Cluster& cluster = *scenario->cluster;
@@ -282,7 +284,7 @@ std::string parts_text(const RunQuestion& q, const models::HourCost& hour) {
 }
 
 // What a plan's machine takes to buy, beside renting it.
-std::string purchase_text(const RunQuestion& q, const RunPlan& p) {
+std::string purchase_text(const RunQuestion& q, const PricedTraining& p) {
   if (!p.hour.bought) return "";
   const std::string& currency = q.prices.currency;
   std::string text = fmt::format(" Buying the {} GPUs takes {}", p.gpus, money(p.hour.purchase, currency));
@@ -316,7 +318,7 @@ std::string price_text(const RunQuestion& q, const RunAnswer& a) {
          purchase_text(q, a.plans.front());
 }
 
-std::string failure_text(const RunPlan& best) {
+std::string failure_text(const PricedTraining& best) {
   const models::Faults& f = best.scenario->faults;
   if (f.gpu_mtbf_hours <= 0) return "";
   return fmt::format(" Failures (one in {:.0f} hours of a GPU) leave {:.1f} % of the time.", f.gpu_mtbf_hours,
@@ -334,14 +336,14 @@ std::string searched_text(const RunAnswer& a) {
 }
 
 // Describes where the tokens of a step come from.
-std::string batch_text(const RunPlan& best, const std::string& batch) {
+std::string batch_text(const PricedTraining& best, const std::string& batch) {
   const models::Parallel& p = best.scenario->parallel;
   return batch.empty() ? fmt::format("{} x {} x {} sequences", p.dp, p.microbatches, p.micro_batch) : batch;
 }
 
 // Returns the assumptions behind days and cost, with their sources.
 ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const std::string& batch) {
-  const RunPlan& best = a.plans.front();
+  const PricedTraining& best = a.plans.front();
   ordered_json all = ordered_json::array();
   const auto add = [&](std::string what, std::string value, std::string source) {
     all.push_back({{"what", std::move(what)}, {"value", std::move(value)}, {"source", std::move(source)}});
@@ -417,11 +419,11 @@ std::string choices_text(const RunQuestion& q, const RunAnswer& a) {
 }  // namespace
 
 std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const std::string& batch, int top) {
-  const RunPlan& best = a.plans.front();
+  const PricedTraining& best = a.plans.front();
   std::string text = inked(paragraph(answer_sentence(q, a)), Ink::kBold);
   text += command_text(plan_words(best), sentence_columns()) + "\n";
   text += plan_table(q, a, top).text();
-  if (std::ranges::count_if(a.plans, [](const RunPlan& p) { return !p.other; }) > 1)
+  if (std::ranges::count_if(a.plans, [](const PricedTraining& p) { return !p.other; }) > 1)
     text += paragraph(
         "One plan a machine, best first; same letter: not told apart; *: nothing is faster and cheaper");
   text += choices_text(q, a);
@@ -447,7 +449,7 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
   return text;
 }
 
-std::string training_text(const RunQuestion& q, const RunPlan& run) {
+std::string training_text(const RunQuestion& q, const PricedTraining& run) {
   return fmt::format("{} tokens: {}", models::format_count(q.tokens), in_words(run, q.prices.currency));
 }
 
@@ -457,7 +459,7 @@ namespace {
 Cell amount(double value) { return value > 0 ? Cell(value) : Cell(); }
 
 // What a bought machine costs, by its parts, beside its rent.
-ordered_json purchase_json(const RunPlan& p) {
+ordered_json purchase_json(const PricedTraining& p) {
   const models::HourCost hour = p.hour.each(static_cast<double>(p.gpus));
   ordered_json j{{"price", p.hour.purchase},
                  {"gpu_hour",
@@ -476,36 +478,40 @@ ordered_json purchase_json(const RunPlan& p) {
 
 std::span<const PlanColumn> plan_columns() {
   static constexpr PlanColumn kColumns[] = {
-      {"cluster", [](const RunPlan& r) -> Cell { return r.scenario->cluster->name; }, true},
-      {"gpus", [](const RunPlan& r) -> Cell { return std::int64_t{r.gpus}; }},
-      {"idle_gpus", [](const RunPlan& r) -> Cell { return std::int64_t{r.idle_gpus}; }},
-      {"tp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.tp}; }},
-      {"cp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.cp}; }},
-      {"pp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.pp}; }},
-      {"vpp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.vpp}; }},
-      {"ep", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.ep}; }},
-      {"etp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.etp}; }},
-      {"dp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.dp}; }},
+      {"cluster", [](const PricedTraining& r) -> Cell { return r.scenario->cluster->name; }, true},
+      {"gpus", [](const PricedTraining& r) -> Cell { return std::int64_t{r.gpus}; }},
+      {"idle_gpus", [](const PricedTraining& r) -> Cell { return std::int64_t{r.idle_gpus}; }},
+      {"tp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.tp}; }},
+      {"cp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.cp}; }},
+      {"pp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.pp}; }},
+      {"vpp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.vpp}; }},
+      {"ep", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.ep}; }},
+      {"etp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.etp}; }},
+      {"dp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.dp}; }},
       {"microbatches",
-       [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.microbatches}; }},
+       [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.microbatches}; }},
       {"micro_batch",
-       [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.micro_batch}; }},
-      {"precision", [](const RunPlan& r) -> Cell { return value_of(*r.scenario, "training.precision"); },
+       [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.micro_batch}; }},
+      {"precision",
+       [](const PricedTraining& r) -> Cell { return value_of(*r.scenario, "training.precision"); }, true},
+      {"schedule", [](const PricedTraining& r) -> Cell { return value_of(*r.scenario, "training.schedule"); },
        true},
-      {"schedule", [](const RunPlan& r) -> Cell { return value_of(*r.scenario, "training.schedule"); }, true},
-      {"recompute", [](const RunPlan& r) -> Cell { return value_of(*r.scenario, "training.recompute"); },
+      {"recompute",
+       [](const PricedTraining& r) -> Cell { return value_of(*r.scenario, "training.recompute"); }, true},
+      {"overlap", [](const PricedTraining& r) -> Cell { return overlap_of(*r.scenario); }, true},
+      {"launch", [](const PricedTraining& r) -> Cell { return value_of(*r.scenario, "training.launch"); },
        true},
-      {"overlap", [](const RunPlan& r) -> Cell { return overlap_of(*r.scenario); }, true},
-      {"launch", [](const RunPlan& r) -> Cell { return value_of(*r.scenario, "training.launch"); }, true},
-      {"dispatcher", [](const RunPlan& r) -> Cell { return r.scenario->dispatchers.front().text(); }, true},
-      {"step_time_us", [](const RunPlan& r) -> Cell { return r.answer.time_us.value; }},
-      {"days", [](const RunPlan& r) -> Cell { return r.days.value; }},
-      {"cost", [](const RunPlan& r) -> Cell { return r.cost.value; }},
-      {"bought", [](const RunPlan& r) -> Cell { return r.hour.bought; }},
-      {"purchase", [](const RunPlan& r) -> Cell { return amount(r.hour.purchase); }},
-      {"rent_cost", [](const RunPlan& r) -> Cell { return r.hour.bought ? amount(rent_cost(r)) : Cell(); }},
-      {"deadline_probability", [](const RunPlan& r) -> Cell { return r.deadline_probability; }},
-      {"fits_probability", [](const RunPlan& r) -> Cell { return r.answer.memory.fits_probability; }},
+      {"dispatcher", [](const PricedTraining& r) -> Cell { return r.scenario->dispatchers.front().text(); },
+       true},
+      {"step_time_us", [](const PricedTraining& r) -> Cell { return r.answer.time_us.value; }},
+      {"days", [](const PricedTraining& r) -> Cell { return r.days.value; }},
+      {"cost", [](const PricedTraining& r) -> Cell { return r.cost.value; }},
+      {"bought", [](const PricedTraining& r) -> Cell { return r.hour.bought; }},
+      {"purchase", [](const PricedTraining& r) -> Cell { return amount(r.hour.purchase); }},
+      {"rent_cost",
+       [](const PricedTraining& r) -> Cell { return r.hour.bought ? amount(rent_cost(r)) : Cell(); }},
+      {"deadline_probability", [](const PricedTraining& r) -> Cell { return r.deadline_probability; }},
+      {"fits_probability", [](const PricedTraining& r) -> Cell { return r.answer.memory.fits_probability; }},
   };
   return kColumns;
 }
@@ -516,7 +522,7 @@ std::string training_run_csv(const RunAnswer& a) {
   heads.push_back({"tie_group"});
   heads.push_back({"frontier"});
   Table table(heads);
-  for (const RunPlan& r : a.plans) {
+  for (const PricedTraining& r : a.plans) {
     std::vector<std::string> row;
     for (const PlanColumn& column : plan_columns()) row.push_back(cell_text(column.cell(r)));
     row.push_back(std::to_string(r.tie_group));
@@ -536,7 +542,7 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
   result["currency"] = q.prices.currency;
   result["plans"] = ordered_json::array();
   result["frontier"] = ordered_json::array();
-  for (const RunPlan& r : a.plans) {
+  for (const PricedTraining& r : a.plans) {
     const models::Scenario& s = *r.scenario;
     const ordered_json whole = models::to_json(s);
     ordered_json plan{{"cluster", s.cluster->name},
@@ -574,7 +580,9 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
     result["plans"].push_back(std::move(plan));
   }
   const models::RunChoices best = models::choices_of(a);
-  const auto index = [&](const RunPlan* p) { return p ? ordered_json(p - a.plans.data()) : ordered_json(); };
+  const auto index = [&](const PricedTraining* p) {
+    return p ? ordered_json(p - a.plans.data()) : ordered_json();
+  };
   result["choices"] = {{"cheapest", index(best.cheapest)},
                        {"fewest_gpus", index(best.fewest_gpus)},
                        {"shortest", index(best.shortest)}};

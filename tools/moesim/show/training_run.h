@@ -19,17 +19,17 @@ std::string training_run_text(const models::RunQuestion& question, const models:
 // A column of a plan in a table.
 struct PlanColumn {
   const char* name;
-  Cell (*cell)(const models::RunPlan&);
+  Cell (*cell)(const models::PricedTraining&);
   bool text = false;
 };
 // Returns the sizes, options, days, cost and probabilities of a plan.
 std::span<const PlanColumn> plan_columns();
 // Returns the command that asks about the plan's step again, on one line.
-std::string plan_command(const models::RunPlan& plan);
+std::string plan_command(const models::PricedTraining& plan);
 std::string training_run_csv(const models::RunAnswer& answer);
 
 // Formats a training on one plan: "100 B tokens: 3.2 days (2.9 to 3.6) on 32 GPUs, $5.1 k (4.6 to 5.8)".
-std::string training_text(const models::RunQuestion& question, const models::RunPlan& run);
+std::string training_text(const models::RunQuestion& question, const models::PricedTraining& run);
 
 // Adds the answer, "plans", "frontier", "upgrades", what was tried, and the assumptions.
 void add_training_run(nlohmann::ordered_json& result, const models::RunQuestion& question,

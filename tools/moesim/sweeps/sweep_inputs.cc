@@ -25,7 +25,7 @@ void read_later_files(const models::Scenario& scenario) {
 // the reading, wherever a name leads (a folder, a file beside the scenario, the profile of a cluster).
 class NamedFiles {
  public:
-  NamedFiles(const Base& base, const SweepPlan& plan, const OfScenario& of_scenario) : base_(base) {
+  NamedFiles(const Base& base, const SweepPoints& plan, const OfScenario& of_scenario) : base_(base) {
     std::map<std::string, std::size_t> axes;
     for (const ScenarioPath& path : plan.paths()) {
       if (!of_scenario(path) || !axes.emplace(path.path, paths_.size()).second) continue;
@@ -90,7 +90,7 @@ class NamedFiles {
 
 }  // namespace
 
-void read_named(const Base& base, const SweepPlan& plan, const OfScenario& of_scenario) {
+void read_named(const Base& base, const SweepPoints& plan, const OfScenario& of_scenario) {
   NamedFiles(base, plan, of_scenario).read();
   read_later_files(base.question.said);
 }

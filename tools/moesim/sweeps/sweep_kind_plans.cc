@@ -22,18 +22,18 @@ namespace moesim::tools {
 
 namespace {
 
-using models::RunPlan;
+using models::PricedTraining;
 
 // Columns besides those that `plan` prints; all are named "plan.NAME".
 constexpr PlanColumn kFurther[] = {
-    {"days.low", [](const RunPlan& r) -> Cell { return r.days.low; }},
-    {"days.high", [](const RunPlan& r) -> Cell { return r.days.high; }},
-    {"cost.low", [](const RunPlan& r) -> Cell { return r.cost.low; }},
-    {"cost.high", [](const RunPlan& r) -> Cell { return r.cost.high; }},
-    {"budget_probability", [](const RunPlan& r) -> Cell { return r.budget_probability; }},
-    {"meets", [](const RunPlan& r) -> Cell { return r.meets; }},
-    {"mfu", [](const RunPlan& r) -> Cell { return r.answer.mfu; }},
-    {"command", [](const RunPlan& r) -> Cell { return plan_command(r); }, true},
+    {"days.low", [](const PricedTraining& r) -> Cell { return r.days.low; }},
+    {"days.high", [](const PricedTraining& r) -> Cell { return r.days.high; }},
+    {"cost.low", [](const PricedTraining& r) -> Cell { return r.cost.low; }},
+    {"cost.high", [](const PricedTraining& r) -> Cell { return r.cost.high; }},
+    {"budget_probability", [](const PricedTraining& r) -> Cell { return r.budget_probability; }},
+    {"meets", [](const PricedTraining& r) -> Cell { return r.meets; }},
+    {"mfu", [](const PricedTraining& r) -> Cell { return r.answer.mfu; }},
+    {"command", [](const PricedTraining& r) -> Cell { return plan_command(r); }, true},
 };
 
 // Returns the columns shown to people.
@@ -50,9 +50,9 @@ std::vector<SweepColumn> shown_columns(const std::string& currency) {
           {"mfu", false, {}, "MFU", kPercent}};
 }
 
-std::vector<FoundColumn<RunPlan>> all_columns(const std::string& currency) {
+std::vector<FoundColumn<PricedTraining>> all_columns(const std::string& currency) {
   const std::vector<SweepColumn> shown = shown_columns(currency);
-  std::vector<FoundColumn<RunPlan>> all;
+  std::vector<FoundColumn<PricedTraining>> all;
   const auto add = [&](const PlanColumn& one) {
     const auto found = std::find_if(shown.begin(), shown.end(),
                                     [&](const SweepColumn& column) { return column.name == one.name; });
@@ -77,9 +77,9 @@ class PlanSweep : public SweepKind {
     return find_path(text);
   }
 
-  void prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
+  void prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
-  void read_inputs(const SweepPlan& plan) const override;
+  void read_inputs(const SweepPoints& plan) const override;
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json said = nlohmann::ordered_json::object();
     for (const auto& [option, value] : question_.said()) said[option] = value;
@@ -94,21 +94,21 @@ class PlanSweep : public SweepKind {
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1; }
-  std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const override;
+  std::unique_ptr<SweepAsker> asker(const SweepPoints& plan) const override;
 
  private:
   QuestionOptions options_;
   PlanQuestion question_;
   std::optional<Base> base_;
-  std::vector<FoundColumn<RunPlan>> columns_;
+  std::vector<FoundColumn<PricedTraining>> columns_;
   std::optional<SweepTable> table_;
 };
 
 class PlanAsker : public SweepAsker {
  public:
   // `scenario_paths`: the axes that are not options of plan.
-  PlanAsker(const PlanQuestion& question, const Base& base, const SweepPlan& plan,
-            std::vector<ScenarioPath> scenario_paths, const std::vector<FoundColumn<RunPlan>>& columns)
+  PlanAsker(const PlanQuestion& question, const Base& base, const SweepPoints& plan,
+            std::vector<ScenarioPath> scenario_paths, const std::vector<FoundColumn<PricedTraining>>& columns)
       : question_(question),
         plan_(plan),
         base_(base),
@@ -130,10 +130,10 @@ class PlanAsker : public SweepAsker {
 
  private:
   const PlanQuestion& question_;
-  const SweepPlan& plan_;
+  const SweepPoints& plan_;
   const Base& base_;
   models::Changes changes_;
-  const std::vector<FoundColumn<RunPlan>>& columns_;
+  const std::vector<FoundColumn<PricedTraining>>& columns_;
 };
 
 bool of_plan(const ScenarioPath& path) {
@@ -141,14 +141,14 @@ bool of_plan(const ScenarioPath& path) {
   return std::any_of(own.begin(), own.end(), [&](const auto& one) { return one.path == path.path; });
 }
 
-std::vector<ScenarioPath> scenario_axes(const SweepPlan& plan) {
+std::vector<ScenarioPath> scenario_axes(const SweepPoints& plan) {
   std::vector<ScenarioPath> paths;
   for (const ScenarioPath& path : plan.paths())
     if (!of_plan(path)) paths.push_back(path);
   return paths;
 }
 
-void PlanSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
+void PlanSweep::prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
                         const std::function<void(const std::string&)>&) {
   for (const auto& [option, value] : question_.said())
     for (const ScenarioPath& path : plan.paths())
@@ -172,7 +172,7 @@ void PlanSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOpt
   table_.emplace(format, plan.paths(), columns_of(columns_));
 }
 
-void PlanSweep::read_inputs(const SweepPlan& plan) const {
+void PlanSweep::read_inputs(const SweepPoints& plan) const {
   question_.read_inputs();
   read_named(*base_, plan, [](const ScenarioPath& path) { return !of_plan(path); });
   plan.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
@@ -184,7 +184,7 @@ void PlanSweep::read_inputs(const SweepPlan& plan) const {
   });
 }
 
-std::unique_ptr<SweepAsker> PlanSweep::asker(const SweepPlan& plan) const {
+std::unique_ptr<SweepAsker> PlanSweep::asker(const SweepPoints& plan) const {
   return std::make_unique<PlanAsker>(question_, *base_, plan, scenario_axes(plan), columns_);
 }
 

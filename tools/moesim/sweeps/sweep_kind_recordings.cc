@@ -106,7 +106,7 @@ std::vector<FoundColumn<Replayed>> recording_columns(bool priced) {
 
 class RecordingAsker : public SweepAsker {
  public:
-  RecordingAsker(const SweepPlan& plan, const std::vector<FoundColumn<Replayed>>& columns,
+  RecordingAsker(const SweepPoints& plan, const std::vector<FoundColumn<Replayed>>& columns,
                  const ReplayQuestion& question, std::uint64_t seed, const models::PriceTable& prices,
                  RecordingStore& recordings)
       : plan_(plan),
@@ -133,7 +133,7 @@ class RecordingAsker : public SweepAsker {
   }
 
  private:
-  const SweepPlan& plan_;
+  const SweepPoints& plan_;
   const std::vector<FoundColumn<Replayed>>& columns_;
   const ReplayQuestion& question_;
   std::uint64_t seed_;
@@ -153,9 +153,9 @@ class RecordingSweep : public SweepKind {
   ScenarioPath axis(std::string_view text) const override;
   std::vector<SweepRange> own_axes() const override;
 
-  void prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
+  void prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
-  void read_inputs(const SweepPlan& plan) const override;
+  void read_inputs(const SweepPoints& plan) const override;
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json said = nlohmann::ordered_json::object();
     for (const auto& [option, value] : question_.said()) said[option] = value;
@@ -166,7 +166,7 @@ class RecordingSweep : public SweepKind {
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1024; }
-  std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const override;
+  std::unique_ptr<SweepAsker> asker(const SweepPoints& plan) const override;
 
  private:
   std::vector<std::string> folders_;
@@ -203,7 +203,7 @@ std::vector<SweepRange> RecordingSweep::own_axes() const {
   return {range};
 }
 
-void RecordingSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
+void RecordingSweep::prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
                              const std::function<void(const std::string&)>&) {
   const auto& paths = plan.paths();
   if (std::none_of(paths.begin(), paths.end(), [](const auto& path) { return path.path == kRecording; }))
@@ -220,7 +220,7 @@ void RecordingSweep::prepare(const SweepPlan& plan, RowFormat format, const Comm
   table_.emplace(format, paths, columns_of(columns_));
 }
 
-void RecordingSweep::read_inputs(const SweepPlan& plan) const {
+void RecordingSweep::read_inputs(const SweepPoints& plan) const {
   question_.read_inputs();
   plan.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
     try {
@@ -239,7 +239,7 @@ void RecordingSweep::read_inputs(const SweepPlan& plan) const {
   });
 }
 
-std::unique_ptr<SweepAsker> RecordingSweep::asker(const SweepPlan& plan) const {
+std::unique_ptr<SweepAsker> RecordingSweep::asker(const SweepPoints& plan) const {
   return std::make_unique<RecordingAsker>(plan, columns_, question_, seed_, prices_, recordings_);
 }
 

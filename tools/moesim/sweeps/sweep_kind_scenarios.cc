@@ -108,12 +108,12 @@ class ScenarioSweep : public SweepKind {
   }
   ScenarioPath axis(std::string_view text) const override { return find_path(text); }
 
-  void prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
+  void prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
   const Comparison* unexplained() const override {
     return run_ && !run_->anchor->explained ? &*run_ : nullptr;
   }
-  void read_inputs(const SweepPlan& plan) const override { read_named(*base_, plan); }
+  void read_inputs(const SweepPoints& plan) const override { read_named(*base_, plan); }
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json j{{"scenario", models::to_json(base_->resolved.scenario)},
                              {"draws", asked_.draws},
@@ -131,7 +131,7 @@ class ScenarioSweep : public SweepKind {
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1024; }
-  std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const override;
+  std::unique_ptr<SweepAsker> asker(const SweepPoints& plan) const override;
 
  private:
   std::string file_;
@@ -147,7 +147,7 @@ class ScenarioSweep : public SweepKind {
 
 class ScenarioAsker : public SweepAsker {
  public:
-  ScenarioAsker(const std::vector<FoundColumn<Scored>>& columns, const Base& base, const SweepPlan& plan,
+  ScenarioAsker(const std::vector<FoundColumn<Scored>>& columns, const Base& base, const SweepPoints& plan,
                 const AskOptions& asked)
       : columns_(columns), asker_(base, plan.paths()), asked_(asked) {}
   std::vector<Row> ask(const std::vector<PathValue>& values) override {
@@ -169,7 +169,7 @@ class ScenarioAsker : public SweepAsker {
   AskOptions asked_;
 };
 
-void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
+void ScenarioSweep::prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
                             const std::function<void(const std::string&)>& say) {
   if (!file_.empty()) options_.take_file(file_, std::nullopt);
   if (!options_.asks_anything())
@@ -203,7 +203,7 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
   [[maybe_unused]] const Asker settable(*base_, plan.paths());  // refuses paths that exclude each other
 }
 
-std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPlan& plan) const {
+std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPoints& plan) const {
   return std::make_unique<ScenarioAsker>(columns_, *base_, plan, asked_);
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tools/moesim/sweeps/sweep_kind.h"
-#include "tools/moesim/sweeps/sweep_plan.h"
+#include "tools/moesim/sweeps/sweep_points.h"
 
 namespace moesim::tools {
 
@@ -23,7 +23,7 @@ struct SweepBlock {
 // Shared definition of a sweep for all threads and machines.
 struct SweepJob {
   const SweepKind* kind = nullptr;
-  const SweepPlan* plan = nullptr;
+  const SweepPoints* plan = nullptr;
   bool keep = false;        // also keeps rows in memory
   bool strict = false;      // a scenario without a forecast ends its block
   std::uint64_t first = 0;  // first scenario

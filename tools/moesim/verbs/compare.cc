@@ -49,8 +49,8 @@ struct CompareOptions {
 };
 
 // Returns a whole training with the winner's plan.
-std::optional<models::RunPlan> training_of(const Comparison& c, models::RunQuestion& q,
-                                           const std::string& tokens) {
+std::optional<models::PricedTraining> training_of(const Comparison& c, models::RunQuestion& q,
+                                                  const std::string& tokens) {
   if (tokens.empty() || !c.winner()) return std::nullopt;
   q.tokens = models::parse_count("--tokens", tokens);
   q.prices = PlanQuestion::prices(*c.scenario);
@@ -90,7 +90,7 @@ struct Compared {
   models::Resolved resolved;
   models::Comparison c;
   models::RunQuestion training;
-  std::optional<models::RunPlan> run;
+  std::optional<models::PricedTraining> run;
   std::optional<JobFramework> framework;  // of the winner's arguments
   Detail detail = Detail::kNone;
 
@@ -147,7 +147,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   const Base base = Base::of(question, common);
   models::Resolved& resolved = answer.resolved = base.resolved;
   if (!o.tokens.empty()) {
-    if (resolved.scenario.scope != models::Scenario::Scope::kStep)
+    if (!resolved.scenario.is_step())
       throw InputError("--tokens: found with scope layer, expected step: a training is made of steps");
     models::take_usual_failures(resolved.scenario);
     PlanQuestion::take_listed_rent(resolved.scenario);

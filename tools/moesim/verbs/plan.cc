@@ -78,7 +78,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   }
   print(training_run_text(q, a, batch, o.top));
   if (run) print("\n" + anchor_text(*run));
-  const models::RunPlan& best = a.plans.front();
+  const models::PricedTraining& best = a.plans.front();
   warn_below(common, to_act_on(best.answer.warnings, *best.scenario->cluster, {&best.answer, 1}));
   return 0;
 }

@@ -171,7 +171,7 @@ std::string report(ordered_json asked) {
     throw InputError("measured: found a run that the forecast does not explain, expected one that it does");
   // A map of steps takes longer than an answer may.
   ordered_json around;
-  if (c.decision.runner_up >= 0 && c.scenario->scope == models::Scenario::Scope::kLayer)
+  if (c.decision.runner_up >= 0 && !c.scenario->is_step())
     around = map_around(Base::of(compared.scenario.question(compared.common), compared.common));
   return comparison_report(c, compared.common, {}, around);
 }

@@ -54,7 +54,7 @@ struct SweepVerbOptions {
 };
 
 // Returns everything that determines the bytes of the result.
-std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, const SweepPlan& plan) {
+std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, const SweepPoints& plan) {
   nlohmann::ordered_json d;
   d["version"] = version();
   d.update(kind.definition());
@@ -277,7 +277,7 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
   o.plan.axes = kind.own_axes();
   o.plan.sampling = o.sampling == "latin" ? Sampling::kLatinHypercube : Sampling::kRandom;
   o.plan.seed = common.seed;
-  const SweepPlan plan(o.plan);
+  const SweepPoints plan(o.plan);
   const auto [begin, end] = o.shard.empty() ? std::pair<std::uint64_t, std::uint64_t>{0, plan.size()}
                                             : SweepShard::parse(o.shard).of(plan.size());
   const RowFormat format = format_of(o, common);

@@ -55,7 +55,7 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, cons
   }
   if (!q.said.cluster)
     throw InputError("validate: found no --cluster, expected the machine that the log is of");
-  if (q.said.scope != models::Scenario::Scope::kStep)
+  if (!q.said.is_step())
     throw InputError(SourcePlace{o.job}, "scope layer", "scope step: a log has whole steps");
   // The job's own GPUs, where it gives them; the cluster may be larger.
   if (models::Parallel& p = q.said.parallel; job && job->gpus && !q.said.gave("parallel.dp"))

@@ -1,4 +1,4 @@
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 #include <fmt/format.h>
 
@@ -62,7 +62,7 @@ StepOverlap StepOverlap::parse(std::string_view text) {
   return chosen;
 }
 
-void TrainingPlan::set_framework(std::string_view name) {
+void TrainingSettings::set_framework(std::string_view name) {
   framework = static_cast<Framework>(choose("framework", name, kFrameworks));
 }
 
@@ -96,7 +96,7 @@ OptimizerTypes OptimizerTypes::parse(std::string_view text) {
   return types;
 }
 
-void TrainingPlan::set_precision(std::string_view name) {
+void TrainingSettings::set_precision(std::string_view name) {
   choose("precision", name, kPrecisions);
   precision = name;
   note.clear();
@@ -108,12 +108,12 @@ void TrainingPlan::set_precision(std::string_view name) {
   }
 }
 
-void TrainingPlan::set_pipeline(std::string_view name) {
+void TrainingSettings::set_pipeline(std::string_view name) {
   const std::size_t word = choose("schedule", name, kPipelines);
   pipeline = name == "interleaved" ? PipelineKind::k1F1B : static_cast<PipelineKind>(word);
 }
 
-void TrainingPlan::set_sharding(std::string_view text) {
+void TrainingSettings::set_sharding(std::string_view text) {
   const ShardingSpec spec = ShardingSpec::parse(std::string(text));
   sharding = spec.scheme;
   shard_group = spec.shard;
@@ -122,29 +122,29 @@ void TrainingPlan::set_sharding(std::string_view text) {
   muon = spec.muon;
 }
 
-void TrainingPlan::set_fsdp_unit(std::string_view name) {
+void TrainingSettings::set_fsdp_unit(std::string_view name) {
   fsdp_unit = static_cast<FsdpUnit>(choose("fsdp unit", name, kFsdpUnits));
 }
 
-void TrainingPlan::set_offload(std::string_view name) {
+void TrainingSettings::set_offload(std::string_view name) {
   offload = static_cast<Offload>(choose("offload", name, kOffloads));
 }
 
-void TrainingPlan::set_attention(std::string_view name) {
+void TrainingSettings::set_attention(std::string_view name) {
   attention = static_cast<AttentionKernel>(choose("attention", name, kAttentions));
 }
 
-void TrainingPlan::set_lora_modules(std::string_view name) {
+void TrainingSettings::set_lora_modules(std::string_view name) {
   lora.modules = static_cast<Lora::Modules>(choose("lora modules", name, kLoraModules));
 }
 
-void TrainingPlan::set_rank_order(std::string_view order) {
+void TrainingSettings::set_rank_order(std::string_view order) {
   stages_inside = choose("rank order", order, kRankOrders) == 1;
 }
 
-std::string_view TrainingPlan::rank_order() const { return kRankOrders[stages_inside ? 1 : 0]; }
+std::string_view TrainingSettings::rank_order() const { return kRankOrders[stages_inside ? 1 : 0]; }
 
-void TrainingPlan::set_launch(std::string_view name) {
+void TrainingSettings::set_launch(std::string_view name) {
   launch = static_cast<LaunchMode>(choose("launch", name, kLaunches));
 }
 
@@ -157,11 +157,11 @@ std::string_view name_of(Lora::Modules modules) { return kLoraModules[static_cas
 std::span<const std::string_view> lora_module_names() { return kLoraModules; }
 std::span<const std::string_view> rank_orders() { return kRankOrders; }
 std::span<const std::string_view> fsdp_unit_names() { return kFsdpUnits; }
-void TrainingPlan::set_overload_report(std::string_view name) {
+void TrainingSettings::set_overload_report(std::string_view name) {
   overload.report = static_cast<OverloadLog::Report>(choose("overload report", name, kReports));
 }
 
-void TrainingPlan::set_overload_recorder(std::string_view name) {
+void TrainingSettings::set_overload_recorder(std::string_view name) {
   overload.recorder = static_cast<OverloadLog::Recorder>(choose("overload recorder", name, kRecorders));
 }
 

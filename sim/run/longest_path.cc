@@ -1,12 +1,12 @@
-#include "sim/run/sweep.h"
+#include "sim/run/longest_path.h"
 
 namespace moesim::sim {
 
 namespace {
 
-class Sweep {
+class LongestPath {
  public:
-  Sweep(const TaskGraph& graph, const Prices& prices)
+  LongestPath(const TaskGraph& graph, const Prices& prices)
       : graph_(graph), prices_(prices), times_(graph), arrived_(graph.collective_count()) {
     const std::size_t tasks = graph.task_count();
     waiting_for_.resize(tasks);
@@ -63,6 +63,8 @@ class Sweep {
 
 }  // namespace
 
-TaskTimes sweep(const TaskGraph& graph, const Prices& prices) { return Sweep(graph, prices).run(); }
+TaskTimes longest_path(const TaskGraph& graph, const Prices& prices) {
+  return LongestPath(graph, prices).run();
+}
 
 }  // namespace moesim::sim

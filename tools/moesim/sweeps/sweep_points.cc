@@ -1,4 +1,4 @@
-#include "tools/moesim/sweeps/sweep_plan.h"
+#include "tools/moesim/sweeps/sweep_points.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ constexpr std::uint64_t kStream = 0x7377656570;  // separates draws of samples f
 
 }  // namespace
 
-SweepPlan::SweepPlan(const SweepOptions& options) : samples_(options.samples), seed_(options.seed) {
+SweepPoints::SweepPoints(const SweepOptions& options) : samples_(options.samples), seed_(options.seed) {
   const auto grow = [&](std::uint64_t factor) {
     if (__builtin_mul_overflow(size_, factor, &size_) || size_ > kMostScenarios) {
       double count = 1;
@@ -56,7 +56,7 @@ SweepPlan::SweepPlan(const SweepOptions& options) : samples_(options.samples), s
         throw InputError(fmt::format("sweep: found the path {} twice, expected each once", paths_[i].path));
 }
 
-void SweepPlan::add_lists(const SweepOptions& options) {
+void SweepPoints::add_lists(const SweepOptions& options) {
   const std::vector<std::string>& lists = options.lists;
   if (lists.size() == 1 && lists.front().find('=') == std::string::npos) {
     const std::string text = read_file(lists.front(), std::uint64_t{1} << 30);
@@ -101,7 +101,7 @@ void SweepPlan::add_lists(const SweepOptions& options) {
   }
 }
 
-void SweepPlan::add_samples(const SweepOptions& options) {
+void SweepPoints::add_samples(const SweepOptions& options) {
   if (samples_ == 0 && options.ranges.empty()) return;
   if (samples_ == 0) throw InputError("--range: found no --sample, expected how many scenarios to draw");
   if (options.ranges.empty())
@@ -122,14 +122,14 @@ void SweepPlan::add_samples(const SweepOptions& options) {
   }
 }
 
-double SweepPlan::share(std::uint64_t sample, std::size_t axis) const {
+double SweepPoints::share(std::uint64_t sample, std::size_t axis) const {
   Random random = Random::for_item(seed_ ^ (kStream + 1), sample * ranges_.size() + axis);
   const double within = random.uniform();
   if (strata_.empty()) return within;
   return (strata_[axis][sample] + within) / static_cast<double>(samples_);
 }
 
-void SweepPlan::point(std::uint64_t index, std::vector<PathValue>& values) const {
+void SweepPoints::point(std::uint64_t index, std::vector<PathValue>& values) const {
   values.resize(paths_.size());
   const std::size_t first_range = grids_.size() + list_.size();
   if (samples_ > 0) {
@@ -148,7 +148,7 @@ void SweepPlan::point(std::uint64_t index, std::vector<PathValue>& values) const
   }
 }
 
-void SweepPlan::for_each_value(
+void SweepPoints::for_each_value(
     const std::function<void(const ScenarioPath&, const PathValue&)>& visit) const {
   std::size_t path = 0;
   for (const auto* axes : {&grids_, &list_})

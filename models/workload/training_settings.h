@@ -126,7 +126,7 @@ struct OverloadLog {
   friend bool operator==(const OverloadLog&, const OverloadLog&) = default;
 };
 
-struct TrainingPlan {
+struct TrainingSettings {
   Framework framework = Framework::kMegatron;
   // for the products with weights (attention's core, router and head stay in bf16)
   DType gemm = DType::kBf16;

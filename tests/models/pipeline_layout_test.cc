@@ -1,5 +1,5 @@
 // Cut and order of a job: chunks, schedules of training and of inference.
-#include "models/step/job_plan.h"
+#include "models/step/pipeline_layout.h"
 
 #include <gtest/gtest.h>
 
@@ -12,13 +12,13 @@ namespace {
 using moesim::testing::message_of;
 using testing::small_job;
 
-TEST(JobPlan, ChunksHoldEveryLayerOnceFromEmbeddingToHead) {
+TEST(PipelineLayout, ChunksHoldEveryLayerOnceFromEmbeddingToHead) {
   for (const std::int64_t pp : {1, 2, 4}) {
     Scenario s = small_job();
     s.parallel.ep = 2;
     s.parallel.pp = pp;
     s.resolve();
-    const JobPlan plan(s, false);
+    const PipelineLayout plan(s, false);
     ASSERT_EQ(plan.chunks.size(), static_cast<std::size_t>(pp));
     std::size_t next = 0;
     for (const Chunk& chunk : plan.chunks) {
@@ -33,7 +33,7 @@ TEST(JobPlan, ChunksHoldEveryLayerOnceFromEmbeddingToHead) {
 }
 
 // The host bounds this job: its dense layer has most of the FLOPs and takes less time than one with experts.
-TEST(JobPlan, CutsByTime) {
+TEST(PipelineLayout, CutsByTime) {
   Scenario s = small_job();
   s.model.layers = 7;
   s.model.dense_ffn = 1 << 14;
@@ -43,12 +43,12 @@ TEST(JobPlan, CutsByTime) {
   const Placement placement(s);
   const JobRouting routing(s);
   const auto programs = programs_of_classes(s, s.dispatchers.front(), routing, placement);
-  const JobPlan by_flops(s, false), by_time(s, *programs.front(), routing);
+  const PipelineLayout by_flops(s, false), by_time(s, *programs.front(), routing);
   EXPECT_EQ(by_flops.chunks.front().layers.size(), 1u);
   EXPECT_EQ(by_time.chunks.front().layers.size(), 2u);
 }
 
-TEST(JobPlan, InferenceRunsForwardPassesOnly) {
+TEST(PipelineLayout, InferenceRunsForwardPassesOnly) {
   Scenario s = small_job();
   s.parallel.ep = 2;
   s.parallel.pp = 2;
@@ -56,7 +56,7 @@ TEST(JobPlan, InferenceRunsForwardPassesOnly) {
   s.training.set_pipeline("dualpipe");
   s.resolve();
   s.train = false;
-  const JobPlan plan(s, true);
+  const PipelineLayout plan(s, true);
   EXPECT_EQ(plan.shape.kind, PipelineKind::k1F1B);
   EXPECT_FALSE(plan.shape.overlapped);
   for (const auto& stage : plan.schedule) {
@@ -66,28 +66,28 @@ TEST(JobPlan, InferenceRunsForwardPassesOnly) {
 }
 
 // Asked for by the plan or by the dispatcher; one rank has nothing to overlap.
-TEST(JobPlan, OverlapsWhereSomebodyAsksAndSomethingTravels) {
+TEST(PipelineLayout, OverlapsWhereSomebodyAsksAndSomethingTravels) {
   Scenario s = small_job();
   s.parallel.microbatches = 4;
   s.resolve();
-  EXPECT_FALSE(JobPlan(s, false).shape.overlapped);
-  EXPECT_TRUE(JobPlan(s, true).shape.overlapped);
+  EXPECT_FALSE(PipelineLayout(s, false).shape.overlapped);
+  EXPECT_TRUE(PipelineLayout(s, true).shape.overlapped);
   s.training.overlap.expert_communication = true;
-  EXPECT_TRUE(JobPlan(s, false).shape.overlapped);
+  EXPECT_TRUE(PipelineLayout(s, false).shape.overlapped);
   s.parallel.ep = 1;
-  EXPECT_FALSE(JobPlan(s, false).shape.overlapped);
+  EXPECT_FALSE(PipelineLayout(s, false).shape.overlapped);
 }
 
-TEST(JobPlan, RefusesSchedulesOfMoreThanTwoToThe24Passes) {
+TEST(PipelineLayout, RefusesSchedulesOfMoreThanTwoToThe24Passes) {
   Scenario s = small_job();
   s.resolve();
   s.parallel.pp = 4096;
   s.parallel.vpp = 4096;
-  EXPECT_EQ(message_of([&] { JobPlan(s, false); }),
+  EXPECT_EQ(message_of([&] { PipelineLayout(s, false); }),
             "parallel: found pp 4096 x vpp 4096 x 2 microbatches, expected at most 2^24 passes");
   s.parallel.pp = 8;
   s.parallel.vpp = 1;
-  EXPECT_EQ(message_of([&] { JobPlan(s, false); }),
+  EXPECT_EQ(message_of([&] { PipelineLayout(s, false); }),
             "parallel: found 8 pipeline chunks (pp 8 x vpp 1), expected at most the 4 layers of small");
 }
 
@@ -101,7 +101,7 @@ TEST(MemoryOf, HybridShardingIsOfANodeUnlessSaid) {
     const Placement placement(s);
     const JobRouting routing(s);
     const auto programs = programs_of_classes(s, s.dispatchers.front(), routing, placement);
-    return memory_of(s, JobPlan(s, false), *programs.front(), routing).max_bytes;
+    return memory_of(s, PipelineLayout(s, false), *programs.front(), routing).max_bytes;
   };
   EXPECT_EQ(bytes(0), bytes(8));
   EXPECT_LT(bytes(16), bytes(8));
@@ -115,7 +115,7 @@ TEST(KeptByPass, IsWhatAStageOfOneMicrobatchHolds) {
   const Placement placement(s);
   const JobRouting routing(s);
   const auto programs = programs_of_classes(s, s.dispatchers.front(), routing, placement);
-  const JobPlan plan(s, false);
+  const PipelineLayout plan(s, false);
   const std::vector<double> kept = kept_by_pass(s, plan, *programs.front());
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_DOUBLE_EQ(kept[0], memory_of(s, plan, *programs.front(), routing).worst.activations);

@@ -1,5 +1,5 @@
 // Execution of a step, by name: the effect of every word, and one line for each mistake.
-#include "models/workload/training_plan.h"
+#include "models/workload/training_settings.h"
 
 #include <gtest/gtest.h>
 
@@ -27,8 +27,8 @@ TEST(OptimizerTypes, TheMistakeIsOneLine) {
       "first and second moment, such as fp32,bf16,bf16");
 }
 
-TEST(TrainingPlan, WordsSetWhatTheySay) {
-  TrainingPlan plan;
+TEST(TrainingSettings, WordsSetWhatTheySay) {
+  TrainingSettings plan;
   plan.set_precision("fp8_block");
   EXPECT_EQ(plan.gemm, DType::kFp8Block);
   EXPECT_TRUE(plan.note.empty());
@@ -55,8 +55,8 @@ TEST(TrainingPlan, WordsSetWhatTheySay) {
   EXPECT_EQ(plan.lora.modules, Lora::Modules::kDense);
 }
 
-TEST(TrainingPlan, EveryNameIsTakenAndNamedAgain) {
-  TrainingPlan plan;
+TEST(TrainingSettings, EveryNameIsTakenAndNamedAgain) {
+  TrainingSettings plan;
   for (const std::string_view name : framework_names()) {
     plan.set_framework(name);
     EXPECT_EQ(name_of(plan.framework), name);
@@ -86,8 +86,8 @@ TEST(TrainingPlan, EveryNameIsTakenAndNamedAgain) {
   for (const std::string_view name : precision_names()) EXPECT_NO_THROW(plan.set_precision(name));
 }
 
-TEST(TrainingPlan, MistakesNameTheNearest) {
-  TrainingPlan plan;
+TEST(TrainingSettings, MistakesNameTheNearest) {
+  TrainingSettings plan;
   EXPECT_EQ(message_of([&] { plan.set_launch("graph"); }),
             "launch: found 'graph', expected one of eager, partial-graphs, graphs; did you mean 'graphs'?");
   EXPECT_EQ(plan.launch, LaunchMode::kEager);

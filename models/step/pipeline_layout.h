@@ -11,29 +11,29 @@
 
 namespace moesim::models {
 
-struct JobPlan {
+struct PipelineLayout {
   PipelineShape shape;
   std::vector<std::vector<PipelineSlot>> schedule;  // by stage
   std::vector<Chunk> chunks;
 
   // Cuts by the time of the dispatcher's layers on the scenario's machine without faults. Throws InputError
   // for inconsistent plans.
-  JobPlan(const Scenario& scenario, const LayerPrograms& programs, const JobRouting& routing);
+  PipelineLayout(const Scenario& scenario, const LayerPrograms& programs, const JobRouting& routing);
   // Cuts by the FLOPs of the layers, where there is no dispatcher to time. `overlaps_batches`: the dispatcher
   // runs forward and backward of two microbatches together, whatever the plan says.
-  JobPlan(const Scenario& scenario, bool overlaps_batches);
+  PipelineLayout(const Scenario& scenario, bool overlaps_batches);
 
  private:
-  JobPlan(bool overlaps_batches, const Scenario& scenario);  // without chunks
+  PipelineLayout(bool overlaps_batches, const Scenario& scenario);  // without chunks
 };
 
 // Returns the memory of every stage under a dispatcher, and whether it fits.
-StepMemory memory_of(const Scenario& scenario, const JobPlan& plan, const LayerPrograms& programs,
+StepMemory memory_of(const Scenario& scenario, const PipelineLayout& plan, const LayerPrograms& programs,
                      const JobRouting& routing);
 // Likewise for a dense model.
-StepMemory memory_of(const Scenario& scenario, const JobPlan& plan);
+StepMemory memory_of(const Scenario& scenario, const PipelineLayout& plan);
 // Returns the bytes that one forward pass of each chunk keeps on the busiest rank.
-std::vector<double> kept_by_pass(const Scenario& scenario, const JobPlan& plan,
+std::vector<double> kept_by_pass(const Scenario& scenario, const PipelineLayout& plan,
                                  const LayerPrograms& programs);
 
 }  // namespace moesim::models

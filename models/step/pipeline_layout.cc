@@ -1,4 +1,4 @@
-#include "models/step/job_plan.h"
+#include "models/step/pipeline_layout.h"
 
 #include <fmt/format.h>
 
@@ -67,8 +67,8 @@ std::vector<Chunk> cut_by_time(const Scenario& s, const LayerPrograms& programs,
 }
 
 // Sets HSDP's shard group where it is not given: the ranks of one node.
-TrainingPlan with_shard_group(const Scenario& s) {
-  TrainingPlan plan = s.training;
+TrainingSettings with_shard_group(const Scenario& s) {
+  TrainingSettings plan = s.training;
   if (plan.sharding == ShardingScheme::kHsdp && plan.shard_group == 0)
     plan.shard_group = Placement(s).dense_replicas().per_domain();
   return plan;
@@ -76,16 +76,17 @@ TrainingPlan with_shard_group(const Scenario& s) {
 
 }  // namespace
 
-JobPlan::JobPlan(const Scenario& s, const LayerPrograms& programs, const JobRouting& routing)
-    : JobPlan(programs.first()->program.overlaps_batches, s) {
+PipelineLayout::PipelineLayout(const Scenario& s, const LayerPrograms& programs, const JobRouting& routing)
+    : PipelineLayout(programs.first()->program.overlaps_batches, s) {
   chunks = cut_by_time(s, programs, routing);
 }
 
-JobPlan::JobPlan(const Scenario& s, bool overlaps_batches) : JobPlan(overlaps_batches, s) {
+PipelineLayout::PipelineLayout(const Scenario& s, bool overlaps_batches)
+    : PipelineLayout(overlaps_batches, s) {
   chunks = cut_by_flops(s);
 }
 
-JobPlan::JobPlan(bool overlaps_batches, const Scenario& s) : shape(shape_of(s)) {
+PipelineLayout::PipelineLayout(bool overlaps_batches, const Scenario& s) : shape(shape_of(s)) {
   shape.overlapped = shape.overlapped || overlaps_batches;
   if (!s.train) {
     shape.kind = PipelineKind::k1F1B;
@@ -95,25 +96,26 @@ JobPlan::JobPlan(bool overlaps_batches, const Scenario& s) : shape(shape_of(s)) 
   if (!s.train) schedule = forward_only(std::move(schedule));
 }
 
-StepMemory memory_of(const Scenario& s, const JobPlan& plan, const LayerPrograms& programs,
+StepMemory memory_of(const Scenario& s, const PipelineLayout& plan, const LayerPrograms& programs,
                      const JobRouting& routing) {
   Architecture held = s.model;
   held.experts = programs.experts();
-  const TrainingPlan training = with_shard_group(s);
+  const TrainingSettings training = with_shard_group(s);
   return step_memory({&held, s.parallel, &training, &programs.first()->program, !routing.shared(),
                       &plan.chunks, &plan.schedule, s.cluster->profile.device().memory_bytes, s.train,
                       s.seed});
 }
 
-std::vector<double> kept_by_pass(const Scenario& s, const JobPlan& plan, const LayerPrograms& programs) {
+std::vector<double> kept_by_pass(const Scenario& s, const PipelineLayout& plan,
+                                 const LayerPrograms& programs) {
   Architecture held = s.model;
   held.experts = programs.experts();
   return kept_by_pass({&held, s.parallel, &s.training, &programs.first()->program, false, &plan.chunks,
                        &plan.schedule, s.cluster->profile.device().memory_bytes, s.train, s.seed});
 }
 
-StepMemory memory_of(const Scenario& s, const JobPlan& plan) {
-  const TrainingPlan training = with_shard_group(s);
+StepMemory memory_of(const Scenario& s, const PipelineLayout& plan) {
+  const TrainingSettings training = with_shard_group(s);
   return step_memory({&s.model, s.parallel, &training, nullptr, false, &plan.chunks, &plan.schedule,
                       s.cluster->profile.device().memory_bytes, s.train, s.seed});
 }

@@ -9,6 +9,6 @@
 namespace moesim::sim {
 
 // Times every reachable task; the others keep kNotYet (a deadlock). Timing `calibrated`.
-TaskTimes sweep(const TaskGraph& graph, const Prices& prices);
+TaskTimes longest_path(const TaskGraph& graph, const Prices& prices);
 
 }  // namespace moesim::sim

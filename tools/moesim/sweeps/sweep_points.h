@@ -28,11 +28,11 @@ struct SweepOptions {
   std::uint64_t seed = 1;
 };
 
-class SweepPlan {
+class SweepPoints {
  public:
   // Throws InputError for unknown paths, values of the wrong unit, a path given twice, lists of different
   // lengths, nothing to sweep over, and more than kMostScenarios.
-  explicit SweepPlan(const SweepOptions& options);
+  explicit SweepPoints(const SweepOptions& options);
 
   std::uint64_t size() const { return size_; }
   const std::vector<ScenarioPath>& paths() const { return paths_; }  // the columns
