@@ -21,11 +21,11 @@ constexpr double kStep = 0.02;       // laws have steps (tiles, knots): the diff
 constexpr int kIterations = 40;
 // Gain of a step that ends the search, and least 1 - leverage of a row: the residual of a row left out is
 // r / (1 - leverage), where a correction of the row's own leaves little of both.
-constexpr double kSettled = 1e-7, kLeastFree = 1e-4;
+constexpr double kSettled = 1e-6, kLeastFree = 1e-4;
 // Multiples of the spread between machines of one kind that a machine may have.
 constexpr double kSpreads[] = {0.1, 0.25, 0.5, 1, 2};
 // And of the spread of corrections: a library whose protocols the law has, or lacks.
-constexpr double kJumps[] = {0.5, 1, 2, 4};
+constexpr double kJumps[] = {1, 3};
 
 // The law in independent coordinates of unit variance under the prior: log value = log start + L z.
 class Coordinates {
