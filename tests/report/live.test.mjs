@@ -126,7 +126,7 @@ await test("what is not said is the server's to fill, as for the command line", 
   await settled(page);
   assert.match(await page.locator("#results .answer").textContent(), /^Run /, "the first question has a plan that fits");
   const command = await page.locator("#command").textContent();
-  assert.equal(command, "moesim compare --model qwen3-30b-a3b --cluster dgx-h100x4");
+  assert.equal(command, "moesim compare --model gpt-oss-20b --cluster dgx-h100x4");
   await shows(page, answerOf(command));
   assert.match(await page.locator(".slider output").filter({ hasText: "(chosen)" }).first().textContent(), /32 \(chosen\)/);
   // A plan that was searched stays while something else is moved, and the command says it.
@@ -206,7 +206,7 @@ await test("a link brings the same question, and going back the one before", asy
   const count = await mark(other.page, "answered");
   await other.page.evaluate(() => { location.hash = "#topk=1"; });
   await answeredAfter(other.page, count);
-  assert.equal(await other.page.getByLabel("Model", { exact: true }).inputValue(), "qwen3-30b-a3b");
+  assert.equal(await other.page.getByLabel("Model", { exact: true }).inputValue(), "gpt-oss-20b");
   await other.context.close();
   await context.close();
 });

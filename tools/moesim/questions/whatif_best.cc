@@ -174,7 +174,7 @@ Table people_plan_table(const PlanSearchResult& r, const models::PlanSearchOptio
       sizes.emplace_back(name, size);
   const bool runs = o.precision || o.schedule || o.launch || o.sharding || o.overlap;
   double longest = 0;
-  for (const RankedPlan& plan : r.best) longest = std::max(longest, plan.answer.time_us.high);
+  for (const RankedPlan& plan : r.best) longest = std::max(longest, plan.answer.time_us.value);
   const TimeUnit unit = TimeUnit::of(longest);
   std::vector<Table::Column> columns;
   for (const auto& [name, size] : sizes) columns.push_back({name});

@@ -428,7 +428,7 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
         "One plan a machine, best first; same letter: not told apart; *: nothing is faster and cheaper");
   text += choices_text(q, a);
   text += other_precision_text(q, a);
-  text += upgrade_text(q, a) + "\n";
+  text += upgrade_text(q, a);
   text += paragraph(fmt::format(
       "{}{}{} A step on {}: {} tokens ({}), {:.2f} s. {} plans were searched. {}", price_text(q, a),
       best.mwh > 0 ? fmt::format(" Power: at most {:.0f} MWh{}.", best.mwh,

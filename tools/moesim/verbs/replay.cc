@@ -511,7 +511,7 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   print_answer(answer_text(answer));
   if (const auto both = replay::compared(answer))
     print_text(models::sentence(*both) + "\n" + models::because(*both) + "\n");
-  print("\n" + attribution_text(answer) + "\n" + ranks_text(answer, options.explain) + "\n");
+  print("\n" + attribution_text(answer) + "\n" + ranks_text(answer, options.explain));
   print_text(remarks_text(answer, recordings.jobs().front().topology, prices, options.explain), 2);
   if (options.explain) print("\n" + operation_table(answer).text());
   if (options.explain) print("\n" + critical_path_text(answer.iteration));

@@ -25,7 +25,7 @@ export const anchoringOf = (question: Question): Record<string, string> =>
   Object.fromEntries(kAnchoring.filter((name) => question.get(name)).map((name) => [name, question.get(name)!]));
 
 // The job that the page opens with. All that is not said is the server's to fill, as for the command line.
-export const kStart: Said = [["model", "qwen3-30b-a3b"], ["cluster", "dgx-h100xN"], [kNodes, "4"]];
+export const kStart: Said = [["model", "gpt-oss-20b"], ["cluster", "dgx-h100xN"], [kNodes, "4"]];
 
 let fields: Field[] = [];
 export const knowFields = (all: Field[]) => void (fields = all);
