@@ -89,9 +89,10 @@ ParameterSet with_corrections(ParameterSet law, const std::string& key,
                               const std::vector<CollectiveRow>& rows, const models::Cluster& cluster) {
   constexpr std::size_t kMost = 24;
   constexpr double kAlike = 0.85;  // calls more alike than this share a correction
-  // Rows of a published cluster lie around the law of its network by the law's residual: the scale of the
-  // corrections before any own row. Without such a law by 0.14, their root mean square without Polaris, to which
-  // it matters (up to 0.17 without another network); by 0.07 where a law fits a whole cluster best.
+  // The residual of a network's law, with which rows of published clusters scatter around it, is the scale of the
+  // corrections before any own row. A derived law has none and takes 0.14, the root mean square over the networks
+  // but Polaris's, whose rows this number decides (up to 0.17 without another one). The least, 0.07, is that of the
+  // law which fits a whole cluster best.
   constexpr double kUsualJumps = 0.14, kLeastJumps = 0.07;
   const models::Corrections before = models::Corrections::from(law, key);
   std::vector<models::MeasuredCall> taken;

@@ -346,7 +346,7 @@ std::string table_name(std::string_view driver_name) {
   if (!exact && first_word(plain) != short_name(*device)) return std::string(first_word(plain));
   // Another size of memory stays said ("A100-SXM4-40GB").
   const std::size_t size = plain.find("GB");
-  if (!exact && size != std::string_view::npos) {
+  if (!exact && size != std::string_view::npos && size > 0) {
     const std::size_t digits = plain.find_last_not_of("0123456789", size - 1) + 1;
     if (device->gpu.find(plain.substr(digits, size - digits)) == std::string_view::npos)
       return std::string(plain);

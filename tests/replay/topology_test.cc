@@ -174,7 +174,7 @@ TEST(TopologyOfRecording, AGroupThatIsUsedMustBeNamed) {
               HasSubstr("found exchanges of the group tp and no name that says how many ranks share a layer, "
                         "expected a folder or file name with tp, such as pp2_tp1"));
 
-  // One rank shares nothing with anybody.
+  // One rank shares nothing with another.
   testing::RecordingBuilder alone(topology(1, 1, 1, 1));
   alone.add(0, {.name = "forward_step", .calls = {reduce}});
   traces::Recording one = alone.take();

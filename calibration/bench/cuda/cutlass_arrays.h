@@ -1,4 +1,4 @@
-// What both generations' kernels read on the GPU: an array of a value for each product.
+// Arrays on the GPU with a value for each product, as both generations' kernels read them.
 #pragma once
 
 #include <cutlass/bfloat16.h>

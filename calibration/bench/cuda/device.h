@@ -79,7 +79,7 @@ Timing timed(const TimedCase& one);
 void report(benchmark::State* state, const Timing& timing);
 void run_timed(benchmark::State& state, cudaStream_t stream, int launches,
                const std::function<void(int)>& work);
-// The same for a product at burst or sustained clocks: a burst waits before every repeat until the clocks are
+// Likewise for a product at burst or sustained clocks: a burst waits before every repeat until the clocks are
 // back, since products heat the GPU and 10 repeats in a row are sustained ones.
 enum class Clocks { kBurst, kSustained };
 void run_product(benchmark::State& state, cudaStream_t stream, int launches, Clocks clocks,

@@ -1,4 +1,4 @@
-// Matrix products on the virtual GPU, whoever's library runs them.
+// Matrix products on the virtual GPU, which cuBLAS and CUTLASS share.
 #pragma once
 
 #include <cuda_runtime.h>
