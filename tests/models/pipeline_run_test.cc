@@ -206,6 +206,8 @@ TEST_P(PipelineRuns, TheBookingAddsUp) {
   EXPECT_EQ(all.booked.breakdown[static_cast<std::size_t>(sim::Category::other)].ps(),
             computing(shape, times, all.critical_stage));
   EXPECT_EQ(all.booked.breakdown[static_cast<std::size_t>(sim::Category::optimizer)].ps(), 50'000);
+  // Passes that run once are booked as those that run each time.
+  EXPECT_TRUE(run(shape, times, true).booked.breakdown == all.booked.breakdown);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PipelineRuns, ::testing::ValuesIn(testing::every_schedule()),

@@ -47,11 +47,10 @@ TEST(Plan, AnswersInASentenceAndATable) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
   EXPECT_THAT(outcome.out, StartsWith("qwen3-30b-a3b on 1 T tokens: 64 GPUs (dgx-h"));
-  for (const char* part :
-       {"\nmoesim compare --model qwen3-30b-a3b --cluster dgx-h", "cluster",
-        "With products in a lower precision", "upgrade of the best plan", "network port",
-        "CoreWeave, 2026-09-20", "FILE says other prices", "Failures (one in 50677 hours",
-        "plans were searched", "No plan of them is faster"})
+  for (const char* part : {"\nmoesim compare --model qwen3-30b-a3b --cluster dgx-h", "cluster",
+                           "With products in a lower precision", "upgrade of the best plan", "network port",
+                           "CoreWeave, 2026-09-20", "FILE says other prices", "Failures (one in 50677 hours",
+                           "plans were searched", "No plan of them is faster"})
     EXPECT_THAT(outcome.out, HasSubstr(part));
   EXPECT_LE(widest_line(outcome.out), 100u) << outcome.out;
 }
