@@ -45,7 +45,7 @@ class CollectiveTables {
 
   // Sets the name of the open table, or of the next one.
   void name(const std::string& test) { name_ = test; }
-  // The same; throws InputError where the open table already has another name.
+  // Likewise; throws InputError where the open table already has another name.
   void name_last(const std::string& test, const SourcePlace& place);
   RankLines& ranks() { return ranks_; }
   void set_library(std::string library) { library_ = std::move(library); }

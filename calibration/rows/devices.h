@@ -62,7 +62,7 @@ struct Machine {
 const Machine* machine_of(std::string_view source, std::string_view gpu);
 // Returns a machine known by its network alone; `name` must outlive it.
 Machine machine_on(std::string_view name, const models::NetworkProfile& network);
-// The same, or a machine of the network that the row names.
+// Likewise, or a machine of the network that the row names.
 const Machine* machine_of(const Origin& origin);
 
 // A network of machines with published rows, or one known only by its ports.

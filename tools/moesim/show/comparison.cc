@@ -160,7 +160,7 @@ std::string fits_text(const models::Answer& a) {
   return p > 0.005 && p < 0.995 ? fmt::format("{} ({:.0f} %)", likely, 100 * p) : likely;
 }
 
-// What decides: few enough columns for a terminal. The others are in the CSV, parts of the time in --detail
+// Returns the columns that decide, few enough for a terminal. The others are in the CSV, parts of the time in --detail
 // times.
 Table people_table(const Comparison& c, const std::vector<std::size_t>& answers) {
   const bool step = c.scenario->is_step();
@@ -300,7 +300,7 @@ std::string balance_text(const Answer& a) {
       a.dispatcher, b.busiest, b.busiest_before, format_us(b.paid_us), format_us(b.saved_us), worth);
 }
 
-// What is said below the tables.
+// Returns the lines below the tables.
 std::string remarks(const Comparison& c, const std::vector<std::size_t>& answers, bool explain) {
   std::string text;
   for (std::size_t i = 0; i < c.answers.size(); ++i) {
@@ -395,7 +395,7 @@ std::string question_text(const Comparison& c, bool explain) {
         fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
                     s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
                     c.routing.gini(), s.is_step() ? " in the first layer" : "");
-  // Of all dispatchers it is about some that are not shown.
+  // With all dispatchers, some of these defaults are of ones that are not shown.
   if (explain || !s.all_dispatchers)
     for (const std::string& one : c.defaults) text += one + "\n";
   return text;
