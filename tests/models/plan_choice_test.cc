@@ -30,7 +30,7 @@ Scenario open_step(const std::string& cluster) {
   return s;
 }
 
-TEST(PlanPoint, FillsTheStepWithTheFastestPlanThatFits) {
+TEST(PlanChoice, FillsTheStepWithTheFastestPlanThatFits) {
   Scenario s = open_step("dgx-h100x1");
   const ChosenPlan chosen = choose_plan(s, 1);
   s.resolve();
@@ -59,7 +59,7 @@ TEST(PlanPoint, FillsTheStepWithTheFastestPlanThatFits) {
   }
 }
 
-TEST(PlanPoint, WhatSomebodySaidStays) {
+TEST(PlanChoice, WhatSomebodySaidStays) {
   Scenario s = open_step("dgx-h100x2");
   s.parallel.ep = 2, s.parallel.pp = 2;
   s.give("parallel.ep"), s.give("parallel.pp");
@@ -70,7 +70,7 @@ TEST(PlanPoint, WhatSomebodySaidStays) {
   EXPECT_EQ(s.parallel.world(), 16);
 }
 
-TEST(PlanPoint, ItsOptionsSayTheSamePlan) {
+TEST(PlanChoice, ItsOptionsSayTheSamePlan) {
   Scenario s = open_step("h100");
   s.gpus = 16;
   s.give("gpus");
@@ -82,7 +82,7 @@ TEST(PlanPoint, ItsOptionsSayTheSamePlan) {
   EXPECT_THAT(second.options, HasSubstr("--tp "));
 }
 
-TEST(PlanPoint, WithoutGpusThereAreAsFewNodesAsAPlanFits) {
+TEST(PlanChoice, WithoutGpusThereAreAsFewNodesAsAPlanFits) {
   Scenario s;
   s.model = Architecture::load("mixtral-8x7b");
   s.cluster = testing::cluster_named("h100");
@@ -106,7 +106,7 @@ TEST(PlanPoint, WithoutGpusThereAreAsFewNodesAsAPlanFits) {
   }
 }
 
-TEST(PlanPoint, SaysWhatWouldHelpWhereNothingFits) {
+TEST(PlanChoice, SaysWhatWouldHelpWhereNothingFits) {
   Scenario s;
   s.model = Architecture::load("deepseek-v3");
   s.cluster = testing::cluster_named("dgx-h100x2");
@@ -117,7 +117,7 @@ TEST(PlanPoint, SaysWhatWouldHelpWhereNothingFits) {
                 "GPUs (--gpus)"));
 }
 
-TEST(PlanPoint, MicrobatchesFollowFromThePlan) {
+TEST(PlanChoice, MicrobatchesFollowFromThePlan) {
   Scenario s = open_step("dgx-h100x1");
   s.batch = {};
   s.parallel.microbatches = 4;
@@ -125,7 +125,7 @@ TEST(PlanPoint, MicrobatchesFollowFromThePlan) {
   EXPECT_THAT(message_of([&] { choose_plan(s, 1); }), HasSubstr("expected --global-batch"));
 }
 
-TEST(PlanPoint, TakesTheLargestEpThatThereIsRoomForAtBothScopes) {
+TEST(PlanChoice, TakesTheLargestEpThatThereIsRoomForAtBothScopes) {
   Scenario::Scope scope = Scenario::Scope::kLayer;
   const auto chosen = [&](const std::string& model, const std::string& cluster, std::int64_t tp,
                           std::int64_t etp) {

@@ -352,7 +352,7 @@ TEST(TraceConvert, OtherFormatsBecomeRecordingsThatReplay) {
             R"({"stream":8,"Collective name":"_allgather_base","In msg nelems":64,"dtype":"Half"}},)"
             R"({"ph":"X","cat":"kernel","name":"gemm","ts":175,"dur":25,"tid":7,"args":{"stream":7}}]})");
   const Outcome trace =
-      run_moesim({"trace", "convert", "--from", "kineto", "--to", "cmd", folder / "traces", folder / "cmd"});
+      run_moesim({"trace", "convert", "--from", "kineto", folder / "traces", folder / "cmd"});
   EXPECT_EQ(trace.exit_code, 0) << trace.err;
   const Outcome again = run_moesim({"replay", folder / "cmd", "--format", "json", "--quiet"});
   ASSERT_EQ(again.exit_code, 0) << again.err;

@@ -393,7 +393,7 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
   return answer;
 }
 
-// "424.61 ms an iteration (90 % interval ...), 154345 tokens/s; 27 % of it is routing skew, 12 % gradient sync."
+// "424.61 ms an iteration (90 % interval ...), 154345 tokens/s. Besides computing: routing skew 27 %, ..."
 std::string answer_text(const RecordingForecast& answer) {
   std::string text = fmt::format("{} ms an iteration (90 % interval {} ms to {} ms)",
                                  ms(answer.time_us.value), ms(answer.time_us.low), ms(answer.time_us.high));
