@@ -288,7 +288,7 @@ std::vector<std::string> warnings_to_act_on(const std::vector<std::string>& warn
                                             const Comparison& before, const Comparison& after) {
   std::vector<std::string> kept = to_act_on(warnings, *before.scenario->cluster, before.answers);
   kept = to_act_on(kept, *after.scenario->cluster, after.answers);
-  // What is noted below the answer is said once.
+  // Notes stand below the answer already.
   std::erase_if(kept, [&](const std::string& warning) {
     return std::ranges::find(base.resolved.notes, warning) != base.resolved.notes.end();
   });
@@ -486,7 +486,7 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const AskOp
     for (const std::string& warning : row.after.warnings)
       if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
         add_new(warnings, {row.change.text() + ": " + warning});
-  // What does not fit the memory helps less than what does.
+  // A change that does not fit the memory helps less than one that does.
   std::stable_sort(rows.begin(), rows.end(), [](const EachRow& x, const EachRow& y) {
     return std::pair(x.fits(), x.gain) > std::pair(y.fits(), y.gain);
   });

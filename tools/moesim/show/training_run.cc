@@ -82,7 +82,7 @@ std::string plan_command(const PricedTraining& p) {
 
 namespace {
 
-// Of a training on machines that are rented; 0: the rent is not known.
+// Returns the rent of a training on rented machines; 0: it is not known.
 double rent_cost(const PricedTraining& p) {
   constexpr double kHours = 24;
   return p.hour.rent * p.days.value * kHours;
@@ -283,7 +283,7 @@ std::string parts_text(const RunQuestion& q, const models::HourCost& hour) {
   return text;
 }
 
-// What a plan's machine takes to buy, beside renting it.
+// Says what a plan's machine costs to buy, beside renting it.
 std::string purchase_text(const RunQuestion& q, const PricedTraining& p) {
   if (!p.hour.bought) return "";
   const std::string& currency = q.prices.currency;
@@ -458,7 +458,7 @@ namespace {
 // No value where it is 0.
 Cell amount(double value) { return value > 0 ? Cell(value) : Cell(); }
 
-// What a bought machine costs, by its parts, beside its rent.
+// Returns the cost of a bought machine by its parts, beside its rent.
 ordered_json purchase_json(const PricedTraining& p) {
   const models::HourCost hour = p.hour.each(static_cast<double>(p.gpus));
   ordered_json j{{"price", p.hour.purchase},

@@ -30,7 +30,7 @@ struct FactOptions {
 
 // Reads rows of a file of ours, a published table or an Echo table.
 calibration::Measurements read_any(const std::string& path, const calibration::ImportFacts& facts);
-// The same, and logs and results of other tools, recognised by content (calibration/rows/import_logs.h).
+// Likewise, and logs and results of other tools, recognised by content (calibration/rows/import_logs.h).
 // Warns of rows left out.
 calibration::Measurements read_rows_or_logs(const std::string& path, const calibration::ImportFacts& facts,
                                             const CommonOptions& common);

@@ -412,7 +412,7 @@ std::string answer_text(const RecordingForecast& answer) {
   return parts.empty() ? text + "." : fmt::format("{}. Besides computing: {}.", text, join(parts, ", "));
 }
 
-// What was replayed, and its figures besides the time.
+// Describes the replayed job and its figures besides the time.
 std::string remarks_text(const RecordingForecast& answer, const replay::Topology& recorded,
                          const models::PriceTable& prices, bool explain) {
   const std::string network =

@@ -263,7 +263,7 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
   return cases;
 }
 
-// What all cases say together.
+// Errors, notes and warnings of all cases together.
 struct Together {
   double mean = 0, worst = 0;  // absolute error of the iteration
   std::size_t covered = 0;
