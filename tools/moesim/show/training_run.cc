@@ -439,8 +439,9 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
       failure_text(best), machine_text(*best.scenario), models::format_count(best.answer.tokens),
       batch_text(best, batch), best.answer.seconds(), a.candidates, gap_text(a)));
   if (const std::vector<std::string> parts = best.answer.unmeasured_parts(); !parts.empty())
-    text += paragraph(fmt::format(
-        "{} parts of its time were not measured on that machine: --format json names them.", parts.size()));
+    text += paragraph(
+        fmt::format("Not measured on that machine: {} of the parts of its time; --format json names them.",
+                    parts.size()));
   constexpr std::size_t kShown = 1;
   for (std::size_t i = 0; i < std::min(kShown, a.left_out.size()); ++i)
     text += paragraph(fmt::format("Left out: {}: {}", a.left_out[i].what, a.left_out[i].why));

@@ -142,6 +142,8 @@ std::string answer_of(const std::vector<Machine>& machines) {
     text += fmt::format("; {} costs least, ${:.3g} per million tokens", cheapest->cluster,
                         *cheapest->per_million_tokens());
   text += ".";
+  if (!fastest.best().memory.fits)
+    text += fmt::format(" It does not fit into the memory of {}.", fastest.cluster);
   if (machines.size() > 1 && machines[1].error.empty()) {
     const Machine& second = machines[1];
     const double more = second.seconds_per_token() / fastest.seconds_per_token() - 1;
