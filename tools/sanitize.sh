@@ -19,7 +19,7 @@ mkdir -p build
 # A third of the random cases. Left out: scripts (names without a suite), which need more than the test programs, and tests
 # that take minutes here for asking what others ask of smaller inputs.
 too_long='SweepMpi|WhatIfBest.CountsEvery|WhatIf.TheScopeIs|StayBelowTwentyMegabytes'
-too_long+='|Answer.BetterHardware|Answer.Seeds|OneAnswer|NextRows.ChosenRows|OwnRows.TwelveRows|PlanLaws|PlanSearch.BranchAndBound|PlanChoice.WithoutGpus'
+too_long+='|Answer.Seeds|OneAnswer|NextRows.ChosenRows|OwnRows.TwelveRows|PlanLaws|PlanSearch.BranchAndBound|PlanChoice.WithoutGpus'
 
 # test_address LIBRARY...: the tests of their programs, LIBRARY.Suite.Test.
 test_address() {
