@@ -350,7 +350,7 @@ void Scenario::resolve() {
   if (const Field* unused = unused_field(*this))
     throw InputError(unused_message(*unused, unused->path, *this));
   check_plan(*this);
-  if (scope == Scope::kLayer) check_layer_settings(training);
+  if (!is_step()) check_layer_settings(training);
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0) check_dense(*this);
   check_recompute(*this);
