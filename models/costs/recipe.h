@@ -38,8 +38,8 @@ struct Recipe {
 
   // Returns the kernels alone, as a micro-benchmark runs them.
   static Recipe bare() { return {}; }
-  // Returns a training framework's recipe (measured on Megatron) under a job's settings; `world` GPUs wait for
-  // the slowest.
+  // Returns a training framework's recipe (measured on Megatron) under a job's settings; `world` GPUs wait
+  // for the slowest.
   static Recipe of(const TrainingSettings& settings, std::int64_t world);
 };
 
