@@ -238,7 +238,7 @@ std::string sentence(const Comparison& c) {
                          is_dense(*w) ? "the model" : w->dispatcher, format_bytes(w->memory.missing_bytes),
                          fitting_text(c));
     case Verdict::kOnlyOne:
-      return fmt::format("{} takes {}.", w->dispatcher, time_text(c, *w));
+      return fmt::format("{} takes {}.", is_dense(*w) ? "The model" : w->dispatcher, time_text(c, *w));
     case Verdict::kClear:
     case Verdict::kSafe:
       return safe_text(c);

@@ -29,22 +29,22 @@ constexpr double kIsolatedUcclCall = 1.15e-3, kIsolatedUcclSigma = 0.6;
 
 }  // namespace
 
-Recipe Recipe::of(const TrainingSettings& plan, std::int64_t world, double conversions) {
-  if (plan.framework == Framework::kNone) return bare();
+Recipe Recipe::of(const TrainingSettings& settings, std::int64_t world) {
+  if (settings.framework == Framework::kNone) return bare();
   Recipe r;
   r.framework = true;
-  r.products = {plan.gemm, plan.fused_kernels, static_cast<int>(plan.gradient_bytes), slowest_of(world),
-                conversions};
+  r.products = {settings.gemm, settings.fused_kernels, static_cast<int>(settings.gradient_bytes),
+                slowest_of(world)};
   r.kernels_per_operation = kKernelsPerOperation;
-  r.launch = kFrameworkLaunch * (plan.framework == Framework::kMegatronStock ? kStockLaunches : 1);
-  r.stock_share = plan.framework == Framework::kMegatron        ? 0.5
-                  : plan.framework == Framework::kMegatronStock ? 1
-                                                                : 0;
+  r.launch = kFrameworkLaunch * (settings.framework == Framework::kMegatronStock ? kStockLaunches : 1);
+  r.stock_share = settings.framework == Framework::kMegatron        ? 0.5
+                  : settings.framework == Framework::kMegatronStock ? 1
+                                                                    : 0;
   r.isolated_call = kIsolatedCall;
   r.isolated_uccl_call = kIsolatedUcclCall;
-  r.traffic = plan.fused_kernels ? kFused : kUnfused;
-  r.dense_graphs = plan.launch != LaunchMode::kEager;
-  r.dispatcher_graphs = plan.launch == LaunchMode::kGraphs;
+  r.traffic = settings.fused_kernels ? kFused : kUnfused;
+  r.dense_graphs = settings.launch != LaunchMode::kEager;
+  r.dispatcher_graphs = settings.launch == LaunchMode::kGraphs;
   return r;
 }
 

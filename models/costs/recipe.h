@@ -38,10 +38,9 @@ struct Recipe {
 
   // Returns the kernels alone, as a micro-benchmark runs them.
   static Recipe bare() { return {}; }
-  // Returns a training framework's recipe (measured on Megatron) under a plan; `world` GPUs wait for the
-  // slowest. `conversions`: share of the products' operand conversions that is counted (0: the products
-  // alone).
-  static Recipe of(const TrainingSettings& plan, std::int64_t world, double conversions = 1);
+  // Returns a training framework's recipe (measured on Megatron) under a job's settings; `world` GPUs wait
+  // for the slowest.
+  static Recipe of(const TrainingSettings& settings, std::int64_t world);
 };
 
 }  // namespace moesim::models

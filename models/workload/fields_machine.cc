@@ -161,7 +161,7 @@ std::vector<Field> ownership_fields() {
                                                         .unit = "years",
                                                         .fallback = "5",
                                                         .group = kMoney,
-                                                        .help = "Years that a bought machine serves"}),
+                                                        .help = "Service life of a bought machine"}),
       optional_number<&Scenario::ownership, &O::kwh>(
           {.path = "ownership.kwh",
            .flag = "--kwh",

@@ -64,7 +64,7 @@ std::vector<Field> sharding_fields() {
            .unit = "ranks",
            .fallback = "0",
            .group = kPlan,
-           .help = "HSDP: ranks that shard; 0: those of one node"}),
+           .help = "HSDP: size of a shard group; 0: one node"}),
       {.path = "training.reshard_after_forward",
        .type = FieldType::kBoolean,
        .fallback = "true",
@@ -125,7 +125,7 @@ std::vector<Field> optimizer_fields() {
            .fallback = "1",
            .scopes = Scopes::kStep,
            .group = kStep,
-           .help = "Shampoo: steps between two computations of the preconditioners' roots"}),
+           .help = "Shampoo: interval between two computations of the preconditioners' roots"}),
       optional_integer<&Scenario::training, &T::preconditioning, &Shampoo::start>(
           {.path = "training.start_preconditioning_step",
            .low = 0,

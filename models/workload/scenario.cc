@@ -38,19 +38,19 @@ void check_recompute(const Scenario& s) {
 
 // Throws InputError for optimizers and adapters that are no such job's.
 void check_trained(const Scenario& s) {
-  const TrainingSettings& plan = s.training;
+  const TrainingSettings& settings = s.training;
   const auto refuse = [](const char* path, const std::string& found, const char* expected) {
     throw InputError(fmt::format("training.{}: found {}, expected {}", path, found, expected));
   };
-  if (plan.muon) {
+  if (settings.muon) {
     if (!s.train) refuse("muon", "true without training", "it with training");
-    if (plan.shampoo) refuse("muon", "true with shampoo", "one of them");
-    if (plan.router_sharding || plan.expert_sharding)
+    if (settings.shampoo) refuse("muon", "true with shampoo", "one of them");
+    if (settings.router_sharding || settings.expert_sharding)
       refuse("muon", "true with modules that are sharded apart", "training.sharding alone");
-  } else if (plan.newton_schulz_steps != TrainingSettings().newton_schulz_steps) {
+  } else if (settings.newton_schulz_steps != TrainingSettings().newton_schulz_steps) {
     refuse("newton_schulz_steps", "it without training.muon", "both");
   }
-  const Lora& lora = plan.lora;
+  const Lora& lora = settings.lora;
   if (lora.rank == 0) {
     if (s.gave("training.lora_modules"))
       refuse("lora_modules", std::string(name_of(lora.modules)) + " without training.lora", "both");
@@ -58,8 +58,9 @@ void check_trained(const Scenario& s) {
   }
   const std::string rank = std::to_string(lora.rank);
   if (!s.train) refuse("lora", rank + " without training", "it with training");
-  if (plan.muon || plan.shampoo) refuse("lora", rank + (plan.muon ? " with muon" : " with shampoo"), "Adam");
-  if (plan.router_sharding || plan.expert_sharding)
+  if (settings.muon || settings.shampoo)
+    refuse("lora", rank + (settings.muon ? " with muon" : " with shampoo"), "Adam");
+  if (settings.router_sharding || settings.expert_sharding)
     refuse("lora", rank + " with modules that are sharded apart", "training.sharding alone");
   if (lora.modules == Lora::Modules::kDense && s.model.shared_ffn == 0 && !s.model.has_dense_ffn())
     refuse("lora_modules",
@@ -76,71 +77,74 @@ void check_trained(const Scenario& s) {
 
 // Throws InputError for settings without effect beside the rest of the plan.
 void check_plan(const Scenario& s) {
-  const TrainingSettings& plan = s.training;
-  if (plan.framework == Framework::kNone &&
-      (plan.gemm != DType::kBf16 || plan.fused_kernels || plan.launch != LaunchMode::kEager))
+  const TrainingSettings& settings = s.training;
+  if (settings.framework == Framework::kNone &&
+      (settings.gemm != DType::kBf16 || settings.fused_kernels || settings.launch != LaunchMode::kEager))
     throw InputError(
         "training.framework: found none with a precision, fused kernels or a launch mode, which are a "
         "framework's; expected one of them");
-  if (s.activation != DType::kBf16 && plan.framework != Framework::kNone)
+  if (s.activation != DType::kBf16 && settings.framework != Framework::kNone)
     throw InputError(
         fmt::format("activation_dtype: found {} with framework {}, whose products were measured with bf16 "
                     "rows; expected it with framework none",
-                    name_of(s.activation), name_of(plan.framework)));
+                    name_of(s.activation), name_of(settings.framework)));
   const auto found_with = [&](const char* path, std::string_view value, const char* expected) {
     throw InputError(fmt::format("training.{}: found {} with {}, expected it with {}", path, value,
-                                 name_of(plan.sharding), expected));
+                                 name_of(settings.sharding), expected));
   };
   using enum ShardingScheme;
-  if (plan.shard_group > 0 && plan.sharding != kHsdp)
-    found_with("shard_group", std::to_string(plan.shard_group), "hsdp");
-  if (!plan.reshard_after_forward && plan.sharding != kFsdp && plan.sharding != kHsdp)
+  if (settings.shard_group > 0 && settings.sharding != kHsdp)
+    found_with("shard_group", std::to_string(settings.shard_group), "hsdp");
+  if (!settings.reshard_after_forward && settings.sharding != kFsdp && settings.sharding != kHsdp)
     found_with("reshard_after_forward", "false", "fsdp or hsdp");
-  if (plan.reshard_after_forward && s.parallel.pp > 1 && s.gave("training.reshard_after_forward"))
+  if (settings.reshard_after_forward && s.parallel.pp > 1 && s.gave("training.reshard_after_forward"))
     throw InputError(fmt::format(
         "training.reshard_after_forward: found true with parallel.pp {}, whose stages stay gathered for all "
         "microbatches; expected false, or pp 1",
         s.parallel.pp));
-  if (plan.shampoo && !s.train)
+  if (settings.shampoo && !s.train)
     throw InputError("training.shampoo: found true without training, expected it with training");
-  if (plan.shampoo && plan.sharding == kZero1) found_with("shampoo", "true", "ddp, fsdp or hsdp");
+  if (settings.shampoo && settings.sharding == kZero1) found_with("shampoo", "true", "ddp, fsdp or hsdp");
   check_trained(s);
-  for (const auto& [path, module] :
-       {std::pair{"router_sharding", plan.router_sharding}, {"expert_sharding", plan.expert_sharding}})
-    if (module == kHsdp && plan.sharding != kHsdp) found_with(path, "hsdp", "hsdp:shard=N for the rest, too");
+  for (const auto& [path, module] : {std::pair{"router_sharding", settings.router_sharding},
+                                     {"expert_sharding", settings.expert_sharding}})
+    if (module == kHsdp && settings.sharding != kHsdp)
+      found_with(path, "hsdp", "hsdp:shard=N for the rest, too");
   const auto shards = [](ShardingScheme scheme) { return scheme == kFsdp || scheme == kHsdp; };
-  if (plan.fsdp_unit != FsdpUnit::kAuto && !shards(plan.sharding) &&
-      !shards(plan.expert_sharding.value_or(plan.sharding)))
-    found_with("fsdp_unit", name_of(plan.fsdp_unit), "fsdp or hsdp");
-  if (plan.offload != Offload::kNone) {
+  if (settings.fsdp_unit != FsdpUnit::kAuto && !shards(settings.sharding) &&
+      !shards(settings.expert_sharding.value_or(settings.sharding)))
+    found_with("fsdp_unit", name_of(settings.fsdp_unit), "fsdp or hsdp");
+  if (settings.offload != Offload::kNone) {
     const auto refuse = [&](const std::string& found, const char* expected) {
-      throw InputError(
-          fmt::format("training.offload: found {} {}, expected {}", name_of(plan.offload), found, expected));
+      throw InputError(fmt::format("training.offload: found {} {}, expected {}", name_of(settings.offload),
+                                   found, expected));
     };
     if (!s.train) refuse("without training", "none");
     if (s.cluster) {
       const DeviceLimits& device = s.cluster->profile.device();
-      if (device.host_link <= 0 || (offloads_optimizer(plan.offload) && device.host_memory <= 0))
+      if (device.host_link <= 0 || (offloads_optimizer(settings.offload) && device.host_memory <= 0))
         refuse("with profile " + s.cluster->profile.name() + ", which states no host_link or no host_memory",
                "them in its device");
     }
     // FSDP's own offload also keeps the weights on the host and gathers them from there.
-    if (offloads_optimizer(plan.offload)) {
-      if (plan.shampoo || plan.muon) refuse(plan.muon ? "with muon" : "with shampoo", "Adam");
-      for (const ShardingScheme each : {plan.sharding, plan.router_sharding.value_or(plan.sharding),
-                                        plan.expert_sharding.value_or(plan.sharding)})
+    if (offloads_optimizer(settings.offload)) {
+      if (settings.shampoo || settings.muon) refuse(settings.muon ? "with muon" : "with shampoo", "Adam");
+      for (const ShardingScheme each :
+           {settings.sharding, settings.router_sharding.value_or(settings.sharding),
+            settings.expert_sharding.value_or(settings.sharding)})
         if (each == kFsdp || each == kHsdp) refuse(fmt::format("with {}", name_of(each)), "ddp or zero1");
     }
-    if (offloads_activations(plan.offload) && plan.recompute.full)
+    if (offloads_activations(settings.offload) && settings.recompute.full)
       refuse("with recompute full", "activations that are kept");
   }
-  if (!plan.shampoo)
-    for (const auto& [path, value] : {std::pair{"precondition_frequency", plan.preconditioning.frequency - 1},
-                                      {"start_preconditioning_step", plan.preconditioning.start},
-                                      {"shampoo_step", plan.preconditioning.step}})
+  if (!settings.shampoo)
+    for (const auto& [path, value] :
+         {std::pair{"precondition_frequency", settings.preconditioning.frequency - 1},
+          {"start_preconditioning_step", settings.preconditioning.start},
+          {"shampoo_step", settings.preconditioning.step}})
       if (value != 0)
         throw InputError(fmt::format("training.{}: found without training.shampoo, expected both", path));
-  if (plan.preconditioning.start > 0 && plan.preconditioning.step == 0)
+  if (settings.preconditioning.start > 0 && settings.preconditioning.step == 0)
     throw InputError(
         "training.start_preconditioning_step: found without training.shampoo_step: the mean of a period lies "
         "after the start; expected both");
@@ -160,11 +164,11 @@ void check_precision(const Scenario& s) {
 }
 
 // Throws InputError for settings that do not apply to one layer.
-void check_layer_plan(const TrainingSettings& plan) {
-  if (plan.recompute.dense)
+void check_layer_settings(const TrainingSettings& settings) {
+  if (settings.recompute.dense)
     throw InputError(
         "training.recompute: found mlp with scope layer, which has no dense FFN; scope step has");
-  if (plan.sharding == ShardingScheme::kHsdp && plan.shard_group == 0)
+  if (settings.sharding == ShardingScheme::kHsdp && settings.shard_group == 0)
     throw InputError("training.sharding: found hsdp, expected hsdp:shard=N, the ranks that shard");
 }
 
@@ -346,7 +350,7 @@ void Scenario::resolve() {
   if (const Field* unused = unused_field(*this))
     throw InputError(unused_message(*unused, unused->path, *this));
   check_plan(*this);
-  if (scope == Scope::kLayer) check_layer_plan(training);
+  if (!is_step()) check_layer_settings(training);
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0) check_dense(*this);
   check_recompute(*this);

@@ -37,7 +37,6 @@ class Finder {
   // Returns the ranks that hold the same parameters and sum their gradients.
   bool has_replicas() const { return p_.data_ranks() > 1 || p_.edp() > 1; }
   bool has_copies() const { return s_.placement.slots > 0 || !s_.placement.expert_of.empty(); }
-  bool is_layer() const { return !s_.is_step(); }
 
   void find_sizes() {
     if (!t_.sequence_parallel && p_.tp == 1)
@@ -50,7 +49,7 @@ class Finder {
           "pp > 1", "parallel.pp");
     if (t_.unfolded) find_folding();
     find_placement();
-    if (!is_layer() || p_.pp > 1) return;
+    if (s_.is_step() || p_.pp > 1) return;
     if (t_.pipeline == PipelineKind::kZeroBubble && s_.train)
       add("training.schedule", "zero-bubble with scope layer and pp 1, which has no bubble", "pp > 1",
           "parallel.pp");

@@ -9,12 +9,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::accepted([&] {
     tools::SweepOptions options;
     options.lists = {file.path()};
-    const tools::SweepPoints plan(options);
-    check(plan.size() > 0, "a list has rows");
+    const tools::SweepPoints points(options);
+    check(points.size() > 0, "a list has rows");
     std::vector<tools::PathValue> first, last;
-    plan.point(0, first);
-    plan.point(plan.size() - 1, last);
-    check(first.size() == plan.paths().size() && last.size() == first.size(), "a value of every path");
+    points.point(0, first);
+    points.point(points.size() - 1, last);
+    check(first.size() == points.paths().size() && last.size() == first.size(), "a value of every path");
   });
   return 0;
 }

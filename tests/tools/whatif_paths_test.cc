@@ -139,20 +139,20 @@ TEST(SweepRange, NonsenseIsRefused) {
 TEST(SweepPoints, TheProductIsCheckedBeforeItIsMade) {
   SweepOptions o;
   o.grids = {"topk=1..1000", "seq=1..1000", "seed=1..1000", "microbatches=1..1000"};
-  EXPECT_THAT(message_of([&] { SweepPoints plan(o); }), HasSubstr("1e+12 scenarios"));
+  EXPECT_THAT(message_of([&] { SweepPoints points(o); }), HasSubstr("1e+12 scenarios"));
   o.grids = {"topk=1..4", "topk=1..2"};
-  EXPECT_THAT(message_of([&] { SweepPoints plan(o); }), HasSubstr("twice"));
-  EXPECT_THAT(message_of([] { SweepPoints plan(SweepOptions{}); }), HasSubstr("nothing to sweep over"));
+  EXPECT_THAT(message_of([&] { SweepPoints points(o); }), HasSubstr("twice"));
+  EXPECT_THAT(message_of([] { SweepPoints points(SweepOptions{}); }), HasSubstr("nothing to sweep over"));
 }
 
 TEST(SweepPoints, TheLastAxisChangesFastest) {
   SweepOptions o;
   o.grids = {"ep=2,4", "topk=1..3"};
   o.lists = {"seq=1024,2048", "micro_batch=2,1"};
-  const SweepPoints plan(o);
-  ASSERT_EQ(plan.size(), 12u);
+  const SweepPoints points(o);
+  ASSERT_EQ(points.size(), 12u);
   std::vector<PathValue> point;
-  plan.point(7, point);  // 7 = ((1 * 3) + 0) * 2 + 1
+  points.point(7, point);  // 7 = ((1 * 3) + 0) * 2 + 1
   EXPECT_EQ(point[0].text, "4");
   EXPECT_EQ(point[1].text, "1");
   EXPECT_EQ(point[2].text, "2048");
@@ -164,11 +164,11 @@ TEST(SweepPoints, ALatinHypercubeHasOneSampleInEveryStratum) {
   o.samples = 50;
   o.ranges = {"gini=0..0.5", "nic.bandwidth=25..400GBps:log"};
   o.seed = 7;
-  const SweepPoints plan(o), again(o);
+  const SweepPoints points(o), again(o);
   std::vector<int> linear(50), logarithmic(50);
   std::vector<PathValue> point, same;
-  for (std::uint64_t i = 0; i < plan.size(); ++i) {
-    plan.point(i, point);
+  for (std::uint64_t i = 0; i < points.size(); ++i) {
+    points.point(i, point);
     again.point(i, same);
     EXPECT_EQ(point[0].text, same[0].text);
     ++linear[std::min<std::size_t>(49, static_cast<std::size_t>(point[0].number / 0.01))];
@@ -198,13 +198,13 @@ RC_GTEST_PROP(Changes, AgreeWithSettingAllValues, ()) {
   for (const std::string& one : all)
     if (*rc::gen::inRange(0, 3) == 0) o.grids.push_back(one);
   RC_PRE(!o.grids.empty());
-  const SweepPoints plan(o);
-  models::Changes changes(question(), plan.paths(), Origin::said("--grid"));
+  const SweepPoints points(o);
+  models::Changes changes(question(), points.paths(), Origin::said("--grid"));
   for (int trial = 0; trial < 4; ++trial) {
     std::vector<PathValue> point;
-    plan.point(*rc::gen::inRange<std::uint64_t>(0, plan.size()), point);
+    points.point(*rc::gen::inRange<std::uint64_t>(0, points.size()), point);
     Question whole = question();
-    models::set_all(whole, plan.paths(), point, Origin::said("--grid"));
+    models::set_all(whole, points.paths(), point, Origin::said("--grid"));
     const auto answer = [](models::Scenario s) -> std::string {
       try {
         const Comparison e = ask(std::move(s), AskOptions{0, true});

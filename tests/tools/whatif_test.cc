@@ -163,6 +163,14 @@ TEST_F(WhatIf, TheScopeIsOfTheQuestion) {
   }
 }
 
+TEST_F(WhatIf, AMapOverMachinesNeedsNoOther) {
+  const Outcome outcome = run_moesim({"whatif", "--model", "mixtral-8x7b", "--ep", "8", "--draws", "0",
+                                      "--map", "cluster=dgx-h100x1,dgx-h200x1", "topk=1,2"},
+                                     folder_.path());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("\nmixtral-8x7b: one MoE layer\n"));
+}
+
 TEST_F(WhatIf, SensitivitiesAreElasticities) {
   const json r = result({"--sensitivity", "--draws", "0"});
   double flops = 0;

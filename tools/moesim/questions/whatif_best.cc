@@ -207,7 +207,7 @@ Table people_plan_table(const PlanSearchResult& r, const models::PlanSearchOptio
   return table;
 }
 
-// "The best of 3444 plans takes 8.54 s a step: --ep 2 ... with flex-deepep."
+// "The best plan found takes 8.54 s a step: --ep 2 ... with flex-deepep."
 std::string answer_of(const PlanSearchResult& r, const models::PlanSearchOptions& o) {
   const RankedPlan& best = r.best.front();
   std::string text =

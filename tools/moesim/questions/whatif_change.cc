@@ -486,7 +486,7 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const AskOp
     for (const std::string& warning : row.after.warnings)
       if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
         add_new(warnings, {row.change.text() + ": " + warning});
-  // Changes that do not fit the memory help less than those that do.
+  // A change that does not fit the memory helps less than one that does.
   std::stable_sort(rows.begin(), rows.end(), [](const EachRow& x, const EachRow& y) {
     return std::pair(x.fits(), x.gain) > std::pair(y.fits(), y.gain);
   });

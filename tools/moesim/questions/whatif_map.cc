@@ -291,7 +291,8 @@ int run_map(const Base& base, const std::vector<std::string>& ranges, const std:
         without, map.cells.size(), map.first_error()));
   print_asked(base);
   std::vector<std::string> warnings = many_to_act_on(map.warnings, base);
-  if (warnings.size() == 1 && map.warnings.back() == warnings.front()) warnings.clear();  // the count alone
+  const bool counted = map.warnings.size() > kMostWarnings;  // the last one counts the others
+  if (counted && warnings.size() == 1) warnings.clear();
   warn_below(common, warnings);
   return 0;
 }

@@ -50,7 +50,9 @@ void print_asked(const Base& base) {
 }
 
 std::vector<std::string> many_to_act_on(const std::vector<std::string>& warnings, const Base& base) {
-  std::vector<std::string> kept = to_act_on(warnings, *base.resolved.scenario.cluster, {});
+  std::vector<std::string> kept = warnings;
+  // A map over machines has none of its own.
+  if (const auto& cluster = base.resolved.scenario.cluster) kept = to_act_on(warnings, *cluster, {});
   std::erase_if(kept, [](const std::string& warning) {
     return std::ranges::any_of(models::dispatcher_registry(), [&](const auto& known) {
       return warning.starts_with(fmt::format("{}:", known.name));

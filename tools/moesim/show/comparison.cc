@@ -300,7 +300,7 @@ std::string balance_text(const Answer& a) {
       a.dispatcher, b.busiest, b.busiest_before, format_us(b.paid_us), format_us(b.saved_us), worth);
 }
 
-// Returns the lines below the tables.
+// Returns the sentences below the tables.
 std::string remarks(const Comparison& c, const std::vector<std::size_t>& answers, bool explain) {
   std::string text;
   for (std::size_t i = 0; i < c.answers.size(); ++i) {
@@ -389,13 +389,13 @@ std::string question_text(const Comparison& c, bool explain) {
   }
   // A name of `moesim list models` is known; a file was perhaps understood in another way than it was meant.
   if (explain || !models::to_json(s.model).is_string()) text += model_text(models::asked_model(s)) + "\n";
-  if (s.model.experts == 0) return text + "no experts: a dense model\n";
+  if (s.model.experts == 0) return text;
   if (explain || s.routing.kind != models::RoutingSpec::Kind::kBalanced)
     text +=
         fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
                     s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
                     c.routing.gini(), s.is_step() ? " in the first layer" : "");
-  // With all dispatchers, some of these defaults are of ones that are not shown.
+  // With `--dispatcher all` they are also about dispatchers that are not shown.
   if (explain || !s.all_dispatchers)
     for (const std::string& one : c.defaults) text += one + "\n";
   return text;

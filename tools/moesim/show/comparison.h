@@ -40,8 +40,8 @@ nlohmann::ordered_json comparison_json(const models::Comparison& comparison, Det
 std::string comparison_csv(const models::Comparison& comparison, Detail detail);
 // One paragraph on what was asked: model, machine, scope and plan, and what decides how they run.
 std::string question_text(const models::Comparison& comparison, bool explain = false);
-// Returns the assumptions that move the answer, the most first: "assumed: --precision bf16 (with fp8 9 % faster)";
-// `explain`: all of it. Empty where nothing moves it.
+// Names the assumptions that move the answer, the most first: "assumed: --precision bf16 (with fp8 9 %
+// faster)"; `explain`: all of them. Empty where none moves it.
 std::string assumed_text(const models::Comparison& comparison, bool explain = false);
 // A first screen; `explain`: with all that it leaves out. `chosen`: what was searched, for people.
 void print_comparison(const models::Comparison& comparison, Detail detail, bool explain,

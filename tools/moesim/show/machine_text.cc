@@ -69,8 +69,11 @@ std::string machine_text(const models::Scenario& s) {
 }
 
 std::string asked_text(const models::Scenario& s) {
-  return fmt::format("{}{}: {}", s.model.name, s.cluster ? " on " + machine_text(s) : "",
-                     s.is_step() ? "one training step" : "one MoE layer");
+  std::string subject = s.model.name;
+  if (s.cluster) subject += (subject.empty() ? "" : " on ") + machine_text(s);
+  const char* pass = s.is_step() ? (s.train ? "one training step" : "one forward pass")
+                                 : (s.train ? "one MoE layer" : "forward pass of one MoE layer");
+  return (subject.empty() ? "" : subject + ": ") + pass;
 }
 
 }  // namespace moesim::tools

@@ -12,8 +12,8 @@ namespace moesim::tools {
 // "dgx-h100x4 (network infiniband-ndr; nic.bandwidth 100.0 GB/s instead of 50.0 GB/s)". Needs a resolved
 // scenario.
 std::string machine_text(const models::Scenario& scenario);
-// "qwen3-30b-a3b on dgx-h100x4 (network infiniband-ndr): one MoE layer", for questions of many scenarios. The
-// sizes of the plan need not be known.
+// "qwen3-30b-a3b on dgx-h100x4 (network infiniband-ndr): one MoE layer", for questions of many scenarios.
+// Model and machine may vary (then they are left out), and the sizes of the plan need not be known.
 std::string asked_text(const models::Scenario& scenario);
 
 }  // namespace moesim::tools

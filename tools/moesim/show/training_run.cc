@@ -82,7 +82,7 @@ std::string plan_command(const PricedTraining& p) {
 
 namespace {
 
-// Returns the rent of a whole training; 0: not known.
+// Returns the rent of a training on rented machines; 0: it is not known.
 double rent_cost(const PricedTraining& p) {
   constexpr double kHours = 24;
   return p.hour.rent * p.days.value * kHours;
@@ -283,7 +283,7 @@ std::string parts_text(const RunQuestion& q, const models::HourCost& hour) {
   return text;
 }
 
-// Returns the price of a plan's machine, beside its rent.
+// Says what a plan's machine costs to buy, beside renting it.
 std::string purchase_text(const RunQuestion& q, const PricedTraining& p) {
   if (!p.hour.bought) return "";
   const std::string& currency = q.prices.currency;
@@ -439,8 +439,9 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
       failure_text(best), machine_text(*best.scenario), models::format_count(best.answer.tokens),
       batch_text(best, batch), best.answer.seconds(), a.candidates, gap_text(a)));
   if (const std::vector<std::string> parts = best.answer.unmeasured_parts(); !parts.empty())
-    text += paragraph(fmt::format(
-        "{} parts of its time were not measured on that machine: --format json names them.", parts.size()));
+    text += paragraph(
+        fmt::format("Not measured on that machine: {} of the parts of its time; --format json names them.",
+                    parts.size()));
   constexpr std::size_t kShown = 1;
   for (std::size_t i = 0; i < std::min(kShown, a.left_out.size()); ++i)
     text += paragraph(fmt::format("Left out: {}: {}", a.left_out[i].what, a.left_out[i].why));
@@ -458,7 +459,7 @@ namespace {
 // No value where it is 0.
 Cell amount(double value) { return value > 0 ? Cell(value) : Cell(); }
 
-// Returns a bought machine's cost by its parts, beside its rent.
+// Returns the cost of a bought machine by its parts, beside its rent.
 ordered_json purchase_json(const PricedTraining& p) {
   const models::HourCost hour = p.hour.each(static_cast<double>(p.gpus));
   ordered_json j{{"price", p.hour.purchase},

@@ -25,15 +25,15 @@ void read_later_files(const models::Scenario& scenario) {
 // the reading, wherever a name leads (a folder, a file beside the scenario, the profile of a cluster).
 class NamedFiles {
  public:
-  NamedFiles(const Base& base, const SweepPoints& plan, const OfScenario& of_scenario) : base_(base) {
+  NamedFiles(const Base& base, const SweepPoints& points, const OfScenario& of_scenario) : base_(base) {
     std::map<std::string, std::size_t> axes;
-    for (const ScenarioPath& path : plan.paths()) {
+    for (const ScenarioPath& path : points.paths()) {
       if (!of_scenario(path) || !axes.emplace(path.path, paths_.size()).second) continue;
       paths_.push_back(path);
     }
     few_.resize(paths_.size());
     named_.resize(paths_.size());
-    plan.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
+    points.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
       const auto axis = axes.find(path.path);
       if (axis == axes.end()) return;
       if (few_[axis->second].size() < kTries) few_[axis->second].push_back(value);
@@ -90,8 +90,8 @@ class NamedFiles {
 
 }  // namespace
 
-void read_named(const Base& base, const SweepPoints& plan, const OfScenario& of_scenario) {
-  NamedFiles(base, plan, of_scenario).read();
+void read_named(const Base& base, const SweepPoints& points, const OfScenario& of_scenario) {
+  NamedFiles(base, points, of_scenario).read();
   read_later_files(base.question.said);
 }
 

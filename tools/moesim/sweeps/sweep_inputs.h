@@ -14,7 +14,7 @@ using OfScenario = std::function<bool(const ScenarioPath&)>;
 // Reads every file that the axes name, files named in these (a cluster's profile), and the routing of the
 // base.
 void read_named(
-    const Base& base, const SweepPoints& plan,
+    const Base& base, const SweepPoints& points,
     const OfScenario& of_scenario = [](const ScenarioPath&) { return true; });
 
 }  // namespace moesim::tools

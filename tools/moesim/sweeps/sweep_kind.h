@@ -53,12 +53,12 @@ class SweepKind {
 
   // Prepares the question that all points share, after parsing. Throws InputError for an invalid question.
   // `say` prints messages for the user before the first row.
-  virtual void prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
+  virtual void prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
                        const std::function<void(const std::string&)>& say) = 0;
   // Returns the user's measured run where no draw of the forecast explains it: then nothing is asked.
   virtual const models::Comparison* unexplained() const { return nullptr; }
   // Reads every input file of the rows: the sweep's definition contains their hashes.
-  virtual void read_inputs(const SweepPoints& plan) const = 0;
+  virtual void read_inputs(const SweepPoints& points) const = 0;
   // Returns the inputs of rows besides axes and files, for the definition.
   virtual nlohmann::ordered_json definition() const = 0;
   // Adds the kind's part to a record.
@@ -68,7 +68,7 @@ class SweepKind {
   virtual SummaryShape summary() const = 0;
   // Returns the largest number of points in a block; 1: speed is not probed.
   virtual std::uint64_t most_in_block() const = 0;
-  virtual std::unique_ptr<SweepAsker> asker(const SweepPoints& plan) const = 0;
+  virtual std::unique_ptr<SweepAsker> asker(const SweepPoints& points) const = 0;
 };
 
 // Layers and steps of scenarios, one row per dispatcher: the answers of `compare`.

@@ -77,9 +77,9 @@ class PlanSweep : public SweepKind {
     return find_path(text);
   }
 
-  void prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
+  void prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
-  void read_inputs(const SweepPoints& plan) const override;
+  void read_inputs(const SweepPoints& points) const override;
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json said = nlohmann::ordered_json::object();
     for (const auto& [option, value] : question_.said()) said[option] = value;
@@ -94,7 +94,7 @@ class PlanSweep : public SweepKind {
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1; }
-  std::unique_ptr<SweepAsker> asker(const SweepPoints& plan) const override;
+  std::unique_ptr<SweepAsker> asker(const SweepPoints& points) const override;
 
  private:
   QuestionOptions options_;
@@ -107,10 +107,10 @@ class PlanSweep : public SweepKind {
 class PlanAsker : public SweepAsker {
  public:
   // `scenario_paths`: the axes that are not options of plan.
-  PlanAsker(const PlanQuestion& question, const Base& base, const SweepPoints& plan,
+  PlanAsker(const PlanQuestion& question, const Base& base, const SweepPoints& points,
             std::vector<ScenarioPath> scenario_paths, const std::vector<FoundColumn<PricedTraining>>& columns)
       : question_(question),
-        plan_(plan),
+        points_(points),
         base_(base),
         changes_(base.question, std::move(scenario_paths), Origin::said("--grid")),
         columns_(columns) {}
@@ -119,7 +119,7 @@ class PlanAsker : public SweepAsker {
     PlanQuestion question = question_;
     std::vector<PathValue> of_scenario;
     for (std::size_t i = 0; i < values.size(); ++i)
-      if (!question.say(plan_.paths()[i].path, values[i].text)) of_scenario.push_back(values[i]);
+      if (!question.say(points_.paths()[i].path, values[i].text)) of_scenario.push_back(values[i]);
     std::string batch;
     models::RunQuestion q = question.question(base_.with(changes_.make(of_scenario)), batch);
     // A row contains one plan, and points share the threads.
@@ -130,7 +130,7 @@ class PlanAsker : public SweepAsker {
 
  private:
   const PlanQuestion& question_;
-  const SweepPoints& plan_;
+  const SweepPoints& points_;
   const Base& base_;
   models::Changes changes_;
   const std::vector<FoundColumn<PricedTraining>>& columns_;
@@ -141,26 +141,26 @@ bool of_plan(const ScenarioPath& path) {
   return std::any_of(own.begin(), own.end(), [&](const auto& one) { return one.path == path.path; });
 }
 
-std::vector<ScenarioPath> scenario_axes(const SweepPoints& plan) {
+std::vector<ScenarioPath> scenario_axes(const SweepPoints& points) {
   std::vector<ScenarioPath> paths;
-  for (const ScenarioPath& path : plan.paths())
+  for (const ScenarioPath& path : points.paths())
     if (!of_plan(path)) paths.push_back(path);
   return paths;
 }
 
-void PlanSweep::prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
+void PlanSweep::prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
                         const std::function<void(const std::string&)>&) {
   for (const auto& [option, value] : question_.said())
-    for (const ScenarioPath& path : plan.paths())
+    for (const ScenarioPath& path : points.paths())
       if (path.path == option)
         throw InputError(
             fmt::format("--{}: found beside an axis of that name, expected one of them", option));
   options_.say_unsaid("scope", "step");
   if (options_.searches()) throw InputError("--search: found beside a search of plans, expected one of them");
   base_ = Base::of(options_.question(common), common, false);
-  [[maybe_unused]] const Asker settable(*base_, scenario_axes(plan));
+  [[maybe_unused]] const Asker settable(*base_, scenario_axes(points));
   const auto is_axis = [&](std::string_view name) {
-    return std::any_of(plan.paths().begin(), plan.paths().end(), [&](const ScenarioPath& path) {
+    return std::any_of(points.paths().begin(), points.paths().end(), [&](const ScenarioPath& path) {
       return path.path.substr(0, path.path.find('.')) == name;
     });
   };
@@ -169,13 +169,13 @@ void PlanSweep::prepare(const SweepPoints& plan, RowFormat format, const CommonO
   if (question_.tokens().empty() && !is_axis("tokens"))
     throw InputError("sweep plan: found no --tokens, expected how many are trained on, such as 15T");
   columns_ = all_columns(question_.prices(base_->resolved.scenario).currency);
-  table_.emplace(format, plan.paths(), columns_of(columns_));
+  table_.emplace(format, points.paths(), columns_of(columns_));
 }
 
-void PlanSweep::read_inputs(const SweepPoints& plan) const {
+void PlanSweep::read_inputs(const SweepPoints& points) const {
   question_.read_inputs();
-  read_named(*base_, plan, [](const ScenarioPath& path) { return !of_plan(path); });
-  plan.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
+  read_named(*base_, points, [](const ScenarioPath& path) { return !of_plan(path); });
+  points.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
     PlanQuestion changed = question_;
     try {
       if (changed.say(path.path, value.text)) changed.read_inputs();
@@ -184,8 +184,8 @@ void PlanSweep::read_inputs(const SweepPoints& plan) const {
   });
 }
 
-std::unique_ptr<SweepAsker> PlanSweep::asker(const SweepPoints& plan) const {
-  return std::make_unique<PlanAsker>(question_, *base_, plan, scenario_axes(plan), columns_);
+std::unique_ptr<SweepAsker> PlanSweep::asker(const SweepPoints& points) const {
+  return std::make_unique<PlanAsker>(question_, *base_, points, scenario_axes(points), columns_);
 }
 
 // Ranks by the minimised quantity; by default the cost, so that different numbers of GPUs compare.

@@ -106,10 +106,10 @@ std::vector<FoundColumn<Replayed>> recording_columns(bool priced) {
 
 class RecordingAsker : public SweepAsker {
  public:
-  RecordingAsker(const SweepPoints& plan, const std::vector<FoundColumn<Replayed>>& columns,
+  RecordingAsker(const SweepPoints& points, const std::vector<FoundColumn<Replayed>>& columns,
                  const ReplayQuestion& question, std::uint64_t seed, const models::PriceTable& prices,
                  RecordingStore& recordings)
-      : plan_(plan),
+      : points_(points),
         columns_(columns),
         question_(question),
         seed_(seed),
@@ -120,7 +120,7 @@ class RecordingAsker : public SweepAsker {
     ReplayQuestion question = question_;
     std::string folder;
     for (std::size_t i = 0; i < values.size(); ++i)
-      if (const std::string& path = plan_.paths()[i].path; path == kRecording)
+      if (const std::string& path = points_.paths()[i].path; path == kRecording)
         folder = values[i].text;
       else
         question.say(path, values[i].text);
@@ -133,7 +133,7 @@ class RecordingAsker : public SweepAsker {
   }
 
  private:
-  const SweepPoints& plan_;
+  const SweepPoints& points_;
   const std::vector<FoundColumn<Replayed>>& columns_;
   const ReplayQuestion& question_;
   std::uint64_t seed_;
@@ -153,9 +153,9 @@ class RecordingSweep : public SweepKind {
   ScenarioPath axis(std::string_view text) const override;
   std::vector<SweepRange> own_axes() const override;
 
-  void prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
+  void prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
-  void read_inputs(const SweepPoints& plan) const override;
+  void read_inputs(const SweepPoints& points) const override;
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json said = nlohmann::ordered_json::object();
     for (const auto& [option, value] : question_.said()) said[option] = value;
@@ -166,7 +166,7 @@ class RecordingSweep : public SweepKind {
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1024; }
-  std::unique_ptr<SweepAsker> asker(const SweepPoints& plan) const override;
+  std::unique_ptr<SweepAsker> asker(const SweepPoints& points) const override;
 
  private:
   std::vector<std::string> folders_;
@@ -203,9 +203,9 @@ std::vector<SweepRange> RecordingSweep::own_axes() const {
   return {range};
 }
 
-void RecordingSweep::prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
+void RecordingSweep::prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
                              const std::function<void(const std::string&)>&) {
-  const auto& paths = plan.paths();
+  const auto& paths = points.paths();
   if (std::none_of(paths.begin(), paths.end(), [](const auto& path) { return path.path == kRecording; }))
     throw InputError("sweep replay: found no recording, expected folders, or an axis recording");
   for (const auto& [option, value] : question_.said())
@@ -220,9 +220,9 @@ void RecordingSweep::prepare(const SweepPoints& plan, RowFormat format, const Co
   table_.emplace(format, paths, columns_of(columns_));
 }
 
-void RecordingSweep::read_inputs(const SweepPoints& plan) const {
+void RecordingSweep::read_inputs(const SweepPoints& points) const {
   question_.read_inputs();
-  plan.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
+  points.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
     try {
       if (path.path != kRecording) {
         ReplayQuestion changed(0);
@@ -239,8 +239,8 @@ void RecordingSweep::read_inputs(const SweepPoints& plan) const {
   });
 }
 
-std::unique_ptr<SweepAsker> RecordingSweep::asker(const SweepPoints& plan) const {
-  return std::make_unique<RecordingAsker>(plan, columns_, question_, seed_, prices_, recordings_);
+std::unique_ptr<SweepAsker> RecordingSweep::asker(const SweepPoints& points) const {
+  return std::make_unique<RecordingAsker>(points, columns_, question_, seed_, prices_, recordings_);
 }
 
 // Ranks by the price of a million tokens where there are prices, else by tokens per second and GPU, so that

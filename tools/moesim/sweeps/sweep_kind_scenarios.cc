@@ -108,12 +108,12 @@ class ScenarioSweep : public SweepKind {
   }
   ScenarioPath axis(std::string_view text) const override { return find_path(text); }
 
-  void prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
+  void prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
   const Comparison* unexplained() const override {
     return run_ && !run_->anchor->explained ? &*run_ : nullptr;
   }
-  void read_inputs(const SweepPoints& plan) const override { read_named(*base_, plan); }
+  void read_inputs(const SweepPoints& points) const override { read_named(*base_, points); }
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json j{{"scenario", models::to_json(base_->resolved.scenario)},
                              {"draws", asked_.draws},
@@ -131,7 +131,7 @@ class ScenarioSweep : public SweepKind {
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1024; }
-  std::unique_ptr<SweepAsker> asker(const SweepPoints& plan) const override;
+  std::unique_ptr<SweepAsker> asker(const SweepPoints& points) const override;
 
  private:
   std::string file_;
@@ -147,9 +147,9 @@ class ScenarioSweep : public SweepKind {
 
 class ScenarioAsker : public SweepAsker {
  public:
-  ScenarioAsker(const std::vector<FoundColumn<Scored>>& columns, const Base& base, const SweepPoints& plan,
+  ScenarioAsker(const std::vector<FoundColumn<Scored>>& columns, const Base& base, const SweepPoints& points,
                 const AskOptions& asked)
-      : columns_(columns), asker_(base, plan.paths()), asked_(asked) {}
+      : columns_(columns), asker_(base, points.paths()), asked_(asked) {}
   std::vector<Row> ask(const std::vector<PathValue>& values) override {
     const Comparison all = asker_.ask(values, asked_);
     std::vector<Row> rows;
@@ -169,13 +169,13 @@ class ScenarioAsker : public SweepAsker {
   AskOptions asked_;
 };
 
-void ScenarioSweep::prepare(const SweepPoints& plan, RowFormat format, const CommonOptions& common,
+void ScenarioSweep::prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
                             const std::function<void(const std::string&)>& say) {
   if (!file_.empty()) options_.take_file(file_, std::nullopt);
   if (!options_.asks_anything())
     throw InputError("sweep: found no scenario, expected a file, or --model and what else there is to say");
   const auto any_axis = [&](const auto& is) {
-    return std::any_of(plan.paths().begin(), plan.paths().end(), is);
+    return std::any_of(points.paths().begin(), points.paths().end(), is);
   };
   // Where the rows have different models or machines, each chooses its own plan.
   const bool own_plans = any_axis([](const ScenarioPath& path) {
@@ -199,12 +199,12 @@ void ScenarioSweep::prepare(const SweepPoints& plan, RowFormat format, const Com
     asked_.draws = run_->anchor->drawn;
   }
   columns_ = scenario_columns(asked_.draws > 0, asked_.breakdown, cost_);
-  table_.emplace(format, plan.paths(), columns_of(columns_));
-  [[maybe_unused]] const Asker settable(*base_, plan.paths());  // refuses paths that exclude each other
+  table_.emplace(format, points.paths(), columns_of(columns_));
+  [[maybe_unused]] const Asker settable(*base_, points.paths());  // refuses paths that exclude each other
 }
 
-std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPoints& plan) const {
-  return std::make_unique<ScenarioAsker>(columns_, *base_, plan, asked_);
+std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPoints& points) const {
+  return std::make_unique<ScenarioAsker>(columns_, *base_, points, asked_);
 }
 
 SummaryShape ScenarioSweep::summary() const {

@@ -25,11 +25,11 @@ SweepBlock SweepJob::block_at(std::uint64_t b) const {
   return made;
 }
 
-SweepWorker::SweepWorker(const SweepJob& job) : job_(job), asker_(job.kind->asker(*job.plan)) {}
+SweepWorker::SweepWorker(const SweepJob& job) : job_(job), asker_(job.kind->asker(*job.points)) {}
 
 void SweepWorker::fill(SweepBlock& block) {
   for (std::uint64_t i = block.first; i < block.first + block.count; ++i) {
-    job_.plan->point(i, values_);
+    job_.points->point(i, values_);
     const auto keep = [&](SweepRow&& row) {
       if (job_.keep) block.kept.push_back(std::move(row));
     };

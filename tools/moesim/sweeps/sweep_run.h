@@ -23,7 +23,7 @@ struct SweepBlock {
 // Shared definition of a sweep for all threads and machines.
 struct SweepJob {
   const SweepKind* kind = nullptr;
-  const SweepPoints* plan = nullptr;
+  const SweepPoints* points = nullptr;
   bool keep = false;        // also keeps rows in memory
   bool strict = false;      // a scenario without a forecast ends its block
   std::uint64_t first = 0;  // first scenario

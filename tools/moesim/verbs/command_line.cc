@@ -82,13 +82,18 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
 // "--port: Value 9 not in range 0 to 5" of CLI11 as "--port: found 9, expected 0 to 5".
 std::string found_and_expected(const std::string& message) {
   static const std::regex range(R"(^(\S+): Value (.*) not in range \[?(.*?)\]?$)"),
-      choice(R"(^(\S+): (.*) not in \{(.*)\}$)"), missing(R"(^(\S+): (\d+) required (.*) missing$)");
+      choice(R"(^(\S+): (.*) not in \{(.*)\}$)"), missing(R"(^(\S+): (\d+) required (.*) missing$)"),
+      few(R"(^(\S+): At least (\d+) required but received (\d+)$)");
   std::smatch m;
   if (std::regex_match(message, m, range))
     return fmt::format("{}: found {}, expected {}", m.str(1), m.str(2), m.str(3));
   if (std::regex_match(message, m, choice))
     return fmt::format("{}: found {}, expected one of {}", m.str(1), m.str(2), m.str(3));
-  if (std::regex_match(message, m, missing)) return fmt::format("{}: found no value, expected one", m.str(1));
+  if (std::regex_match(message, m, missing))
+    return fmt::format("{}: found no value, expected {}", m.str(1), m.str(2) == "1" ? "one" : m.str(2));
+  if (std::regex_match(message, m, few))
+    return fmt::format("{}: found {} value{}, expected {}", m.str(1), m.str(3), m.str(3) == "1" ? "" : "s",
+                       m.str(2));
   return message;
 }
 

@@ -89,7 +89,7 @@ Table machine_table(const std::vector<Machine>& machines) {
   return table;
 }
 
-// In one unit, with the plan where the machines differ in it; others stand below the table.
+// In one unit; plan, MFU and verdict give way on a narrow terminal.
 Table people_machine_table(const std::vector<Machine>& machines) {
   using Align = Table::Align;
   double longest = 0;
@@ -119,7 +119,7 @@ Table people_machine_table(const std::vector<Machine>& machines) {
   return table;
 }
 
-// A line for each machine: what it is, and what was chosen or assumed on it.
+// The question on the fastest machine, a line for each other one, and what was assumed on the fastest.
 std::string machine_lines(const std::vector<Machine>& machines) {
   std::string text = "\n" + question_text(*machines.front().compared);
   for (const Machine& m : machines)
@@ -142,6 +142,8 @@ std::string answer_of(const std::vector<Machine>& machines) {
     text += fmt::format("; {} costs least, ${:.3g} per million tokens", cheapest->cluster,
                         *cheapest->per_million_tokens());
   text += ".";
+  if (!fastest.best().memory.fits)
+    text += fmt::format(" It does not fit into the memory of {}.", fastest.cluster);
   if (machines.size() > 1 && machines[1].error.empty()) {
     const Machine& second = machines[1];
     const double more = second.seconds_per_token() / fastest.seconds_per_token() - 1;

@@ -393,7 +393,7 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
   return answer;
 }
 
-// "424.61 ms an iteration (90 % interval ...), 154345 tokens/s; 27 % of it is routing skew, 12 % gradient sync."
+// "424.61 ms an iteration (90 % interval ...), 154345 tokens/s. Besides computing: routing skew 27 %, ..."
 std::string answer_text(const RecordingForecast& answer) {
   std::string text = fmt::format("{} ms an iteration (90 % interval {} ms to {} ms)",
                                  ms(answer.time_us.value), ms(answer.time_us.low), ms(answer.time_us.high));
@@ -412,7 +412,7 @@ std::string answer_text(const RecordingForecast& answer) {
   return parts.empty() ? text + "." : fmt::format("{}. Besides computing: {}.", text, join(parts, ", "));
 }
 
-// Returns the replayed job, and its figures besides the time.
+// Describes the replayed job and its figures besides the time.
 std::string remarks_text(const RecordingForecast& answer, const replay::Topology& recorded,
                          const models::PriceTable& prices, bool explain) {
   const std::string network =

@@ -45,7 +45,7 @@ namespace fs = std::filesystem;
 
 struct SweepVerbOptions {
   std::string out, sampling = "latin", pareto, report, shard;
-  SweepOptions plan;
+  SweepOptions points;
   bool resume = false, overwrite = false, strict = false, dry_run = false;
 
   SweepStart start() const {
@@ -54,16 +54,16 @@ struct SweepVerbOptions {
 };
 
 // Returns everything that determines the bytes of the result.
-std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, const SweepPoints& plan) {
+std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, const SweepPoints& points) {
   nlohmann::ordered_json d;
   d["version"] = version();
   d.update(kind.definition());
-  d["grid"] = o.plan.grids;
-  d["list"] = o.plan.lists;
-  d["range"] = o.plan.ranges;
-  d["sample"] = {{"count", o.plan.samples}, {"method", o.sampling}, {"seed", o.plan.seed}};
+  d["grid"] = o.points.grids;
+  d["list"] = o.points.lists;
+  d["range"] = o.points.ranges;
+  d["sample"] = {{"count", o.points.samples}, {"method", o.sampling}, {"seed", o.points.seed}};
   d["format"] = kind.table().format() == RowFormat::kCsv ? "csv" : "jsonl";
-  d["scenarios"] = plan.size();
+  d["scenarios"] = points.size();
   if (!o.shard.empty()) add_shard(d, SweepShard::parse(o.shard));
   d["files"] = files_read();
   return json_text(d);
@@ -131,10 +131,10 @@ std::uint64_t block_of(const SweepJob& job, int threads, const SweepMpi* mpi) {
   // The second point: the first reads files that the others share.
   constexpr double kBlockSeconds = 0.5;
   double seconds = 0;
-  const std::unique_ptr<SweepAsker> asker = job.kind->asker(*job.plan);
+  const std::unique_ptr<SweepAsker> asker = job.kind->asker(*job.points);
   for (const std::uint64_t point : {job.first, job.first + 1}) {
     std::vector<PathValue> values;
-    job.plan->point(point, values);
+    job.points->point(point, values);
     const auto begun = std::chrono::steady_clock::now();
     try {
       asker->ask(values);
@@ -273,15 +273,15 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
   const bool first_rank = !mpi || mpi->rank() == 0;
   if (!o.shard.empty() && o.out.empty())
     throw InputError("--shard: found no --out, expected a file, which `moesim sweep merge` takes");
-  o.plan.axis = [&](std::string_view text) { return kind.axis(text); };
-  o.plan.axes = kind.own_axes();
-  o.plan.sampling = o.sampling == "latin" ? Sampling::kLatinHypercube : Sampling::kRandom;
-  o.plan.seed = common.seed;
-  const SweepPoints plan(o.plan);
-  const auto [begin, end] = o.shard.empty() ? std::pair<std::uint64_t, std::uint64_t>{0, plan.size()}
-                                            : SweepShard::parse(o.shard).of(plan.size());
+  o.points.axis = [&](std::string_view text) { return kind.axis(text); };
+  o.points.axes = kind.own_axes();
+  o.points.sampling = o.sampling == "latin" ? Sampling::kLatinHypercube : Sampling::kRandom;
+  o.points.seed = common.seed;
+  const SweepPoints points(o.points);
+  const auto [begin, end] = o.shard.empty() ? std::pair<std::uint64_t, std::uint64_t>{0, points.size()}
+                                            : SweepShard::parse(o.shard).of(points.size());
   const RowFormat format = format_of(o, common);
-  kind.prepare(plan, format, common, [&](const std::string& text) {
+  kind.prepare(points, format, common, [&](const std::string& text) {
     if (first_rank) warn(common, text);
   });
   if (const models::Comparison* run = kind.unexplained()) {
@@ -295,9 +295,9 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
     if (first_rank) print(fmt::format("{} scenarios\n", end - begin));
     return 0;
   }
-  kind.read_inputs(plan);
-  const std::string definition = definition_of(o, kind, plan);
-  SweepJob job{.kind = &kind, .plan = &plan, .strict = o.strict, .first = begin, .end = end};
+  kind.read_inputs(points);
+  const std::string definition = definition_of(o, kind, points);
+  SweepJob job{.kind = &kind, .points = &points, .strict = o.strict, .first = begin, .end = end};
   const int threads = threads_of(common, mpi.get());
   if (!first_rank) {
     mpi->work(job, threads, definition);
@@ -311,12 +311,14 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
 
 // Declares the options of every kind of sweep.
 void declare_points(CLI::App& app, SweepVerbOptions& o) {
-  app.add_option("--grid", o.plan.grids, "path=8,16,32 or path=0..0.6:0.1 or path=2..64:x2; all combinations")
+  app.add_option("--grid", o.points.grids,
+                 "path=8,16,32 or path=0..0.6:0.1 or path=2..64:x2; all combinations")
       ->allow_extra_args(false);
-  app.add_option("--list", o.plan.lists, "path=values, several side by side; or a CSV file, paths its header")
+  app.add_option("--list", o.points.lists,
+                 "path=values, several side by side; or a CSV file, paths its header")
       ->allow_extra_args(false);
-  app.add_option("--sample", o.plan.samples, "Draw so many scenarios from the --range box, by --seed");
-  app.add_option("--range", o.plan.ranges, "path=low..high[:log] or path=values, to draw from")
+  app.add_option("--sample", o.points.samples, "Draw so many scenarios from the --range box, by --seed");
+  app.add_option("--range", o.points.ranges, "path=low..high[:log] or path=values, to draw from")
       ->allow_extra_args(false);
   app.add_option("--sampling", o.sampling, "latin (hypercube) or random [latin]")
       ->check(CLI::IsMember({"latin", "random"}));
