@@ -1,6 +1,7 @@
 #include "tools/moesim/verbs/compare_machines.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -33,6 +34,7 @@ struct Machine {
   std::string error;
 
   const models::Answer& best() const { return *compared->winner(); }
+  bool holds() const { return error.empty() && best().memory.fits; }
   double seconds_per_token() const { return best().seconds() / best().tokens; }
   std::optional<double> per_million_tokens() const {
     const models::Scenario& s = *compared->scenario;
@@ -128,6 +130,7 @@ std::string machine_lines(const std::vector<Machine>& machines) {
   return text + assumed_text(*machines.front().compared);
 }
 
+// `machines` are ordered: those that hold the job, the fastest first.
 std::string answer_of(const std::vector<Machine>& machines) {
   const Machine& fastest = machines.front();
   std::string text =
@@ -135,16 +138,15 @@ std::string answer_of(const std::vector<Machine>& machines) {
                   format_us(fastest.best().time_us.value), fastest.best().dispatcher);
   const Machine* cheapest = nullptr;
   for (const Machine& m : machines)
-    if (m.error.empty() && m.per_million_tokens() &&
+    if (m.holds() == fastest.holds() && m.error.empty() && m.per_million_tokens() &&
         (!cheapest || *m.per_million_tokens() < *cheapest->per_million_tokens()))
       cheapest = &m;
   if (cheapest)
     text += fmt::format("; {} costs least, ${:.3g} per million tokens", cheapest->cluster,
                         *cheapest->per_million_tokens());
   text += ".";
-  if (!fastest.best().memory.fits)
-    text += fmt::format(" It does not fit into the memory of {}.", fastest.cluster);
-  if (machines.size() > 1 && machines[1].error.empty()) {
+  if (!fastest.holds()) text += " It does not fit into the memory of any of them.";
+  if (machines.size() > 1 && machines[1].holds() == fastest.holds() && machines[1].error.empty()) {
     const Machine& second = machines[1];
     const double more = second.seconds_per_token() / fastest.seconds_per_token() - 1;
     const bool sure = fastest.best().time_us.high / fastest.best().tokens <
@@ -152,6 +154,10 @@ std::string answer_of(const std::vector<Machine>& machines) {
     text += fmt::format(" {} takes {:.0f} % longer{}.", second.cluster, 100 * more,
                         sure ? "" : "; their intervals overlap, so the order may be another");
   }
+  std::vector<std::string> small;
+  for (const Machine& m : machines)
+    if (fastest.holds() && m.error.empty() && !m.holds()) small.push_back(m.cluster);
+  if (!small.empty()) text += fmt::format(" It does not fit into the memory of {}.", fmt::join(small, ", "));
   return text;
 }
 
@@ -171,6 +177,7 @@ int compare_machines(const QuestionOptions& question, const std::vector<std::str
   for (const std::string& cluster : clusters) machines.push_back(asked(question, cluster, options, common));
   std::ranges::stable_sort(machines, [](const Machine& a, const Machine& b) {
     if (a.error.empty() != b.error.empty()) return a.error.empty();
+    if (a.holds() != b.holds()) return a.holds();
     return a.error.empty() && a.seconds_per_token() < b.seconds_per_token();
   });
   if (!machines.front().error.empty()) throw InputError(machines.front().error);
