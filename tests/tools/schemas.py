@@ -44,6 +44,8 @@ RESULTS = {
                 # Counters differ from option to option.
                 ["compare", SCENARIO, "--dispatcher", "torchtitan-force-balance,torchtitan-equal-split", *FAST],
                 ["compare", SCENARIO, "--ep", "1", "--inference", "--dispatcher", "torchtitan-local", *FAST]],
+    "compare-machines": [["compare", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x4,dgx-h200x4,dgx-h100x1",
+                          "--ep", "16", *FAST]],
     "whatif": [["whatif", SCENARIO, "--set", "nic.bandwidth=x2", *FAST],
                ["whatif", SCENARIO, "--each", "--set", "topk=4", "--set", "ep=7", *FAST],
                ["whatif", SCENARIO, "--sensitivity", *FAST], ["whatif", SCENARIO, "--crossover", "topk=1..8", *FAST],

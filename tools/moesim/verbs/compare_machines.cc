@@ -36,9 +36,11 @@ struct Machine {
   const models::Answer& best() const { return *compared->winner(); }
   bool holds() const { return error.empty() && best().memory.fits; }
   double seconds_per_token() const { return best().seconds() / best().tokens; }
+  models::PriceTable prices() const { return PlanQuestion::prices(*compared->scenario); }
+  std::string currency() const { return models::currency_of(prices(), compared->scenario->ownership); }
   std::optional<double> per_million_tokens() const {
     const models::Scenario& s = *compared->scenario;
-    const models::PriceTable prices = PlanQuestion::prices(s);
+    const models::PriceTable prices = this->prices();
     if (!models::has_price(prices, s.ownership, *s.cluster)) return std::nullopt;
     return best().per_million_tokens(
         models::hour_cost(prices, s.ownership, *s.cluster, best().gpus).of(best().seconds()));
@@ -74,7 +76,7 @@ Table machine_table(const std::vector<Machine>& machines) {
                {"high"},
                {"tokens/s/GPU"},
                {"MFU"},
-               {"$ per M tokens"},
+               {machines.front().currency() + " per M tokens"},
                {"fits"}});
   for (const Machine& m : machines) {
     if (!m.error.empty()) continue;
@@ -102,7 +104,7 @@ Table people_machine_table(const std::vector<Machine>& machines) {
                {"run", Align::kLeft},
                {unit.head("time")},
                {"90 % interval"},
-               {"$ per M tokens"},
+               {machines.front().currency() + " per M tokens"},
                {"fits", Align::kLeft},
                {"plan", Align::kLeft, true},
                {"MFU", Align::kRight, true},
@@ -142,8 +144,8 @@ std::string answer_of(const std::vector<Machine>& machines) {
         (!cheapest || *m.per_million_tokens() < *cheapest->per_million_tokens()))
       cheapest = &m;
   if (cheapest)
-    text += fmt::format("; {} costs least, ${:.3g} per million tokens", cheapest->cluster,
-                        *cheapest->per_million_tokens());
+    text += fmt::format("; {} costs least, {:.3g} {} per million tokens", cheapest->cluster,
+                        *cheapest->per_million_tokens(), cheapest->currency());
   text += ".";
   if (!fastest.holds()) text += " It does not fit into the memory of any of them.";
   if (machines.size() > 1 && machines[1].holds() == fastest.holds() && machines[1].error.empty()) {
@@ -189,7 +191,8 @@ int compare_machines(const QuestionOptions& question, const std::vector<std::str
       ordered_json one = m.error.empty() ? comparison_json(*m.compared, Detail::kNone, common)
                                          : ordered_json{{"error", m.error}};
       one["cluster_named"] = m.cluster;
-      if (m.error.empty()) one["usd_per_million_tokens"] = or_null(m.per_million_tokens());
+      if (m.error.empty() && m.per_million_tokens())
+        one["cost_per_million_tokens"] = {{"value", *m.per_million_tokens()}, {"currency", m.currency()}};
       result["machines"].push_back(std::move(one));
     }
     print_json(result);
