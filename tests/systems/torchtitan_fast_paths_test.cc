@@ -160,7 +160,9 @@ TEST(Systems, R1_6_TheGroupDecidesWhetherItPads) {
     for (const json& m : answer.at("messages"))
       if (m.at("what") == "tokens") {
         EXPECT_EQ(m.at("op"), pads ? "all_to_all" : "all_to_all_v") << threshold;
-        if (pads) EXPECT_EQ(m.at("in_bytes").at(0), 4 * 288 * 2048 * 2);
+        if (pads) {
+          EXPECT_EQ(m.at("in_bytes").at(0), 4 * 288 * 2048 * 2);
+        }
       }
   }
 }
