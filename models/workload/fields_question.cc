@@ -142,14 +142,13 @@ std::vector<Field> subject_fields() {
            .high = kMaxSize,
            .fallback = "all of the cluster",
            .group = kMachine,
-           .help = "GPUs of the job; a cluster that is named without its number of nodes (--cluster h100) "
-                   "gets as many nodes as hold them"}),
+           .help = "GPUs of the job; --cluster h100, without a number, gets the nodes that hold them"}),
       {.path = "dispatcher",
        .flag = "--dispatcher",
        .type = FieldType::kObject,
        .fallback = "allgather,alltoall",
        .group = kDispatcher,
-       .help = "Dispatchers to compare: name[:key=value...],... or all",
+       .help = "To compare: name[:key=value...],... or all",
        .read = read_dispatchers,
        .write = write_dispatchers,
        .take = take_dispatchers},
@@ -247,8 +246,8 @@ std::vector<Field> question_fields() {
        .type = FieldType::kObject,
        .fallback = "none",
        .group = kMachine,
-       .help = "Price of a GPU-hour: 2.10, h100=2.10,b200=4, or JSON (or a file of it): gpu_hour or "
-               "node_hour, a number or one per profile; currency",
+       .help = "Price of a GPU-hour: 2.10, h100=2.10,b200=4, or JSON (or its file): gpu_hour or node_hour, "
+               "a number or one per profile; currency",
        .read =
            [](const Field&, Scenario& s, const JsonNode& v) {
              s.prices = v.is_string() ? parse_prices(beside(v, v.string())) : PriceTable::parse(v);

@@ -88,7 +88,7 @@ void check_bought(const models::RunQuestion& q) {
 }  // namespace
 
 void PlanQuestion::declare(CLI::App& app) {
-  app.add_option("--tokens", tokens_, "That the model is trained on: 15T")->group(kQuestionGroup);
+  app.add_option("--tokens", tokens_, "Tokens of the training: 15T")->group(kQuestionGroup);
   app.add_option("--clusters", clusters_, "Machines to choose from: h100,dgx-b200x64 [all GPUs with a price]")
       ->group(kQuestionGroup);
   app.add_option("--deadline", deadline_, "60d, 8w: the cheapest plan that surely keeps it")

@@ -215,7 +215,7 @@ Verb compare_verb() {
         app.add_option("--tokens", o->tokens, "Scope step: what training on so many takes: 15T")
             ->group(kGroup);
         app.add_flag("--explain", o->explain,
-                     "What the last rank does, by dispatcher; all dispatchers and warnings")
+                     "The last rank's work by dispatcher; all dispatchers and warnings")
             ->group(kGroup);
         return [o](const CommonOptions& common) { return run_compare(*o, common); };
       },
