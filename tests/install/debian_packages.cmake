@@ -62,7 +62,7 @@ endforeach()
 execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${root}/usr/bin/moesim replay
                 ${root}/usr/share/moesim/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling --microbatches 4 --quiet
                 WORKING_DIRECTORY ${root} RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
-if(failed OR NOT said MATCHES "iteration [0-9]")
+if(failed OR NOT said MATCHES "[0-9] ms an iteration")
   message(FATAL_ERROR "the package's moesim (${failed}):\n${said}")
 endif()
 

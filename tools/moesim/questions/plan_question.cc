@@ -76,13 +76,14 @@ std::vector<models::RunMachine> machines_of(const std::string& named, const mode
 
 // Throws InputError for a price to buy a machine that is not looked at.
 void check_bought(const models::RunQuestion& q) {
-  for (const auto& [profile, price] : q.ownership.buy.by_profile)
-    if (std::ranges::none_of(
-            q.machines, [&](const models::RunMachine& m) { return m.cluster->profile.name() == profile; }))
+  for (const auto& bought : q.ownership.buy.by_profile)
+    if (std::ranges::none_of(q.machines, [&](const models::RunMachine& m) {
+          return m.cluster->profile.name() == bought.first;
+        }))
       throw InputError(
           fmt::format("--buy: found a price of {}, which is none of the machines, expected one "
                       "of theirs (--clusters)",
-                      profile));
+                      bought.first));
 }
 
 }  // namespace
@@ -127,7 +128,7 @@ bool PlanQuestion::say(const std::string& path, const std::string& text) {
 
 models::PriceTable PlanQuestion::prices(const models::Scenario& s) {
   models::PriceTable table = s.prices;
-  const models::PriceTable shipped = models::RentalList::shipped().prices();
+  models::PriceTable shipped = models::RentalList::shipped().prices();
   // Public lists say nothing beside a purchase in another currency.
   if (s.ownership.buy.given() && s.ownership.buy.currency != shipped.currency) return table;
   if (!table.given()) return shipped;

@@ -122,6 +122,7 @@ std::string answer_of(const WinnerMap& map) {
   std::vector<std::pair<std::string, std::size_t>> order(counts.begin(), counts.end());
   std::ranges::stable_sort(order, [](const auto& a, const auto& b) { return a.second > b.second; });
   std::vector<std::string> parts;
+  parts.reserve(order.size());
   for (const auto& [name, count] : order)
     parts.push_back(parts.empty() ? fmt::format("{} is the fastest in {} of {} scenarios", name, count,
                                                 map.cells.size() - map.without_forecast())
