@@ -9,7 +9,7 @@ python=$(sed -n 's/^Python3_EXECUTABLE:[A-Z]*=//p; s/^_Python3_EXECUTABLE:[A-Z]*
 "${python:-python3}" -c 'import ensurepip' 2>/dev/null || { echo "SKIPPED: no ensurepip for ${python:-python3} (Debian: python3-venv)"; exit 77; }
 "${python:-python3}" -m venv "$out/venv"
 pip=("$out/venv/bin/python" -m pip --disable-pip-version-check)
-"${pip[@]}" install --quiet --no-index -C "build-dir=$build" "$source"
+"${pip[@]}" install --quiet --no-index --config-settings "build-dir=$build" "$source"
 cd "$out"
 "$out/venv/bin/python" - <<'PYTHON'
 import moesim
@@ -19,5 +19,5 @@ print(moesim.__version__, a.answer)
 PYTHON
 # Another Python's package, and a folder without one, are refused by name.
 mkdir "$out/empty" && : >"$out/empty/CMakeCache.txt"
-! "${pip[@]}" install --no-index --force-reinstall -C "build-dir=$out/empty" "$source" >"$out/refused" 2>&1
+! "${pip[@]}" install --no-index --force-reinstall --config-settings "build-dir=$out/empty" "$source" >"$out/refused" 2>&1
 grep -q "$out/empty" "$out/refused" || { cat "$out/refused"; exit 1; }

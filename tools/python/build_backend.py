@@ -1,7 +1,7 @@
 """Builds the wheel of the package `moesim` for pip (PEP 517): CMake compiles it, this packs it. Same input, same bytes.
 
     pip install .                          builds in build/, as tools/quickstart.sh does, or takes what it built
-    pip install . -C build-dir=FOLDER      in another build folder
+    pip install . --config-settings build-dir=FOLDER   in another build folder
     pip wheel . -w FOLDER                  the wheel alone
 
 The wheel is for the Python and the machine that it was built on: it links Debian's fmt, yaml-cpp, toml++, OpenSSL and
@@ -33,7 +33,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     subprocess.run(["cmake", "--build", build, "--target", "moesim_python", "moesim_python_files"], check=True)
     package = build / "python/moesim"
     if not (package / f"_moesim{sysconfig.get_config_var('EXT_SUFFIX')}").exists():
-        sys.exit(f"{build}: found a package of another Python, expected one of {sys.executable}; -C build-dir=FOLDER builds anew")
+        sys.exit(f"{build}: found a package of another Python, expected one of {sys.executable}; --config-settings build-dir=FOLDER builds anew")
     return packed(package, pathlib.Path(wheel_directory))
 
 

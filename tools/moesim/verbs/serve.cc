@@ -133,7 +133,8 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
 
   const std::string page = with_data(live_template(), page_data());
   HttpSetup setup;
-  setup.address = o.address;
+  // localhost is the loopback address also where no hosts file names it (RFC 6761, 6.3).
+  setup.address = o.address == "localhost" ? "127.0.0.1" : o.address;
   setup.port = o.port;
   setup.hosts.names = {"localhost", "127.0.0.1", "[::1]"};
   setup.hosts.names.insert(setup.hosts.names.end(), o.names.begin(), o.names.end());
