@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <string>
 
-#include "base/input_error.h"
 #include "calibration/fit/fit_profile.h"
 #include "calibration/rows/devices.h"
+#include "tests/message_of.h"
 
 namespace moesim::calibration {
 namespace {
+
+using moesim::testing::message_of;
 
 TEST(Constants, SurviveAFitAndNameTheirMistakes) {
   const std::string text =
@@ -22,12 +24,7 @@ TEST(Constants, SurviveAFitAndNameTheirMistakes) {
   const auto error = [&](const std::string& from, const std::string& to) {
     std::string changed = text;
     changed.replace(changed.find(from), from.size(), to);
-    try {
-      parse_constants(changed, "c.json");
-    } catch (const InputError& wrong) {
-      return std::string(wrong.what());
-    }
-    return std::string();
+    return message_of([&] { parse_constants(changed, "c.json"); });
   };
   EXPECT_NE(error("h800-sxm", "h80-sxm").find("h80-sxm"), std::string::npos);
   EXPECT_NE(error("\"source\": \"me\"", "\"source\": \"\"").find("empty source"), std::string::npos);

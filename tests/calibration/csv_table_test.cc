@@ -4,27 +4,20 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include <functional>
 #include <string>
 #include <vector>
+
+#include "tests/message_of.h"
 
 namespace moesim::calibration {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::string parse_error(const std::string& text) {
-  return error_of([&] { CsvTable::parse(text, "t.csv"); });
+  return message_of([&] { CsvTable::parse(text, "t.csv"); });
 }
 
 TEST(CsvTable, RowsKeepTheirLinesPastCommentsAndEmptyOnes) {
@@ -47,7 +40,7 @@ TEST(CsvTable, NumbersAreHeldAgainstTheirRange) {
   EXPECT_EQ(table.integer(0, "n", -7, 7), -7);
   EXPECT_EQ(table.optional_number(0, "o", 0, 1), std::nullopt);
   EXPECT_EQ(table.optional_number(1, "o", 0, 2), 2);
-  const auto error = [&](const std::function<void()>& read) { return error_of(read); };
+  const auto error = [&](const std::function<void()>& read) { return message_of(read); };
   EXPECT_EQ(error([&] { table.number(0, "x", 0, 1000); }),
             "t.csv:2: found ' 1.5e3 ' as x, expected a number from 0 to 1000");
   EXPECT_THAT(error([&] { table.number(1, "x", 0, 1e300); }), HasSubstr("t.csv:3: found 'inf' as x"));

@@ -8,11 +8,13 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "tests/message_of.h"
 #include "tests/replaced.h"
 
 namespace moesim::calibration {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 
 // Output of nccl-tests 2.13 and later.
@@ -39,12 +41,7 @@ ImportFacts all_reduce() {
 }
 
 std::string error_of(const std::string& log, const ImportFacts& facts) {
-  try {
-    import_nccl_tests(log, "x.log", facts);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { import_nccl_tests(log, "x.log", facts); });
 }
 
 TEST(NcclTests, ReadsTheOutOfPlaceColumns) {
@@ -104,7 +101,7 @@ TEST(GoogleBenchmark, ReadsMediansAndSkipsWhatAMachineLacks) {
   ASSERT_EQ(rows.kernels.size(), 1u);
   EXPECT_DOUBLE_EQ(rows.kernels[0].seconds, 2e-6);
   EXPECT_THAT(import_google_benchmark(json, "b.json", {}).notes,
-              testing::ElementsAre("b.json: 1 benchmark left out: skipped: one GPU here"));
+              ::testing::ElementsAre("b.json: 1 benchmark left out: skipped: one GPU here"));
   EXPECT_TRUE(rows.collectives.empty());
   EXPECT_THROW(import_google_benchmark(json.substr(0, json.size() - 20), "b.json", {}), InputError);
   EXPECT_THROW(import_google_benchmark(replaced(json, "\"ns\"", "\"parsec\""), "b.json", {}), InputError);

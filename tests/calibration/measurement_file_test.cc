@@ -6,12 +6,13 @@
 
 #include <string>
 
-#include "base/input_error.h"
+#include "tests/message_of.h"
 #include "tests/replaced.h"
 
 namespace moesim::calibration {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 
 // One row of every kind, each number another one.
@@ -32,12 +33,7 @@ Measurements one_of_each() {
 }
 
 std::string error_of(const std::string& json) {
-  try {
-    parse_measurement_file(json, "m.json");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { parse_measurement_file(json, "m.json"); });
 }
 
 TEST(MeasurementFile, EveryKindOfRowComesBack) {

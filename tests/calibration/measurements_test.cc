@@ -8,12 +8,13 @@
 #include <string>
 
 #include "base/file_io.h"
-#include "base/input_error.h"
+#include "tests/message_of.h"
 #include "tests/replaced.h"
 
 namespace moesim::calibration {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::HasSubstr;
 
 const std::string kHeader =
@@ -23,12 +24,7 @@ const std::string kRow =
     "all_gather,H100-SXM5-80GB,1,8,1048576,recv_total_per_rank,17.1,61.32,53.66,half,NCCL 2.29.2,me\n";
 
 std::string error_of(const std::string& text) {
-  try {
-    read_table(text, "t.csv");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { read_table(text, "t.csv"); });
 }
 
 TEST(Tables, CollectivesAreReadInSiUnits) {
