@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "tests/fuzz/one_line.h"
 #include "tests/fuzz/parts.h"
-#include "tools/moesim/sweeps/sweep_file.h"
+#include "tools/moesim/study/sweep_file.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Any bytes as the table of --list: refused with one line, or a plan whose every point has its values.
 #include "tests/fuzz/as_file.h"
 #include "tests/fuzz/one_line.h"
-#include "tools/moesim/sweeps/sweep_points.h"
+#include "tools/moesim/study/sweep_points.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace moesim;

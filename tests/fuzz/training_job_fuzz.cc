@@ -3,8 +3,8 @@
 #include "base/json_reader.h"
 #include "models/dispatchers/dispatcher.h"
 #include "tests/fuzz/one_line.h"
-#include "tools/moesim/jobs/arguments.h"
-#include "tools/moesim/jobs/load_job.h"
+#include "tools/moesim/read/arguments.h"
+#include "tools/moesim/read/load_job.h"
 
 namespace {
 

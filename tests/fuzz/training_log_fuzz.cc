@@ -2,8 +2,8 @@
 // job.
 #include "base/statistics.h"
 #include "tests/fuzz/one_line.h"
-#include "tools/moesim/jobs/arguments.h"
-#include "tools/moesim/jobs/training_log.h"
+#include "tools/moesim/read/arguments.h"
+#include "tools/moesim/read/training_log.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace moesim;

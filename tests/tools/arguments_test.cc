@@ -1,4 +1,4 @@
-#include "tools/moesim/jobs/arguments.h"
+#include "tools/moesim/read/arguments.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
 #include "tests/message_of.h"
-#include "tools/moesim/jobs/load_job.h"
+#include "tools/moesim/read/load_job.h"
 
 namespace moesim::tools {
 namespace {

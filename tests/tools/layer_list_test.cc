@@ -1,4 +1,4 @@
-#include "tools/moesim/jobs/layer_list.h"
+#include "tools/moesim/read/layer_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

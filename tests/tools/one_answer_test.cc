@@ -13,7 +13,7 @@
 #include "base/input_error.h"
 #include "process.h"
 #include "tests/models/random_scenario.h"
-#include "tools/moesim/jobs/shell_words.h"
+#include "tools/moesim/read/shell_words.h"
 #include "tools/moesim/verbs/command_line.h"
 #include "tools/moesim/verbs/serve_questions.h"
 

@@ -25,9 +25,9 @@
 #include "models/workload/model_json.h"
 #include "process.h"
 #include "tests/models/random_scenario.h"
-#include "tools/moesim/jobs/arguments.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/read/arguments.h"
 #include "tools/moesim/show/command.h"
 #include "tools/moesim/verbs/serve_questions.h"
 

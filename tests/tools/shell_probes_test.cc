@@ -11,7 +11,7 @@
 
 #include "base/input_error.h"
 #include "process.h"
-#include "tools/moesim/jobs/shell_words.h"
+#include "tools/moesim/read/shell_words.h"
 
 namespace moesim::tools {
 namespace {

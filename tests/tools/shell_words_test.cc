@@ -1,4 +1,4 @@
-#include "tools/moesim/jobs/shell_words.h"
+#include "tools/moesim/read/shell_words.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "process.h"
-#include "tools/moesim/sweeps/sweep_kind.h"
-#include "tools/moesim/sweeps/sweep_table.h"
+#include "tools/moesim/study/sweep_kind.h"
+#include "tools/moesim/study/sweep_table.h"
 
 namespace moesim::tools {
 namespace {

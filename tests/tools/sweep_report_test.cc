@@ -1,6 +1,6 @@
 // Rows of a sweep in its report: all of them or every second, fourth, ... scenario, whole; numbers as
 // numbers.
-#include "tools/moesim/sweeps/sweep_report.h"
+#include "tools/moesim/study/sweep_report.h"
 
 #include <gtest/gtest.h>
 

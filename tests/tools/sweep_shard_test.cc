@@ -1,5 +1,5 @@
 // Sweeps in parts, and one table out of them.
-#include "tools/moesim/sweeps/sweep_shard.h"
+#include "tools/moesim/study/sweep_shard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/tools/process.h"
-#include "tools/moesim/sweeps/sweep_kind.h"
+#include "tools/moesim/study/sweep_kind.h"
 
 namespace moesim::tools {
 namespace {

@@ -13,7 +13,7 @@
 #include "process.h"
 #include "refusal.h"
 #include "tests/message_of.h"
-#include "tools/moesim/jobs/job_file.h"
+#include "tools/moesim/read/job_file.h"
 
 namespace moesim::tools {
 namespace {

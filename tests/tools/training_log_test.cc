@@ -1,4 +1,4 @@
-#include "tools/moesim/jobs/training_log.h"
+#include "tools/moesim/read/training_log.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -14,7 +14,7 @@
 #include "tests/message_of.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/sweep_range.h"
-#include "tools/moesim/sweeps/sweep_points.h"
+#include "tools/moesim/study/sweep_points.h"
 
 namespace moesim::tools {
 namespace {

@@ -1,5 +1,5 @@
 // The part of moesim that is linked with MPI.
-#include "tools/moesim/sweeps/sweep_mpi_transport.h"
+#include "tools/moesim/study/sweep_mpi_transport.h"
 
 #include <mpi.h>
 

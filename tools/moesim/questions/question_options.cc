@@ -9,7 +9,7 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/question/changes.h"
 #include "models/workload/fields.h"
-#include "tools/moesim/jobs/load_job.h"
+#include "tools/moesim/read/load_job.h"
 
 namespace moesim::tools {
 

@@ -11,7 +11,7 @@
 
 #include "base/json_reader.h"
 #include "models/question/question.h"
-#include "tools/moesim/jobs/arguments.h"
+#include "tools/moesim/read/arguments.h"
 #include "tools/moesim/show/common_options.h"
 
 namespace CLI {

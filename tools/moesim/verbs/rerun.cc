@@ -28,7 +28,7 @@
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/version.h"
-#include "tools/moesim/sweeps/sweep_file.h"
+#include "tools/moesim/study/sweep_file.h"
 #include "tools/moesim/verbs/rerun_result.h"
 #include "tools/moesim/verbs/verb.h"
 

@@ -24,7 +24,7 @@
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/report_template.h"
 #include "tools/moesim/show/result_inputs.h"
-#include "tools/moesim/sweeps/plugin_path.h"
+#include "tools/moesim/study/plugin_path.h"
 #include "tools/moesim/verbs/command_line.h"
 #include "tools/moesim/verbs/serve_questions.h"
 #include "tools/moesim/verbs/verb.h"

@@ -1,0 +1,38 @@
+// The log of a training job: step times, and arguments where it printed them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/workload/scenario.h"
+#include "tools/moesim/read/job_file.h"
+
+namespace moesim::tools {
+
+struct TrainingLog {
+  // One of these, in log order: seconds per iteration (Megatron), tokens per second and device (torchtitan).
+  std::vector<double> step_s, tokens_per_s;
+  std::int64_t global_batch = 0;     // sequences per step, as Megatron prints them; 0: not printed
+  long batch_line = 0;               // line of the last step that prints it
+  std::optional<JobFile> arguments;  // from Megatron's dump, defaults included
+  std::vector<std::string> notes;    // steps left out, one line each
+};
+
+inline constexpr std::uint64_t kMaxTrainingLogBytes = std::uint64_t{1} << 30;
+
+// Reads a log, skipping launchers' prefixes and colours. An iteration that several ranks print counts once.
+// A file with several runs counts by its last run, and a run by its steps with the last global batch. Throws
+// InputError for a log without steps, or with steps of both kinds.
+TrainingLog read_training_log(std::string_view text, const std::string& file);
+
+// Returns seconds of every step. torchtitan logs tokens per second and device, counted once per replica.
+std::vector<double> step_seconds(const TrainingLog& log, const models::Scenario& scenario);
+
+// Returns the steps without warm-up: drops the first two (one of fewer than four), of more than twenty the
+// first tenth. Needs at least one.
+std::vector<double> steady(const std::vector<double>& steps);
+
+}  // namespace moesim::tools

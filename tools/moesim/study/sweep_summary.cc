@@ -1,0 +1,233 @@
+#include "tools/moesim/study/sweep_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "tools/moesim/show/output.h"
+
+namespace moesim::tools {
+
+namespace {
+
+// Log scores of the scenarios with one value of an axis, or a quarter of its values.
+struct Group {
+  std::string value;
+  double sum = 0;
+  std::size_t count = 0;
+  double mean() const { return sum / static_cast<double>(count); }
+};
+
+// Returns the length of the folder common to all paths of a column, which distinguishes nothing.
+std::size_t common_folder(const std::vector<std::string>& paths) {
+  std::size_t common = paths.front().size();
+  for (const std::string& path : paths) {
+    const auto differ = std::mismatch(path.begin(), path.end(), paths.front().begin(), paths.front().end());
+    common = std::min(common, static_cast<std::size_t>(differ.first - path.begin()));
+  }
+  const std::size_t slash = paths.front().substr(0, common).rfind('/');
+  return slash == std::string::npos ? 0 : slash + 1;
+}
+
+}  // namespace
+
+SweepSummary::SweepSummary(const SweepTable& table, SummaryShape shape)
+    : table_(table),
+      shape_(std::move(shape)),
+      answered_(table_.at(shape_.answered)),
+      score_(table_.at(shape_.score)),
+      winner_(table_.find(shape_.winner)),
+      fits_(table_.find(shape_.fits)),
+      with_(table_.find(shape_.with)),
+      notes_(table_.find(shape_.notes)),
+      error_(table_.at("error")) {
+  // The winner has its own column.
+  for (const std::string& axis : table_.axes())
+    if (axis != shape_.with) axes_.push_back(table_.at(axis));
+  for (const std::string& column : shape_.shown) shown_.push_back(table_.at(column));
+}
+
+void SweepSummary::add(const SweepRow& row) {
+  const Cells& cells = row.cells;
+  const auto empty = [&](std::size_t column) {
+    return std::holds_alternative<std::monostate>(cells[column]);
+  };
+  const bool fresh = last_ != row.scenario;
+  if (fresh) ++scenarios_, last_ = row.scenario;
+  if (empty(answered_)) {
+    if (fresh && (!winner_ || empty(*winner_)) && without_++ == 0)
+      first_error_ = table_.text(error_, cells[error_]);
+    return;
+  }
+  if (winner_ && cells[*winner_] != Cell(true)) return;
+  constexpr std::size_t kMostNotes = 100;
+  if (notes_ && !empty(*notes_) && noted_.size() < kMostNotes) ++noted_[table_.text(*notes_, cells[*notes_])];
+  Found one{row.scenario, 0, !fits_ || cells[*fits_] == Cell(true), cells};
+  if (!one.fits) ++too_big_;
+  if (const auto score = number_of(cells[score_]))
+    one.score = shape_.smaller ? 1 / std::max(*score, 1e-300) : *score;
+  keep_best(one);
+  if (row.scenario % step_ != 0) return;
+  Sample& sample = samples_.emplace_back(Sample{row.scenario, one.score, {}});
+  for (const std::size_t axis : axes_) sample.axes.push_back(cells[axis]);
+  constexpr std::size_t kMost = 1 << 17;
+  if (samples_.size() < kMost) return;
+  step_ *= 2;
+  std::erase_if(samples_, [&](const Sample& other) { return other.scenario % step_ != 0; });
+}
+
+std::string SweepSummary::styled(std::size_t column, const Cell& cell) const {
+  const auto number = number_of(cell);
+  if (!number) return table_.text(column, cell);
+  switch (table_.columns()[column].style) {
+    case CellStyle::kWhole:
+      return fmt::format("{:.0f}", *number);
+    case CellStyle::kThree:
+      return fmt::format("{:.3g}", *number);
+    case CellStyle::kFour:
+      return fmt::format("{:.4g}", *number);
+    case CellStyle::kPercent:
+      return fmt::format("{:.1f} %", 100 * *number);
+    case CellStyle::kGigabytes:
+      return fmt::format("{:.1f}", *number * 1e-9);
+    case CellStyle::kTime:
+      return format_us(*number);
+    case CellStyle::kText:
+      break;
+  }
+  return table_.text(column, cell);
+}
+
+void SweepSummary::keep_best(const Found& one) {
+  constexpr std::size_t kShown = 10;
+  std::vector<Found>& best = one.fits ? best_ : best_too_big_;
+  const auto at = std::upper_bound(best.begin(), best.end(), one,
+                                   [](const Found& x, const Found& y) { return x.score > y.score; });
+  best.insert(at, one);
+  if (best.size() > kShown) best.pop_back();
+}
+
+std::string SweepSummary::sentence(const std::vector<Found>& best) const {
+  if (best.empty()) return fmt::format("None of {} {} has a {}.", scenarios_, shape_.many, shape_.noun);
+  const Found& first = best.front();
+  std::vector<std::string> values, told;
+  for (const std::size_t axis : axes_)
+    values.push_back(
+        fmt::format("{} = {}", table_.columns()[axis].name, table_.text(axis, first.cells[axis])));
+  for (std::size_t c = 0; c < first.cells.size(); ++c)
+    if (const std::string& words = table_.columns()[c].told;
+        !words.empty() && !std::holds_alternative<std::monostate>(first.cells[c]))
+      told.push_back(fmt::format(fmt::runtime(words), styled(c, first.cells[c])));
+  return fmt::format("Best of {} {}{}: {}{}: {}.", scenarios_, shape_.many,
+                     first.fits ? "" : ", " + shape_.none_fits, join(values, ", "),
+                     with_ ? " with " + table_.text(*with_, first.cells[*with_]) : "", join(told, ", "));
+}
+
+std::string SweepSummary::drivers() const {
+  constexpr std::size_t kFew = 16;
+  std::vector<std::pair<double, std::string>> lines;  // by importance
+  for (std::size_t a = 0; a < axes_.size(); ++a) {
+    std::map<std::string, Group> by_value;
+    std::vector<std::pair<double, double>> numbers;  // value, log score
+    for (const Sample& one : samples_) {
+      if (one.score <= 0) continue;
+      const std::string value = table_.text(axes_[a], one.axes[a]);
+      Group& group = by_value[value];
+      group.value = value;
+      group.sum += std::log(one.score);
+      ++group.count;
+      if (const auto number = number_of(one.axes[a])) numbers.emplace_back(*number, std::log(one.score));
+    }
+    std::vector<Group> groups;
+    if (by_value.size() > kFew && numbers.size() == samples_.size()) {
+      std::sort(numbers.begin(), numbers.end());
+      for (std::size_t q = 0; q < 4; ++q) {
+        const std::size_t from = q * numbers.size() / 4, to = (q + 1) * numbers.size() / 4;
+        Group& group = groups.emplace_back();
+        group.value = fmt::format("{:.4g} to {:.4g}", numbers[from].first, numbers[to - 1].first);
+        for (std::size_t i = from; i < to; ++i) group.sum += numbers[i].second, ++group.count;
+      }
+    } else {
+      for (auto& [value, group] : by_value) groups.push_back(std::move(group));
+    }
+    if (groups.size() < 2) continue;
+    const auto by_mean = [](const Group& x, const Group& y) { return x.mean() < y.mean(); };
+    const auto [worst, best] = std::minmax_element(groups.begin(), groups.end(), by_mean);
+    const double gain = std::exp(best->mean() - worst->mean());
+    const std::string& name = table_.columns()[axes_[a]].name;
+    lines.emplace_back(gain, gain < 1.005 ? fmt::format("  {}: no effect\n", name)
+                                          : fmt::format("  {}: {:.2f} times from {} (worst) to {} (best)\n",
+                                                        name, gain, worst->value, best->value));
+  }
+  if (lines.empty()) return "";
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& x, const auto& y) { return x.first > y.first; });
+  std::string text =
+      fmt::format("\nWhat matters most for {}, over the means of all other values:\n", shape_.score_words);
+  for (const auto& [gain, line] : lines) text += line;
+  return text;
+}
+
+std::string SweepSummary::best_table(const std::vector<Found>& best) const {
+  std::vector<Table::Column> heads{{"scenario"}};
+  std::vector<std::size_t> cut;  // of the axes
+  for (const std::size_t axis : axes_) {
+    std::vector<std::string> cells;
+    cells.reserve(best.size());
+    for (const Found& one : best) cells.push_back(table_.text(axis, one.cells[axis]));
+    cut.push_back(common_folder(cells));
+    heads.push_back({table_.columns()[axis].name});
+  }
+  std::vector<TimeUnit> units;  // of the shown columns
+  for (const std::size_t s : shown_) {
+    const SweepColumn& column = table_.columns()[s];
+    double longest = 0;
+    for (const Found& one : best) longest = std::max(longest, number_of(one.cells[s]).value_or(0));
+    units.push_back(TimeUnit::of(longest));
+    // The table is the score's; other figures go where the terminal is narrow.
+    const bool spare = s != score_ && column.style != CellStyle::kText && column.style != CellStyle::kTime;
+    heads.push_back({column.style == CellStyle::kTime ? units.back().head(column.head) : column.head,
+                     column.style == CellStyle::kText ? Table::Align::kLeft : Table::Align::kRight, spare});
+  }
+  Table table(heads);
+  for (const Found& one : best) {
+    std::vector<std::string> row{fmt::format("{}", one.scenario)};
+    for (std::size_t a = 0; a < axes_.size(); ++a)
+      row.push_back(table_.text(axes_[a], one.cells[axes_[a]]).substr(cut[a]));
+    for (std::size_t s = 0; s < shown_.size(); ++s) {
+      const Cell& cell = one.cells[shown_[s]];
+      row.push_back(table_.columns()[shown_[s]].style == CellStyle::kTime
+                        ? units[s].number(number_of(cell).value_or(0))
+                        : styled(shown_[s], cell));
+    }
+    table.row(row);
+  }
+  return table.text();
+}
+
+std::string SweepSummary::text() const {
+  const std::vector<Found>& best = best_.empty() ? best_too_big_ : best_;
+  std::string text = inked(in_lines(sentence(best)), Ink::kBold) + "\n";
+  if (!best.empty()) text += "\n" + best_table(best);
+  text += drivers();
+  std::string below = shape_.asked.empty() ? "" : "\n" + shape_.asked + "\n";
+  if (!best_.empty() && too_big_ > 0)
+    below += fmt::format("\n{} {} {} and are not among the best.\n", too_big_, shape_.many, shape_.not_best);
+  if (without_ > 0)
+    below +=
+        fmt::format("\n{} {} have no {}; the first: {}\n", without_, shape_.many, shape_.noun, first_error_);
+  constexpr std::size_t kShownNotes = 5;
+  std::size_t shown = 0;
+  for (const auto& [note, count] : noted_)
+    if (shown++ < kShownNotes) below += fmt::format("\nof {} {}: {}\n", count, shape_.many, note);
+  if (noted_.size() > kShownNotes)
+    below += fmt::format("{} more notes are in the table\n", noted_.size() - kShownNotes);
+  return text + in_lines(below, 2);
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,170 @@
+#include "tools/moesim/study/sweep_table.h"
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/csv.h"
+#include "base/input_error.h"
+#include "base/json_text.h"
+#include "base/text.h"
+
+namespace moesim::tools {
+
+namespace {
+
+bool is_text(models::FieldType type) {
+  return type == models::FieldType::kText || type == models::FieldType::kChoice;
+}
+
+// Returns a value of an axis, or a cell of a JSON line; other than numbers and flags it is `text`.
+Cell cell_of_json(const nlohmann::json& json, const std::string& text) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_float()) return json.get<double>();
+  const bool fits = !json.is_number_unsigned() || json.get<std::uint64_t>() <= INT64_MAX;
+  if (json.is_number() && fits) return json.get<std::int64_t>();
+  return text;
+}
+
+Cells csv_row(std::string_view line, const std::vector<SweepColumn>& columns) {
+  Cells cells;
+  for (std::string& cell : csv_cells(line, {"row of a sweep"}))
+    if (const std::size_t c = cells.size(); c < columns.size() && columns[c].text && !cell.empty())
+      cells.emplace_back(std::move(cell));
+    else
+      cells.push_back(cell_of(cell));
+  cells.resize(columns.size());
+  return cells;
+}
+
+Cells json_row(std::string_view line, const std::vector<SweepColumn>& columns) {
+  const auto object = nlohmann::json::parse(line);
+  Cells cells;
+  for (const SweepColumn& column : columns) {
+    const auto found = object.find(column.name);
+    if (found == object.end()) {
+      cells.emplace_back();
+      continue;
+    }
+    const std::string text = found->is_string() ? found->get<std::string>() : found->dump();
+    Cell cell = column.text ? Cell(text) : cell_of_json(*found, text);
+    cells.push_back(as_printed(std::move(cell), column.digits));
+  }
+  return cells;
+}
+
+}  // namespace
+
+SweepTable::SweepTable(RowFormat format, const std::vector<ScenarioPath>& axes,
+                       std::vector<SweepColumn> found)
+    : format_(format), columns_{{"scenario"}} {
+  for (const ScenarioPath& axis : axes) {
+    axes_.push_back(axis.path);
+    const auto at = std::find_if(found.begin(), found.end(),
+                                 [&](const SweepColumn& column) { return column.name == axis.path; });
+    if (at != found.end())
+      found_column_.emplace_back(at - found.begin());
+    else
+      found_column_.emplace_back(), columns_.push_back({axis.path, is_text(axis.type)});
+  }
+  inputs_ = columns_.size();
+  columns_.insert(columns_.end(), std::make_move_iterator(found.begin()),
+                  std::make_move_iterator(found.end()));
+  columns_.push_back({"error", true});
+}
+
+std::optional<std::size_t> SweepTable::find(std::string_view name) const {
+  const auto found = std::find_if(columns_.begin(), columns_.end(),
+                                  [&](const SweepColumn& column) { return column.name == name; });
+  if (found == columns_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - columns_.begin());
+}
+
+std::size_t SweepTable::at(std::string_view name) const {
+  const auto found = find(name);
+  check(found.has_value(), "a sweep has the column");
+  return *found;
+}
+
+std::string SweepTable::header() const {
+  if (format_ != RowFormat::kCsv) return "";
+  std::string out;
+  for (const SweepColumn& column : columns_) {
+    if (!out.empty()) out += ',';
+    out += csv_cell(column.name);
+  }
+  return out + '\n';
+}
+
+SweepRow SweepTable::write(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
+                           const Cells& found, const std::string& error) const {
+  const bool csv = format_ == RowFormat::kCsv;
+  const std::size_t before = out.size();
+  SweepRow row{index, 0, {}};
+  row.cells.reserve(columns_.size());
+  const auto add = [&](Cell cell, const std::string& written) {
+    const SweepColumn& column = columns_[row.cells.size()];
+    if (csv)
+      out += (row.cells.empty() ? "" : ",") + written;
+    else if (!std::holds_alternative<std::monostate>(cell))
+      out += (row.cells.empty() ? "{\"" : ",\"") + column.name + "\":" + written;
+    row.cells.push_back(as_printed(std::move(cell), column.digits));
+  };
+  const auto add_cell = [&](const Cell& cell) {
+    const std::string printed = text(row.cells.size(), cell);
+    const bool quoted = std::holds_alternative<std::string>(cell);
+    add(cell, !quoted ? printed : csv ? csv_cell(printed) : json_line(printed));
+  };
+  add_cell(static_cast<std::int64_t>(index));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (const PathValue& value = values[i]; !found_column_[i])
+      add(columns_[row.cells.size()].text ? Cell(value.text) : cell_of_json(value.json, value.text),
+          csv ? csv_cell(value.text) : json_line(value.json));
+  for (const Cell& cell : found) add_cell(cell);
+  while (row.cells.size() + 1 < columns_.size()) add_cell({});
+  add_cell(error.empty() ? Cell() : Cell(error));
+  if (!csv) out += '}';
+  row.bytes = out.size() - before;
+  out += '\n';
+  return row;
+}
+
+SweepRow SweepTable::write_error(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
+                                 const std::string& error) const {
+  Cells found(columns_.size() - inputs_ - 1);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (const auto column = found_column_[i])
+      found[*column] =
+          values[i].json.is_number() ? cell_of_json(values[i].json, values[i].text) : Cell(values[i].text);
+  return write(out, index, values, found, error);
+}
+
+void SweepTable::read(std::string_view lines, const Take& take) const {
+  while (!lines.empty()) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    const std::string_view line = lines.substr(0, end);
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+    if (const auto scenario = index_of(line))
+      take({*scenario, line.size(),
+            line.starts_with('{') ? json_row(line, columns_) : csv_row(line, columns_)});
+  }
+}
+
+void SweepTable::read_file(const std::string& path, const Take& take) const {
+  std::ifstream in(path);
+  if (!in) throw InputError(SourcePlace{path}, "cannot read");
+  for (std::string line; std::getline(in, line);) read(line, take);
+}
+
+std::optional<std::uint64_t> SweepTable::index_of(std::string_view row) {
+  constexpr std::string_view kKey = "{\"scenario\":";
+  if (row.starts_with(kKey)) row.remove_prefix(kKey.size());
+  const auto index = parse_int(row.substr(0, row.find_first_of(",}")));
+  if (!index || *index < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(*index);
+}
+
+}  // namespace moesim::tools
