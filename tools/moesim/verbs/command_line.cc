@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <regex>
 #include <system_error>
 
 #include "base/file_io.h"
@@ -78,19 +77,23 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
 
 // "--port: Value 9 not in range 0 to 5" of CLI11 as "--port: found 9, expected 0 to 5".
 std::string found_and_expected(const std::string& message) {
-  static const std::regex range(R"(^(\S+): Value (.*) not in range \[?(.*?)\]?$)"),
-      choice(R"(^(\S+): (.*) not in \{(.*)\}$)"), missing(R"(^(\S+): (\d+) required (.*) missing$)"),
-      few(R"(^(\S+): At least (\d+) required but received (\d+)$)");
-  std::smatch m;
-  if (std::regex_match(message, m, range))
-    return fmt::format("{}: found {}, expected {}", m.str(1), m.str(2), m.str(3));
-  if (std::regex_match(message, m, choice))
-    return fmt::format("{}: found {}, expected one of {}", m.str(1), m.str(2), m.str(3));
-  if (std::regex_match(message, m, missing))
-    return fmt::format("{}: found no value, expected {}", m.str(1), m.str(2) == "1" ? "one" : m.str(2));
-  if (std::regex_match(message, m, few))
-    return fmt::format("{}: found {} value{}, expected {}", m.str(1), m.str(3), m.str(3) == "1" ? "" : "s",
-                       m.str(2));
+  const std::size_t colon = std::min(message.find(": "), message.size());
+  const std::string name = message.substr(0, colon),
+                    text = message.substr(std::min(colon + 2, message.size()));
+  const std::vector<std::string_view> words = split(text, ' ');
+  if (const std::size_t at = text.rfind(" not in range "); at != std::string::npos && words[0] == "Value") {
+    std::string range = text.substr(at + 14);
+    if (range.starts_with('[')) range = range.substr(1, range.size() - 2);  // newer versions of CLI11
+    return fmt::format("{}: found {}, expected {}", name, text.substr(6, at - 6), range);
+  }
+  if (const std::size_t at = text.rfind(" not in {"); at != std::string::npos)
+    return fmt::format("{}: found {}, expected one of {}", name, text.substr(0, at),
+                       text.substr(at + 9, text.size() - at - 10));
+  if (words.size() > 3 && words[1] == "required" && words.back() == "missing")
+    return fmt::format("{}: found no value, expected {}", name, words[0] == "1" ? "one" : words[0]);
+  if (words.size() == 7 && words[1] == "least" && words[5] == "received")
+    return fmt::format("{}: found {} value{}, expected {}", name, words[6], words[6] == "1" ? "" : "s",
+                       words[2]);
   return message;
 }
 
