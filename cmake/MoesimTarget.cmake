@@ -119,8 +119,9 @@ function(moesim_test folder)
     # Compiled once for all tests.
     file(TOUCH ${PROJECT_BINARY_DIR}/tests_precompiled.cc)
     add_library(tests_precompiled OBJECT ${PROJECT_BINARY_DIR}/tests_precompiled.cc)
-    target_link_libraries(tests_precompiled PRIVATE moesim_options fmt::fmt GTest::gtest GTest::gmock rapidcheck)
-    moesim_precompile(tests_precompiled <gmock/gmock.h> <gtest/gtest.h> <rapidcheck.h>)
+    target_link_libraries(tests_precompiled PRIVATE moesim_options fmt::fmt GTest::gtest GTest::gmock rapidcheck
+                                                    nlohmann_json::nlohmann_json)
+    moesim_precompile(tests_precompiled <gmock/gmock.h> <gtest/gtest.h> <rapidcheck.h> ${PROJECT_SOURCE_DIR}/cmake/json.h)
   endif()
   target_precompile_headers(${folder}_tests REUSE_FROM tests_precompiled)
   moesim_show_precompiled(${folder}_tests)

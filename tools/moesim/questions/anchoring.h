@@ -11,10 +11,7 @@
 #include "models/answers/anchor.h"
 #include "models/answers/answer.h"
 #include "tools/moesim/show/common_options.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 

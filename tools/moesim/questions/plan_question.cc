@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"

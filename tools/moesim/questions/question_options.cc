@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/dispatchers/dispatcher.h"
@@ -77,7 +75,7 @@ void QuestionOptions::declare_fields(CLI::App& app, bool sets) {
           ->group(group);
       continue;
     }
-    app.add_option_function<std::string>(
+    app.add_option_function(
            flag, [this, index](const std::string& text) { texts_[index] = text; }, help_of(field))
         ->type_name(type_name(field))
         ->group(group);

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <span>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"

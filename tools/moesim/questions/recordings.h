@@ -13,11 +13,8 @@
 
 #include "replay/recording/steps.h"
 #include "replay/run/requested_job.h"
+#include "tools/moesim/show/options.h"
 #include "traces/recording.h"
-
-namespace CLI {
-class App;
-}
 
 namespace moesim::tools {
 

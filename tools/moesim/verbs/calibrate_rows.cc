@@ -7,8 +7,6 @@
 #include <map>
 #include <utility>
 
-#include <CLI/CLI.hpp>
-
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
@@ -18,6 +16,7 @@
 #include "calibration/rows/logged_row.h"
 #include "calibration/rows/variants.h"
 #include "models/hardware/network.h"
+#include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/calibrate_recording.h"
 

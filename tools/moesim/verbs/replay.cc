@@ -9,7 +9,6 @@
 #include <set>
 #include <span>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"

@@ -8,10 +8,7 @@
 #include <vector>
 
 #include "tools/moesim/show/common_options.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 
