@@ -49,7 +49,7 @@ struct Attention {
   // A low-rank output projection through output_groups groups of output_rank columns each (DeepSeek-V4); 0:
   // direct.
   std::int64_t output_groups = 0, output_rank = 0;
-  // Tokens per compressed key beside a window (DeepSeek-V4; compressed_attention.h), in layers whose indexer
+  // Tokens per compressed key beside a window (DeepSeek-V4; mixers.h), in layers whose indexer
   // chooses among these keys and in layers that take all of them; 0: none.
   std::int64_t compress = 0, compress_all = 0;
 
@@ -100,7 +100,7 @@ struct LinearAttention {
 };
 std::string_view name_of(LinearAttention::Kind kind);  // "lightning", "gated_delta", "kimi_delta"
 
-// Mixing of neighbouring tokens by gates and a short convolution alone (LFM2; short_convolution.h).
+// Mixing of neighbouring tokens by gates and a short convolution alone (LFM2; mixers.h).
 struct ShortConvolution {
   std::int64_t taps = 0;  // 0: the model has none
   bool bias = false;
