@@ -1,17 +1,11 @@
 #include "models/workload/architecture.h"
 
 #include <algorithm>
-#include <array>
 
 #include "models/workload/layer_stack.h"
 #include "models/workload/residual.h"
 
 namespace moesim::models {
-
-std::string_view name_of(LinearAttention::Kind kind) {
-  constexpr std::array<std::string_view, 3> kNames{"lightning", "gated_delta", "kimi_delta"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
 
 std::int64_t Attention::parameters(std::int64_t hidden) const {
   const std::int64_t gate = hidden * heads * gate_dim;

@@ -98,7 +98,6 @@ struct LinearAttention {
 
   friend bool operator==(const LinearAttention&, const LinearAttention&) = default;
 };
-std::string_view name_of(LinearAttention::Kind kind);  // "lightning", "gated_delta", "kimi_delta"
 
 // Mixing of neighbouring tokens by gates and a short convolution alone (LFM2; mixers.h).
 struct ShortConvolution {

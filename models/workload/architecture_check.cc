@@ -49,7 +49,7 @@ double most_parameters(const Architecture& a) {
 
 // Checks that the letters match the number of layers, and that their kinds have sizes.
 void check_letters(const Architecture& a, const JsonNode& node) {
-  const auto letters = [&](const char* key, const std::string& text, const char* known) {
+  const auto letters = [&](const char* key, const std::string& text, const std::string& known) {
     if (text.empty()) return;
     if (!a.pattern.empty()) node.fail(fmt::format("\"{}\" beside \"pattern\"", key), "one of them");
     if (static_cast<std::int64_t>(text.size()) != a.layers ||
@@ -57,7 +57,7 @@ void check_letters(const Architecture& a, const JsonNode& node) {
       node.fail(fmt::format("\"{}\" {}", key, in_quotes(text)),
                 fmt::format("a letter of {} for each of the {} layers", known, a.layers));
   };
-  letters("mixers", a.mixers, "*WMLCISHF.");
+  letters("mixers", a.mixers, fmt::format("{}.", kMixerLetters));
   letters("ffns", a.ffns, "E-.");
   const auto has = [&](char letter) { return (a.pattern + a.mixers).find(letter) != std::string::npos; };
   if (has('M') && a.mamba.heads == 0)
@@ -131,7 +131,8 @@ void check_consistent(const Architecture& a, const JsonNode& node) {
 void set_pattern(Architecture& a, const std::string& pattern, const JsonNode& node) {
   a.pattern = pattern;
   if (pattern.empty()) return;
-  if (const std::size_t odd = pattern.find_first_not_of("ML*WCISHFE-"); odd != std::string::npos)
+  if (const std::size_t odd = pattern.find_first_not_of(fmt::format("{}E-", kMixerLetters));
+      odd != std::string::npos)
     node.fail(
         fmt::format("layer pattern letter {}", in_quotes(pattern.substr(odd, 1))),
         "M (Mamba), L (linear attention), C (short convolution), * (attention), W (windowed), I (with shared "
@@ -139,20 +140,11 @@ void set_pattern(Architecture& a, const std::string& pattern, const JsonNode& no
   a.layers = static_cast<std::int64_t>(pattern.size());
 }
 
-void change_size(Architecture& a, std::int64_t Architecture::*size, const JsonNode& value) {
-  using A = Architecture;
-  const bool zero = size == &A::vocabulary || size == &A::experts || size == &A::dense_ffn ||
-                    size == &A::dense_layers || size == &A::shared_ffn || size == &A::mtp_layers ||
-                    size == &A::latent;
-  const bool layers =
-      size == &A::layers || size == &A::dense_layers || size == &A::moe_every || size == &A::mtp_layers;
-  if (size == &A::layers && !a.pattern.empty())
-    value.fail(value.describe(), fmt::format("another pattern: the layers of {} are its letters", a.name));
-  if (a.experts == 0 && (size == &A::topk || size == &A::expert_ffn))
-    value.fail(value.describe(), "a model with experts");
-  a.*size = value.integer(zero ? 0 : 1, layers ? 1 << 20 : std::int64_t{1} << 31);
-  if (a.experts == 0) a.topk = a.expert_ffn = 0;
-  check_consistent(a, value);
+void fill_heads(Attention& a, std::int64_t hidden) {
+  if (a.heads == 0) a.heads = std::max<std::int64_t>(1, hidden / 128);
+  if (a.kind == Attention::Kind::kLatent) return;
+  if (a.kv_heads == 0) a.kv_heads = a.heads;
+  if (a.head_dim == 0) a.head_dim = std::max<std::int64_t>(1, hidden / a.heads);
 }
 
 }  // namespace moesim::models

@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/json_reader.h"
 #include "models/workload/architecture.h"
 
 namespace moesim::models {
+
+// Letters of the mixers of layers (Architecture::pattern).
+inline constexpr std::string_view kMixerLetters = "*WMLCISHF";
 
 // Throws InputError at `node` for sizes that contradict each other, layers without sizes, and counts beyond
 // 64 bits.
@@ -17,8 +21,8 @@ void check_consistent(const Architecture& model, const JsonNode& node);
 // `node` for an unknown letter.
 void set_pattern(Architecture& model, const std::string& pattern, const JsonNode& node);
 
-// Changes one size of a model. Throws InputError at `value` for an impossible number and for a contradiction
-// with the rest of the model.
-void change_size(Architecture& model, std::int64_t Architecture::*size, const JsonNode& value);
+// Sets what an attention leaves out of its heads: heads of 128 columns or one head where the model is narrower,
+// and all of them with their own keys and values.
+void fill_heads(Attention& attention, std::int64_t hidden);
 
 }  // namespace moesim::models
