@@ -1,5 +1,3 @@
-#include "models/workload/architecture_config.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +7,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "models/workload/architecture_check.h"
 #include "models/workload/model_config.h"
 #include "models/workload/model_layers.h"
 

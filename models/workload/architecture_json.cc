@@ -12,7 +12,6 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/workload/architecture.h"
-#include "models/workload/architecture_check.h"
 #include "models/workload/model_config.h"
 #include "models/workload/model_json.h"
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/json_reader.h"
+#include "models/workload/architecture.h"
 
 namespace moesim::models {
 
@@ -70,5 +71,10 @@ struct KeyUse {
 // value that may add weights: a whole number, a switch that is on, a list or an object.
 KeyUse key_use(const JsonNode& config, std::string_view family,
                const std::set<std::string, std::less<>>& asked);
+
+// Reads a Hugging Face config.json, or one with DeepSeek's own key names. Throws InputError at the place of
+// keys that describe a model beyond Architecture, and for missing or impossible values. `name` as in
+// Architecture::parse(); `family` of a part that names none of its own ("": none).
+Architecture parse_config(const JsonNode& node, const std::string& name, const std::string& family);
 
 }  // namespace moesim::models

@@ -14,7 +14,6 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/hardware/embedded_profiles.h"
-#include "models/workload/architecture_config.h"
 #include "models/workload/model_config.h"
 #include "models/workload/model_json.h"
 
