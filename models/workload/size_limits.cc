@@ -7,8 +7,8 @@
 #include "base/checked.h"
 #include "base/input_error.h"
 #include "base/text.h"
+#include "models/workload/mixers.h"
 #include "models/workload/scenario.h"
-#include "models/workload/state_mixer.h"
 
 namespace moesim::models {
 

@@ -1,5 +1,5 @@
 // The built-in models: parameter counts against the totals that their authors publish (model cards, papers).
-#include "models/workload/architecture_builtin.h"
+#include "models/workload/model_names.h"
 
 #include <gtest/gtest.h>
 

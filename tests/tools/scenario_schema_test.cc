@@ -1,5 +1,5 @@
-// docs/schemas/scenario.schema.json says what the table of fields says. With MOESIM_REFRESH=1 in the
-// environment the file is written anew. What an object field holds inside ("$defs") is written by hand;
+// docs/schemas/scenario.schema.json says what the table of fields says, model.schema.json what an Architecture
+// has. With MOESIM_REFRESH=1 in the environment the files are written anew. What an object field holds inside ("$defs") is written by hand;
 // schemas.py tries it.
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@
 
 #include "base/file_io.h"
 #include "models/workload/fields.h"
+#include "models/workload/model_json.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::tools {
@@ -118,20 +119,29 @@ ordered_json scenario_schema(const ordered_json& defs) {
           {"$defs", defs}};
 }
 
-TEST(ScenarioSchema, SaysWhatTheTableOfFieldsSays) {
-  const std::string path = std::string(MOESIM_SOURCE_DIR) + "/docs/schemas/scenario.schema.json";
-  const std::string text = read_file(path);
-  const ordered_json defs = ordered_json::parse(text)["$defs"];
-  const std::string expected = scenario_schema(defs).dump(1) + "\n";
+std::string path_of(const char* schema) { return std::string(MOESIM_SOURCE_DIR) + "/docs/schemas/" + schema; }
+
+void expect_file(const std::string& path, const ordered_json& schema) {
+  const std::string expected = schema.dump(1) + "\n";
   if (std::getenv("MOESIM_REFRESH") != nullptr) write_file(path, expected);
   EXPECT_TRUE(read_file(path) == expected)
       << path
-      << " is not of this table: MOESIM_REFRESH=1 build/tests/tools/tools_tests "
+      << " is not what the program has: MOESIM_REFRESH=1 build/tests/tools/tools_tests "
          "--gtest_filter='ScenarioSchema.*'";
+}
+
+TEST(ScenarioSchema, SaysWhatTheTableOfFieldsSays) {
+  const std::string path = path_of("scenario.schema.json");
+  const ordered_json defs = ordered_json::parse(read_file(path))["$defs"];
+  expect_file(path, scenario_schema(defs));
   for (const Field& field : models::scenario_fields()) {
     if (field.type != FieldType::kObject || !keys_below(std::string(field.path) + ".").empty()) continue;
     EXPECT_TRUE(defs.contains("field:" + std::string(field.path))) << field.path;
   }
+}
+
+TEST(ScenarioSchema, OfAModelSaysWhatAnArchitectureHas) {
+  expect_file(path_of("model.schema.json"), models::model_schema());
 }
 
 }  // namespace

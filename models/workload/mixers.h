@@ -1,5 +1,6 @@
-// Mixers with a state instead of keys and values: state-space models, linear attention, short convolutions.
-// One description of their weights, work and saved tensors serves counts, programs, FLOPs and memory.
+// How a layer mixes tokens beside plain attention: mixers with a state instead of keys and values (state-space
+// models, linear attention, short convolutions), and attention over compressed keys. One description of
+// weights, work and saved tensors serves counts, programs, FLOPs and memory. Worked examples: docs/spec.md 6.4.
 #pragma once
 
 #include <cstdint>
@@ -39,5 +40,29 @@ struct StateMixer {
 
 // `mixer` is kMamba, kLinear or kConvolution.
 StateMixer state_mixer(const Architecture& model, LayerKind::Mixer mixer);
+
+// Attention over a window and compressed keys, each of several tokens (DeepSeek-V4, its inference/model.py
+// and technical report, section 2.3).
+//
+// Makes one key of `ratio` tokens: the output of one product, weighted by a softmax over the tokens of
+// another product's output plus a learned bias per position. Where an indexer chooses, the tokens of two
+// neighbours overlap: twice the columns.
+struct Compressor {
+  std::int64_t ratio = 1;
+  std::int64_t columns = 0;  // of each of the two products
+  std::int64_t width = 0;    // of a compressed key
+
+  // Two products, a bias for each of the tokens, a norm. Example of 4096 columns, ratio 4, width 512: 2 x
+  // 4096 x 1024 + 4 x 1024 + 512 = 8,393,216.
+  std::int64_t parameters(std::int64_t hidden) const {
+    return 2 * hidden * columns + ratio * columns + width;
+  }
+};
+
+// Returns the compressors of a layer: for its keys, which are also its values, and for the indexer's keys.
+std::vector<Compressor> compressors_of(const Architecture& model, LayerKind::Mixer mixer);
+
+// Returns the mean number of compressed keys per query: all before it, or the indexer's choice.
+double compressed_keys(const Architecture& model, LayerKind::Mixer mixer, std::int64_t seq);
 
 }  // namespace moesim::models

@@ -1,5 +1,5 @@
 // Mixers that keep a state: their weights by hand, their work beside what is published of it.
-#include "models/workload/state_mixer.h"
+#include "models/workload/mixers.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

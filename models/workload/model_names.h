@@ -1,11 +1,16 @@
-// Names of models in tables, logs and text.
+// Models by name (models.json): the built-in ones, and names in tables, logs and text.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "models/workload/architecture.h"
 
 namespace moesim::models {
+
+const std::vector<Architecture>& builtin_architectures();
 
 enum class NameMatch : unsigned char {
   kWhole,   // the whole text is the name
