@@ -147,7 +147,7 @@ std::string profiler_traces(const fs::path& folder) {
   for (const fs::path& entry : entries_of(folder))
     if (!is_folder(entry) && is_profiler_trace(entry) && entry.filename() != "dispatching.json")
       return "; `moesim trace convert " + folder.string() +
-             " FOLDER` makes a recording of traces of the PyTorch profiler";
+             " FOLDER` makes a recording of traces of the PyTorch profiler or of Chakra";
   return "";
 }
 
@@ -310,7 +310,7 @@ Recording read_cmd(const fs::path& path, const CmdReadOptions& options) {
                                    files.front().time);
   } else {
     if (is_profiler_trace(path))
-      throw InputError({path.string()}, "a trace of the PyTorch profiler, by its name",
+      throw InputError({path.string()}, "a trace of the PyTorch profiler or of Chakra, by its name",
                        "a recording: `moesim trace convert " + path.string() + " FOLDER` makes one of it");
     RankRecording rank = read_cmd_text(read_file(path, kMaxFileBytes), path.string(), recording.pool);
     const std::optional<RankFile> file = parse_rank_file_name(path);

@@ -14,7 +14,6 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
-#include "traces/chakra_events.h"
 #include "traces/cmd_line.h"
 #include "traces/kineto_rank.h"
 #include "traces/recording_facts.h"

@@ -14,7 +14,6 @@
 #include "base/text.h"
 #include "replay/run/forecast_recording.h"
 #include "traces/cmd_reader.h"
-#include "traces/foreign_format.h"
 
 namespace moesim::tools {
 
@@ -51,7 +50,6 @@ constexpr JobSize kJobSizes[] = {
 }  // namespace
 
 void Recordings::add(const std::string& folder) {
-  traces::refuse_foreign(folder, traces::Traces::kForeign);
   recordings_.push_back(traces::read_cmd(folder));
   const traces::Recording& recording = recordings_.back();
   jobs_.push_back(replay::interpret(recording));

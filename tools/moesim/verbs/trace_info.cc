@@ -14,7 +14,6 @@
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"
-#include "traces/foreign_format.h"
 #include "traces/recording_check.h"
 #include "traces/recording_facts.h"
 
@@ -48,7 +47,6 @@ std::shared_ptr<TraceOptions> declare_options(CLI::App& command) {
 
 Examined examine(const TraceOptions& options) {
   Examined out;
-  traces::refuse_foreign(options.path, traces::Traces::kForeign);
   out.recording = traces::read_cmd(options.path, {options.pass});
   out.facts = traces::describe(out.recording);
   out.findings = traces::examine(out.recording, out.facts);
