@@ -81,9 +81,10 @@ std::string routing_beside(const std::string& folder) {
   return {};
 }
 
-std::optional<std::string> replay_refusal(const traces::Recording& recording) {
+std::optional<std::string> replay_refusal(const traces::Recording& recording, bool whole) {
   try {
     const replay::RecordedJob job = replay::interpret(recording);
+    if (!whole) return std::nullopt;
     replay::RecordingQuestion question;
     question.job.recorded_there = true;
     // On the GPUs named in its files, so that nothing is scaled.
