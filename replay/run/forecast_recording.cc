@@ -11,7 +11,7 @@
 #include "base/input_error.h"
 #include "models/answers/doubt.h"
 #include "replay/recording/denoise.h"
-#include "replay/recording/one_rank.h"
+#include "replay/recording/recorded_routing.h"
 #include "replay/run/forecast.h"
 #include "replay/run/model_pricing.h"
 #include "replay/run/recorded_run.h"
@@ -360,6 +360,31 @@ int microbatches_of(const RecordedJob& job) {
     for (const auto& step : rank.steps)
       if (step.kind == StepKind::forward) count = std::max(count, step.microbatch + 1);
   return count;
+}
+
+namespace {
+
+models::Answer answer_of(const models::Forecast& forecast, const std::string& dispatcher,
+                         const std::optional<RecordedMemory>& held) {
+  models::Answer answer(forecast);
+  answer.dispatcher = dispatcher;
+  if (held) answer.memory = held->step;
+  return answer;
+}
+
+}  // namespace
+
+std::optional<models::Comparison> compared(const RecordingForecast& f) {
+  if (!f.substitution || !f.as_recorded) return std::nullopt;
+  models::Comparison c;
+  auto scenario = std::make_shared<models::Scenario>();
+  scenario->scope = models::Scenario::Scope::kStep;
+  c.scenario = std::move(scenario);
+  c.answers = {answer_of(*f.as_recorded, f.substitution->recorded, f.held_as_recorded),
+               answer_of(f, f.substitution->asked, f.held)};
+  models::rank(c.answers, false);
+  c.decision = models::decide(c.answers);
+  return c;
 }
 
 }  // namespace moesim::replay

@@ -1,5 +1,5 @@
 // The bytes of a replay's transfers are those of the recording's shapes, whatever the source of the times.
-#include "replay/run/instance_traffic.h"
+#include "replay/run/iteration.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "replay/recording/routing_from_dispatching.h"
+#include "replay/recording/recorded_routing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

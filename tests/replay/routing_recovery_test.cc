@@ -1,5 +1,5 @@
 // The split matrix: margins exact, spread as evenly as whole rows allow.
-#include "replay/recording/routing_recovery.h"
+#include "replay/recording/recorded_routing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

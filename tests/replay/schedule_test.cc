@@ -1,5 +1,5 @@
 // 1F1B: the order of operations of every real run, and what any pipeline needs.
-#include "replay/recording/schedule.h"
+#include "replay/run/forecast.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -12,7 +12,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/hardware/rental_list.h"
-#include "replay/recording/routing_from_dispatching.h"
+#include "replay/recording/recorded_routing.h"
 
 namespace moesim::tools {
 

@@ -4,7 +4,6 @@
 
 #include "models/answers/sentences.h"
 #include "models/workload/model_summary.h"
-#include "replay/run/recorded_comparison.h"
 #include "tools/moesim/questions/replay_question.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/result_json.h"

@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "models/answers/sentences.h"
-#include "replay/run/recorded_comparison.h"
 #include "tools/moesim/questions/replay_question.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/explain_path.h"
