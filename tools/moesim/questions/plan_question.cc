@@ -196,7 +196,7 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
              ? models::RunQuestion::By::kTime
              : models::RunQuestion::By::kCost;
   q.draws = draws_;
-  // With fewer draws, of which one more is counted that knows nothing, no plan is as sure as it has to be.
+  // probability_below() adds one uninformative draw, so fewer than 4 draws can never reach kSure.
   constexpr int kFewestDraws = 4;
   if (draws_ > 0 && draws_ < kFewestDraws && (q.deadline_days > 0 || q.budget > 0))
     throw InputError(

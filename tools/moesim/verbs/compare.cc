@@ -123,7 +123,7 @@ void print_screen(Compared& answer, bool explain) {
     for (const models::Answer& one : c.answers)
       if (one.ok()) print("\n" + critical_path_text(one));
   if (answer.framework && c.winner()) print(plan_arguments_text(answer.winning_plan(), *answer.framework));
-  // The notes above the answer were already printed.
+  // print_comparison() printed the resolution notes; drop them from the warnings.
   std::erase_if(c.warnings, [&](const std::string& warning) {
     return std::ranges::find(answer.resolved.notes, warning) != answer.resolved.notes.end();
   });
