@@ -199,10 +199,8 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
   // probability_below() adds one uninformative draw, so fewer than 4 draws can never reach kSure.
   constexpr int kFewestDraws = 4;
   if (draws_ > 0 && draws_ < kFewestDraws && (q.deadline_days > 0 || q.budget > 0))
-    throw InputError(
-        fmt::format("--draws: found {} with a {}, of which no plan is sure then, expected 0, or {} "
-                    "or more",
-                    draws_, q.deadline_days > 0 ? "deadline" : "budget", kFewestDraws));
+    throw InputError(fmt::format("--draws: found {} with a {}, expected {} or more for probabilities, or 0",
+                                 draws_, q.deadline_days > 0 ? "deadline" : "budget", kFewestDraws));
   q.most = most_;
   replay::open_routing(s.routing);
   return q;

@@ -137,7 +137,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   const Question question = o.scenario.question(common);
   check_report(o.report);
   if (o.explain && common.format != Format::kTable)
-    throw InputError("compare: found --explain with --format, expected the table: it is told in sentences");
+    throw InputError("compare: found --explain with --format, expected the table: it explains in sentences");
   Compared answer;
   answer.detail = parse_detail(o.detail);
   if (!o.arguments.empty()) answer.framework.emplace(framework_named(o.arguments));
