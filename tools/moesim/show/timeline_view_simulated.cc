@@ -323,7 +323,7 @@ class LayerBuilder : Builder {
 
   TimelineView run() {
     for (const models::PassTrace& pass : forecast_.layer) add_pass(pass);
-    for (TimelineView::Track& track : view_.tracks) settle(track);
+    for (TimelineView::Track& track : view_.tracks) part_slices(track);
     for (std::size_t first = 0; first < view_.tracks.size(); first += models::kStreams) add_causes(first);
     add_counters();
     drop_empty_tracks();
@@ -401,7 +401,7 @@ class LayerBuilder : Builder {
   }
 
   // Segments of different microbatches may interleave on a stream (batch-level overlap).
-  static void settle(TimelineView::Track& track) {
+  static void part_slices(TimelineView::Track& track) {
     std::stable_sort(track.slices.begin(), track.slices.end(),
                      [](const auto& a, const auto& b) { return a.from_ps < b.from_ps; });
     std::int64_t free = 0;

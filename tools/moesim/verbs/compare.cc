@@ -161,7 +161,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
                   answer.detail != Detail::kNone || o.explain;
   options.measured = o.anchoring.of(resolved.scenario);
   models::Comparison& c = answer.c = ask(std::move(resolved.scenario), options);
-  if (tells_unexplained("compare", c, common)) return 1;
+  if (print_unexplained("compare", c, common)) return 1;
   answer.run = training_of(c, answer.training, o.tokens);
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
