@@ -19,8 +19,8 @@ constexpr double kLogOffset = 0.02;  // log standard deviation of the offset sha
 constexpr double kScatterRows = 6;   // weight of the prior scatter in rows
 constexpr double kStep = 0.02;       // laws have steps (tiles, knots): the difference quotient spans 2 %
 constexpr int kIterations = 40;
-// Gain of a step that ends the search, and least 1 - leverage of a row: the residual of a row left out is
-// r / (1 - leverage), where a correction of the row's own leaves little of both.
+// kSettled: stop below this gain. kLeastFree: floor of 1 - leverage in the leave-one-out residual
+// r / (1 - leverage).
 constexpr double kSettled = 1e-6, kLeastFree = 1e-4;
 // Multiples of the spread between machines of one kind that a machine may have.
 constexpr double kSpreads[] = {0.1, 0.25, 0.5, 1, 2};

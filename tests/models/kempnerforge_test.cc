@@ -163,7 +163,7 @@ TEST(KempnerForge, AloneItHasNoGraphEdge) {
   const Example example(make_routing(RoutingSpec(), 1, 8, 8, 2, 1), 1);
   EXPECT_FALSE(build("kempnerforge", example.layer).tokens_replicated);
   EXPECT_EQ(rule("kempnerforge:graph_edge=false", example.layer),
-            "graph_edge is of the exchange over ep, which ep 1 has not");
+            "graph_edge applies to the EP exchange, and EP is 1");
 }
 
 TEST(KempnerForge, RefusesWhatItHasNot) {

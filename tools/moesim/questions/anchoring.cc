@@ -168,7 +168,7 @@ ordered_json unexplained_json(const char* verb, const models::Comparison& c, con
   return result;
 }
 
-bool tells_unexplained(const char* verb, const models::Comparison& c, const CommonOptions& common) {
+bool print_unexplained(const char* verb, const models::Comparison& c, const CommonOptions& common) {
   if (!c.anchor || c.anchor->explained) return false;
   if (common.format == Format::kJson) {
     print_json(unexplained_json(verb, c, common));

@@ -44,6 +44,6 @@ std::string anchor_text(const models::Comparison& anchored);
 nlohmann::ordered_json unexplained_json(const char* verb, const models::Comparison& asked,
                                         const CommonOptions& common);
 // Prints the run instead of an answer where the forecast does not explain it; returns false where it does.
-bool tells_unexplained(const char* verb, const models::Comparison& asked, const CommonOptions& common);
+bool print_unexplained(const char* verb, const models::Comparison& asked, const CommonOptions& common);
 
 }  // namespace moesim::tools

@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "tools/moesim/questions/replay_question.h"
 #include "tools/moesim/study/sweep_kind.h"
-#include "traces/rank_file.h"
+#include "traces/cmd_reader.h"
 
 namespace moesim::tools {
 

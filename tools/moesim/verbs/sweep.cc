@@ -284,7 +284,7 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
     if (first_rank) warn(common, text);
   });
   if (const models::Comparison* run = kind.unexplained()) {
-    if (first_rank) tells_unexplained("sweep", *run, common);
+    if (first_rank) print_unexplained("sweep", *run, common);
     return 1;
   }
   if (!o.pareto.empty() && (o.out.empty() || format != RowFormat::kCsv))

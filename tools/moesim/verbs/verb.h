@@ -1,5 +1,5 @@
 // A verb is one file: it declares its options on a CLI11 subcommand and returns the function to run. To add
-// one: write tools/moesim/<verb>.cc, declare its function here, add a line to all_verbs() in verb.cc.
+// one: write tools/moesim/verbs/<verb>.cc, declare its function here, add a line to all_verbs() in verb.cc.
 #pragma once
 
 #include <functional>

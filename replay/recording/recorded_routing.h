@@ -1,12 +1,13 @@
-// Converts a dispatching file to the routing of a model.
+// The routing of a recorded job, from a dispatching file and from the rows that its ranks exchanged.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "models/routing/routing.h"
+#include "replay/recording/steps.h"
 
 namespace moesim::traces {
 struct Dispatching;
@@ -49,5 +50,21 @@ NamedTables named_tables(const traces::Dispatching& dispatching);
 // Reads the file that a spec names into models::RoutingSpec::file. Does nothing for named distributions.
 // Throws InputError as the reader does.
 void open_routing(models::RoutingSpec& spec);
+
+// Recovers the split matrix of an all-to-all from rows sent and received per rank, since a recording does not
+// hold them per pair. Returns rows[sender * n + receiver] with exactly these row sums and column sums, each row spread like the
+// remaining column sums, that is sent[i] * received[j] / total up to rounding. That is correct where the
+// popularity of experts is the same for all tokens, as in the public recordings (docs/replay.md). Throws
+// InputError when the sums differ.
+std::vector<std::uint32_t> recover_split_matrix(std::span<const std::int64_t> sent,
+                                                std::span<const std::int64_t> received);
+
+// Completes a scaling recording of some expert ranks. Adds the missing ones, stage by stage: each copies the nearest recorded one,
+// with its rows in `routing`, a dispatching file, and scales the experts' time in proportion. Notes it in
+// `warnings`. Returns the job unchanged where no rank is missing, where a stage has none, or where the file
+// has routings by layer or microbatch. Throws InputError where the file contradicts the rows of a recorded
+// rank.
+RecordedJob with_all_expert_ranks(const RecordedJob& job, const models::RoutingSpec& routing,
+                                  std::vector<std::string>& warnings);
 
 }  // namespace moesim::replay
