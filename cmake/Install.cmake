@@ -84,6 +84,11 @@ foreach(entry "man moesim.1 ${CMAKE_INSTALL_MANDIR}/man1" "bash moesim ${CMAKE_I
   endif()
   install(FILES ${made} DESTINATION ${destination} COMPONENT program)
 endforeach()
+# The schema that is made from the table of fields, beside the written ones.
+set(made ${CMAKE_BINARY_DIR}/shell/scenario.schema.json)
+add_custom_command(OUTPUT ${made} COMMAND moesim schema scenario > ${made} DEPENDS moesim VERBATIM)
+list(APPEND shell_files ${made})
+install(FILES ${made} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/moesim/schemas COMPONENT program)
 get_property(compressed_files GLOBAL PROPERTY moesim_compressed)
 add_custom_target(moesim_shell_files ALL DEPENDS ${shell_files} ${compressed_files})
 
