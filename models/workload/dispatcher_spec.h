@@ -14,6 +14,9 @@ class JsonNode;
 
 namespace moesim::models {
 
+// DispatcherSpec::origin of one that was chosen because none was given.
+inline constexpr const char* kUsualOrigin = "default";
+
 struct DispatcherSpec {
   std::string name;
   std::map<std::string, std::string, std::less<>> options;

@@ -14,7 +14,7 @@
 #include "base/checked.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "models/workload/size_limits.h"
+#include "models/workload/scenario.h"
 #include "tests/message_of.h"
 
 namespace moesim::models {

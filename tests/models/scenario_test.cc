@@ -102,7 +102,7 @@ TEST(Resolve, RefusesShardingThatSaysNothing) {
             "training.reshard_after_forward: found false with zero1, expected it with fsdp or hsdp");
   EXPECT_EQ(refusal([](Scenario& s) { s.training.shampoo = true; }),
             "training.shampoo: found true with zero1, expected it with ddp, fsdp or hsdp");
-  EXPECT_EQ(refusal([](Scenario& s) { s.training.set_fsdp_unit("root"); }),
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.fsdp_unit = named<FsdpUnit>("fsdp unit", "root"); }),
             "training.fsdp_unit: found root with zero1, expected it with fsdp or hsdp");
   EXPECT_EQ(refusal([](Scenario& s) { s.training.set_sharding("hsdp:shard=3"); }),
             "sharding: found shard=3, expected a divisor of dp x cp = 8");
@@ -207,8 +207,8 @@ TEST(Resolve, RefusesToGatherAgainWhereAPipelineDoesNot) {
 
 TEST(Resolve, RefusesFrameworksOptionsWithoutOne) {
   EXPECT_EQ(refusal([](Scenario& s) {
-              s.training.set_framework("none");
-              s.training.set_launch("graphs");
+              s.training.framework = named<Framework>("framework", "none");
+              s.training.launch = named<LaunchMode>("launch", "graphs");
             }),
             "training.framework: found none with a precision, fused kernels or a launch mode, which are a "
             "framework's; expected one of them");

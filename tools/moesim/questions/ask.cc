@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "models/answers/priced_draws.h"
-#include "models/question/effects.h"
 #include "replay/recording/recorded_routing.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/terminal.h"

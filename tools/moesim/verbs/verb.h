@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,10 +39,14 @@ Verb plan_verb();
 Verb replay_verb();
 Verb rerun_verb();
 Verb scenario_verb();
+Verb schema_verb();
 Verb serve_verb();
 Verb sweep_verb();
 Verb validate_verb();
 Verb trace_verb();
 Verb whatif_verb();
+
+// The JSON schemas of docs/schemas, by name; those that are made from tables are not among them.
+const std::map<std::string_view, std::string_view>& written_schemas();
 
 }  // namespace moesim::tools
