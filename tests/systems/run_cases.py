@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Runs cases of the command line: run_cases.py MOESIM SOURCE_FOLDER FILE.json... [--only NAME]
+
+A file holds "files" (written beside each run; objects as JSON), "usual" (lists of words, by name), "let" and "cases". A case has
+  runs     by name: words of moesim; "@name" stands for those of "usual" and $ROOT for the sources. A list is asked for JSON and
+           has to succeed; an object {"words", "error"} or {"words", "says", "never"} is held against what is printed
+  each     lists of values by name, all of whose combinations are run; "$name" stands for one
+  expect   an expression over the runs' answers (answer.time_us.value, where(answer.messages, what='tokens', pass_='forward')),
+           and its value: JSON, "= expression", "> expression" (<, >=, <=, !=), or "1.875 within 1e-6"
+Texts are compared as they are, but for "..." at an end. A case that fails is printed whole.
+"""
+import itertools
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+
+class Answer(dict):
+    """A JSON object whose keys are attributes, "pass" as pass_."""
+
+    def __getattr__(self, key):
+        try:
+            return self[key.rstrip("_")]
+        except KeyError:
+            raise AttributeError(f"no {key} among {', '.join(self)}") from None
+
+
+def unique(pairs):
+    """The object of a case file, in which no key may stand twice."""
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) != len(keys):
+        raise ValueError(f"a key stands twice among {', '.join(keys)}")
+    return dict(pairs)
+
+
+def parsed(text):
+    return json.loads(text, object_hook=Answer)
+
+
+def where(rows, **wanted):
+    return [row for row in rows if all(row.get(key.rstrip("_")) == value for key, value in wanted.items())]
+
+
+def only(rows, **wanted):
+    found = where(rows, **wanted)
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} rows with {wanted}, expected one")
+    return found[0]
+
+
+HELPERS = dict(where=where, only=only, sum=sum, max=max, min=min, len=len, abs=abs, sorted=sorted, all=all, any=any, str=str,
+               zip=zip, range=range, set=set, dumped=lambda value: json.dumps(value, separators=(",", ":")))
+RELATIONS = {">=": lambda a, b: a >= b, "<=": lambda a, b: a <= b, "!=": lambda a, b: a != b, ">": lambda a, b: a > b,
+             "<": lambda a, b: a < b}
+
+
+def like(text, pattern):
+    """Whether a text is the pattern, "..." at an end of which stands for anything."""
+    before, after = pattern.startswith("..."), len(pattern) > 3 and pattern.endswith("...")
+    pattern = pattern[3 if before else 0:len(pattern) - (3 if after else 0)]
+    if before and after:
+        return pattern in text
+    return text.endswith(pattern) if before else text.startswith(pattern) if after else text == pattern
+
+
+def same(found, expected):
+    if isinstance(expected, str):
+        return isinstance(found, str) and like(found, expected)
+    if isinstance(expected, list):
+        found = list(found) if isinstance(found, (list, tuple)) else None
+        return found is not None and len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, dict):
+        return isinstance(found, dict) and found.keys() == expected.keys() and all(same(found[k], expected[k]) for k in expected)
+    if isinstance(found, bool) != isinstance(expected, bool) or (found is None) != (expected is None):
+        return False
+    if isinstance(found, float) or isinstance(expected, float):
+        return math.isclose(found, expected, rel_tol=1e-15)
+    return found == expected
+
+
+def holds(found, expected, names):
+    """Whether a value is the expected one, and that for the message."""
+    if not isinstance(expected, str):
+        return same(found, expected), expected
+    relation, _, formula = expected.partition(" ")
+    if relation == "=":
+        value = eval(formula, names)
+        return same(found, value), value
+    if relation in RELATIONS:
+        value = eval(formula, names)
+        return RELATIONS[relation](found, value), f"{relation} {value}"
+    if " within " in expected:
+        middle, tolerance = (eval(part, names) for part in expected.split(" within "))
+        near = lambda one, other: abs(one - other) <= tolerance
+        if isinstance(middle, list):
+            return len(found) == len(middle) and all(map(near, found, middle)), f"{middle} within {tolerance}"
+        return near(found, middle), f"{middle} within {tolerance}"
+    return same(found, expected), expected
+
+
+def words_of(words, usual, root):
+    return list(itertools.chain.from_iterable(
+        words_of(usual[word[1:]], usual, root) if word.startswith("@") else [word.replace("$ROOT", root)] for word in words))
+
+
+def run_case(case, file, moesim, root):
+    """Yields what does not hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for name, content in {**file.get("files", {}), **case.get("files", {})}.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        names = dict(HELPERS, read=lambda name: parsed((folder / name).read_text()), text=lambda name: (folder / name).read_text())
+        for name, formula in {**file.get("let", {}), **case.get("let", {})}.items():
+            names[name] = eval(formula, names) if isinstance(formula, str) else formula
+        for name, run in case.get("runs", {}).items():
+            asked = isinstance(run, list)
+            words = words_of(run if asked else run["words"], file.get("usual", {}), root)
+            done = subprocess.run([moesim, *words, *(["--format", "json", "--quiet"] if asked else [])], cwd=folder, text=True,
+                                  capture_output=True, timeout=120, env={**os.environ, "COLUMNS": "200"})
+            code = 2 if not asked and "error" in run else 0
+            if done.returncode != code:
+                yield f"{name}: exit code {done.returncode}, expected {code}: {done.stderr or done.stdout[:300]}"
+                return
+            if asked or run.get("json"):
+                names[name] = parsed(done.stdout)
+            if not asked:
+                for key, printed, wanted in (("error", done.stderr, True), ("says", done.stdout + done.stderr, True),
+                                             ("never", done.stdout + done.stderr, False)):
+                    for pattern in run.get(key, []) if isinstance(run.get(key), list) else [run[key]] if key in run else []:
+                        if like(printed, pattern) != wanted:
+                            yield f"{name}: {key} '{pattern}': found '{printed}'"
+        for expression, expected in case.get("expect", {}).items():
+            try:
+                found = eval(expression, names)
+                right, wanted = holds(found, expected, names)
+                if not right:
+                    yield f"{expression}: found {found}, expected {wanted}"
+            except Exception as error:
+                yield f"{expression}: {error.__class__.__name__}: {error}"
+
+
+def variants(case):
+    """The case for all combinations of its "each"."""
+    text, each = json.dumps({k: v for k, v in case.items() if k != "each"}), case.get("each", {})
+    for values in itertools.product(*each.values()):
+        one = text
+        for name, value in zip(each, values):
+            one = re.sub(rf"\${name}\b", lambda _: json.dumps(str(value))[1:-1], one)
+        yield json.loads(one)
+
+
+def main():
+    arguments = sys.argv[1:]
+    wanted = arguments.pop(arguments.index("--only") + 1) if "--only" in arguments else ""
+    moesim, root, *files = [word for word in arguments if word != "--only"]
+    moesim, root = os.path.abspath(moesim), os.path.abspath(root)
+    ran, broken = 0, 0
+    for path in files:
+        file = json.loads(pathlib.Path(path).read_text(), object_pairs_hook=unique)
+        for case in file["cases"]:
+            if wanted not in case["case"]:
+                continue
+            for one in variants(case):
+                ran += 1
+                failures = list(run_case(one, file, moesim, root))
+                if failures:
+                    broken += 1
+                    print(f"{path}: {json.dumps(one, indent=1)}")
+                for failure in failures:
+                    print(f"{path}: {one['case']}: {failure}")
+    print(f"{ran} cases, {broken} do not hold")
+    return 1 if broken or not ran else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
