@@ -109,7 +109,7 @@ TEST(Defaults, TheRoutersTypeIsSaidWhereItDecides) {
     Scenario s = small_job();
     s.scope = Scenario::Scope::kLayer;
     s.set_dispatchers(dispatchers);
-    if (*router) s.set_router_dtype(router);
+    if (*router) s.router_dtype = dtype_named(router);
     AnswerOptions options;
     options.draws = 0;
     return answer(s, options).defaults;
