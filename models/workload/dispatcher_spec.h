@@ -22,6 +22,7 @@ struct DispatcherSpec {
   std::map<std::string, std::string, std::less<>> options;
   std::string origin = "--dispatcher";  // for error messages
 
+  friend bool operator==(const DispatcherSpec&, const DispatcherSpec&) = default;
   std::string text() const;  // "name:key=value:..."
   // Parses the text form. Throws InputError for other text.
   static DispatcherSpec parse(const std::string& text);

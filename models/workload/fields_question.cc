@@ -1,4 +1,6 @@
 // Fields of the question: model, machine, dispatchers, routing, seed.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -6,6 +8,7 @@
 #include <string>
 
 #include "base/file_io.h"
+#include "base/input_error.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/field_makers.h"
 #include "models/workload/model_json.h"
@@ -88,9 +91,21 @@ ordered_json write_seed(const Field&, const Scenario& s) {
   return s.seed > kMostNumber ? ordered_json(std::to_string(s.seed)) : ordered_json(s.seed);
 }
 
+// One of some data types.
 template <DType Scenario::*Type>
-ordered_json write_type(const Field&, const Scenario& s) {
-  return name_of(s.*Type);
+Field data_type(std::span<const std::string_view> choices, std::string_view path, std::string_view flag,
+                const Section& section, std::string_view help, Field more) {
+  more.choices = choices;
+  more.read = [](const Field& f, Scenario& s, const JsonNode& value) {
+    const std::string name = value.string();
+    const DType type = dtype_named(name);
+    if (std::ranges::find(f.choices, name_of(type)) == f.choices.end())
+      throw InputError(fmt::format("{}: found {}, expected {} or {}", words_of(f.path), in_quotes(name),
+                                   fmt::join(f.choices.first(f.choices.size() - 1), ", "), f.choices.back()));
+    s.*Type = type;
+  };
+  more.value = [](const Field&, const Scenario& s) -> ordered_json { return name_of(s.*Type); };
+  return field<Type>(FieldType::kChoice, path, flag, section, help, std::move(more));
 }
 
 }  // namespace
@@ -139,24 +154,18 @@ std::vector<Field> subject_fields() {
               "additionalProperties": {"type": "number"}}]})",
                                  .read = read_routing,
                                  .value = write_routing}),
-      field<&Scenario::router_dtype>(
-          FieldType::kChoice, "router_dtype", "--router-dtype", kRouting, "Data type of the router",
-          {.choices = kRouterTypes,
-           .fallback = "fp32",
+      data_type<&Scenario::router_dtype>(
+          kRouterTypes, "router_dtype", "--router-dtype", kRouting, "Data type of the router",
+          {.fallback = "fp32",
            .used_if = {{[](const Scenario& s) { return s.model.experts > 0; },
-                        "{} with model {model}, which has no experts; expected a model with experts"}},
-           .read = [](const Field&, Scenario& s, const JsonNode& v) { s.set_router_dtype(v.string()); },
-           .value = write_type<&Scenario::router_dtype>}),
-      field<&Scenario::activation>(
-          FieldType::kChoice, "activation_dtype", "--activation-dtype", kModelOfLayer,
+                        "{} with model {model}, which has no experts; expected a model with experts"}}}),
+      data_type<&Scenario::activation>(
+          kActivationTypes, "activation_dtype", "--activation-dtype", kModelOfLayer,
           "Data type of activations and weights; only --framework none takes another than bf16",
-          {.choices = kActivationTypes,
-           .fallback = "bf16",
+          {.fallback = "bf16",
            .valid_if = {{[](const Scenario& s) { return s.training.framework == Framework::kNone; },
                          "{} with framework {training.framework}, whose products were measured with bf16 "
                          "rows; expected it with framework none"}},
-           .read = [](const Field&, Scenario& s, const JsonNode& v) { s.set_activation(v.string()); },
-           .value = write_type<&Scenario::activation>,
            .written = changed}),
   };
 }

@@ -170,20 +170,6 @@ void Scenario::set_dispatchers(const std::string& text) {
   all_dispatchers = trim(text) == "all";
 }
 
-void Scenario::set_router_dtype(const std::string& name) {
-  router_dtype = dtype_named(name);
-  if (router_dtype != DType::kBf16 && router_dtype != DType::kFp16 && router_dtype != DType::kFp32 &&
-      router_dtype != DType::kFp64)
-    throw InputError(
-        fmt::format("router dtype: found {}, expected bf16, fp16, fp32 or fp64", in_quotes(name)));
-}
-
-void Scenario::set_activation(const std::string& name) {
-  activation = dtype_named(name);
-  if (activation != DType::kBf16 && activation != DType::kFp16 && activation != DType::kFp32)
-    throw InputError(fmt::format("activation dtype: found {}, expected bf16, fp16 or fp32", in_quotes(name)));
-}
-
 bool Scenario::sharding_asked() const {
   return gave("training.sharding") || training.sharding != ShardingScheme::kZero1;
 }

@@ -96,9 +96,7 @@ struct Scenario {
 
   void set_model(const std::string& name_or_path);
   void set_cluster(const std::string& name_or_path);
-  void set_dispatchers(const std::string& text);   // "a,b:key=value", or "all"; names are not checked
-  void set_router_dtype(const std::string& name);  // bf16, fp16, fp32, fp64
-  void set_activation(const std::string& name);    // bf16, fp16, fp32
+  void set_dispatchers(const std::string& text);  // "a,b:key=value", or "all"; names are not checked
 
   // Return whether the field at a path ("parallel.dp") was given, and record that it is.
   bool gave(std::string_view path) const;

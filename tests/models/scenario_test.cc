@@ -290,13 +290,14 @@ TEST(Resolve, AMeshSaysThePlanAndTheSharding) {
 
 TEST(Scenario, TypesOfRowsAndRouters) {
   Scenario s;
-  s.set_router_dtype("fp64");
+  const auto say = [&](const char* path, const char* name) { set_field(*find_field(path), s, name); };
+  say("router_dtype", "fp64");
   EXPECT_EQ(s.router_dtype, DType::kFp64);
-  s.set_activation("fp16");
+  say("activation_dtype", "fp16");
   EXPECT_EQ(s.activation, DType::kFp16);
-  EXPECT_EQ(message_of([&] { s.set_router_dtype("fp8"); }),
+  EXPECT_EQ(message_of([&] { say("router_dtype", "fp8"); }),
             "router dtype: found 'fp8', expected bf16, fp16, fp32 or fp64");
-  EXPECT_EQ(message_of([&] { s.set_activation("fp64"); }),
+  EXPECT_EQ(message_of([&] { say("activation_dtype", "fp64"); }),
             "activation dtype: found 'fp64', expected bf16, fp16 or fp32");
 }
 

@@ -250,7 +250,8 @@ Verb list_verb() {
 
 Verb schema_verb() {
   return {"schema", "the JSON schema of a file that moesim reads or of a result",
-          "  moesim schema scenario\n  moesim list schemas", [](CLI::App& app) -> Run {
+          "  moesim schema scenario\n  moesim schema compare > compare.schema.json",
+          [](CLI::App& app) -> Run {
             const auto name = std::make_shared<std::string>();
             app.add_option("name", *name, "A name of `moesim list schemas`")->required()->type_name("NAME");
             return [name](const CommonOptions&) { return print_schema(*name); };
