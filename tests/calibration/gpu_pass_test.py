@@ -16,7 +16,7 @@ case "$*" in *--query-gpu=name\\ *) echo "NVIDIA H200" ;; *) echo "a stand-in fo
 # A step of one rank in ms, one operation after another, as moesim_capture writes it.
 OPERATIONS = {"forward_step": 1.25, "loss_func": 0.05, "backward_step": 2.5, "optimizer_step": 0.4}
 OPERATION = ("rank:0:%s(stage_id=0,batch_id=0,mg_state=None,duration=%s,description=None,group_kind=None,cmd_uid=cmd-%s,"
-             "op_semantics=None,finalize_base_duration_ms=None,input__shape=None,input__dtype=None,timestamp=%s,sub_operations=[])\n")
+             "op_semantics=None,finalize_base_duration_ms=None,input__shape=None,input__dtype=None,timestamp=%.2f,sub_operations=[])\n")
 # A Python whose torch has CUDA: what is recorded lies there already.
 TORCH = """#!/bin/sh
 case "$*" in
@@ -78,7 +78,7 @@ def check_capture(folder):
     for number, (name, length) in enumerate(OPERATIONS.items()):
         at += length
         lines.append(OPERATION % (name, length, number, at))
-    (recording / "scaling/wd1_tp1_pp1_exp1_expNum16_l1_bs1_rank0_20261126.txt").write_text("".join(lines))
+    (recording / "scaling/wd1_tp1_pp1_exp1_expNum16_l1_bs1_rank0_20261126120000.txt").write_text("".join(lines))
     (recording / "run_scaling.json").write_text('{"plain_ms": [5, 3, 4]}')
     (out / "done/capture").unlink()
     program(folder / "python3", TORCH % ("mkdir -p out/capture && cp -r kept " + str(out / "capture/torch"), sys.executable))
