@@ -3,7 +3,9 @@
 
 A file holds "files" (written beside each run; objects as JSON), "usual" (lists of words, by name), "let" and "cases". A case has
   runs     by name: words of moesim; "@name" stands for those of "usual" and $ROOT for the sources. A list is asked for JSON and
-           has to succeed; an object {"words", "error"} or {"words", "says", "never"} is held against what is printed
+           has to succeed; {"words", "error"} has to be refused in one such line, and {"words", "says", "warns", "prints", "never"} to
+           succeed with this on standard output, on standard error, on either and without that ("skip": an error that skips) ("json": its answer is read, "out": as a text)
+  copies   by folder: {"from": a folder, "only": a part of the files' names, "replace": pairs of texts}
   each     lists of values by name, all of whose combinations are run; "$name" stands for one
   expect   an expression over the runs' answers (answer.time_us.value, where(answer.messages, what='tokens', pass_='forward')),
            and its value: JSON, "= expression", "> expression" (<, >=, <=, !=), or "1.875 within 1e-6"
@@ -103,6 +105,10 @@ def holds(found, expected, names):
     return same(found, expected), expected
 
 
+def listed(value):
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
 def words_of(words, usual, root):
     return list(itertools.chain.from_iterable(
         words_of(usual[word[1:]], usual, root) if word.startswith("@") else [word.replace("$ROOT", root)] for word in words))
@@ -115,6 +121,14 @@ def run_case(case, file, moesim, root):
         for name, content in {**file.get("files", {}), **case.get("files", {})}.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        for target, copy in case.get("copies", {}).items():
+            for source in sorted(pathlib.Path(copy["from"].replace("$ROOT", root)).iterdir()):
+                if copy.get("only", "") in source.name:
+                    text = source.read_text()
+                    for old, new in copy.get("replace", []):
+                        text = text.replace(old, new)
+                    (folder / target).mkdir(parents=True, exist_ok=True)
+                    (folder / target / source.name).write_text(text)
         names = dict(HELPERS, read=lambda name: parsed((folder / name).read_text()), text=lambda name: (folder / name).read_text())
         for name, formula in {**file.get("let", {}), **case.get("let", {})}.items():
             names[name] = eval(formula, names) if isinstance(formula, str) else formula
@@ -124,17 +138,26 @@ def run_case(case, file, moesim, root):
             done = subprocess.run([moesim, *words, *(["--format", "json", "--quiet"] if asked else [])], cwd=folder, text=True,
                                   capture_output=True, timeout=120, env={**os.environ, "COLUMNS": "200"})
             code = 2 if not asked and "error" in run else 0
+            if not asked and done.returncode and any(reason in done.stderr for reason in listed(run.get("skip"))):
+                print(f"SKIPPED {case['case']}: {done.stderr.strip()}")
+                return
             if done.returncode != code:
                 yield f"{name}: exit code {done.returncode}, expected {code}: {done.stderr or done.stdout[:300]}"
                 return
             if asked or run.get("json"):
                 names[name] = parsed(done.stdout)
+            elif run.get("out"):
+                names[name] = done.stdout
             if not asked:
-                for key, printed, wanted in (("error", done.stderr, True), ("says", done.stdout + done.stderr, True),
-                                             ("never", done.stdout + done.stderr, False)):
-                    for pattern in run.get(key, []) if isinstance(run.get(key), list) else [run[key]] if key in run else []:
-                        if like(printed, pattern) != wanted:
+                if code and (done.stdout or not done.stderr.startswith("moesim: ") or done.stderr.count("\n") != 1):
+                    yield f"{name}: found '{done.stdout}{done.stderr}', expected one line on standard error"
+                for key, printed in (("error", done.stderr), ("warns", done.stderr), ("says", done.stdout), ("prints", done.stdout + done.stderr)):
+                    for pattern in listed(run.get(key)):
+                        if not like(printed, pattern.replace("$ROOT", root)):
                             yield f"{name}: {key} '{pattern}': found '{printed}'"
+                for pattern in listed(run.get("never")):
+                    if like(done.stdout + done.stderr, pattern):
+                        yield f"{name}: never '{pattern}': found '{done.stdout}{done.stderr}'"
         for expression, expected in case.get("expect", {}).items():
             try:
                 found = eval(expression, names)
