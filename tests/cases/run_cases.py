@@ -6,6 +6,8 @@ A file holds "files" (written beside each run; objects as JSON), "usual" (lists 
            has to succeed; {"words", "error"} has to be refused in one such line, and {"words", "says", "warns", "prints", "never"} to
            succeed with this on standard output, on standard error, on either and without that ("skip": an error that skips) ("json": its answer is read, "out": as a text)
   copies   by folder: {"from": a folder, "only": a part of the files' names, "replace": pairs of texts}
+  table    {"file", "words", "base", "rows"}: a row changes the file (an object what it says, a text all of it) or adds words, and
+           says the one line with which that is refused; "": it is answered
   each     lists of values by name, all of whose combinations are run; "$name" stands for one
   expect   an expression over the runs' answers (answer.time_us.value, where(answer.messages, what='tokens', pass_='forward')),
            and its value: JSON, "= expression", "> expression" (<, >=, <=, !=), or "1.875 within 1e-6"
@@ -114,6 +116,29 @@ def words_of(words, usual, root):
         words_of(usual[word[1:]], usual, root) if word.startswith("@") else [word.replace("$ROOT", root)] for word in words))
 
 
+def merged(base, change):
+    """The base with what an object says otherwise, at any depth."""
+    if not isinstance(base, dict) or not isinstance(change, dict):
+        return change
+    return {**base, **{key: merged(base.get(key), value) for key, value in change.items()}}
+
+
+def run_table(table, folder, run):
+    """Yields which rows are not answered, or refused in one line, as they say."""
+    for number, (change, wanted) in enumerate(table["rows"], 1):
+        words, content = table["words"], table.get("base", {})
+        if isinstance(change, list):
+            words = words + change
+        else:
+            content = merged(content, change)
+        (folder / table["file"]).write_text(content if isinstance(content, str) else json.dumps(content))
+        done = run(words)
+        lines = done.stderr.splitlines()
+        refused = done.returncode == 2 and not done.stdout and len(lines) == 1
+        if not (refused and like(lines[0], wanted) if wanted else done.returncode == 0):
+            yield f"row {number}, {json.dumps(change)}: found '{done.stderr}', expected '{wanted}'"
+
+
 def run_case(case, file, moesim, root):
     """Yields what does not hold."""
     with tempfile.TemporaryDirectory() as folder:
@@ -132,11 +157,18 @@ def run_case(case, file, moesim, root):
         names = dict(HELPERS, read=lambda name: parsed((folder / name).read_text()), text=lambda name: (folder / name).read_text())
         for name, formula in {**file.get("let", {}), **case.get("let", {})}.items():
             names[name] = eval(formula, names) if isinstance(formula, str) else formula
+
+        def execute(words):
+            words = words_of(words, file.get("usual", {}), root)
+            return subprocess.run([moesim, *words], cwd=folder, text=True, capture_output=True, timeout=120,
+                                  env={**os.environ, "COLUMNS": "200"})
+
+        if "table" in case:
+            yield from run_table(case["table"], folder, execute)
         for name, run in case.get("runs", {}).items():
             asked = isinstance(run, list)
-            words = words_of(run if asked else run["words"], file.get("usual", {}), root)
-            done = subprocess.run([moesim, *words, *(["--format", "json", "--quiet"] if asked else [])], cwd=folder, text=True,
-                                  capture_output=True, timeout=120, env={**os.environ, "COLUMNS": "200"})
+            words = run if asked else run["words"]
+            done = execute(words + (["--format", "json", "--quiet"] if asked else []))
             code = 2 if not asked and "error" in run else 0
             if not asked and done.returncode and any(reason in done.stderr for reason in listed(run.get("skip"))):
                 print(f"SKIPPED {case['case']}: {done.stderr.strip()}")
