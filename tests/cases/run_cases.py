@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Runs cases of the command line: run_cases.py MOESIM SOURCE_FOLDER FILE.json... [--only NAME]
 
-A file holds "files" (written beside each run; objects as JSON), "usual" (lists of words, by name), "let" and "cases". A case has
+A file holds "files" (written beside each run; objects as JSON, lists piece by piece, "@name" for those of "texts"), "usual" (lists of words, by name), "let" and "cases". A case has
   runs     by name: words of moesim; "@name" stands for those of "usual" and $ROOT for the sources. A list is asked for JSON and
            has to succeed; {"words", "error"} has to be refused in one such line, and {"words", "says", "warns", "prints", "never"} to
            succeed with this on standard output, on standard error, on either and without that ("skip": an error that skips) ("json": its answer is read, "out": as a text)
   copies   by folder: {"from": a folder, "only": a part of the files' names, "replace": pairs of texts}
-  table    {"file", "words", "base", "rows"}: a row changes the file (an object what it says, a text all of it) or adds words, and
-           says the one line with which that is refused; "": it is answered
+  table    {"file", "words", "base", "rows"}: a row is the file (a text, or what an object changes of the base), the one line with
+           which that is refused ("": it is answered), and more words
   each     lists of values by name, all of whose combinations are run; "$name" stands for one
   expect   an expression over the runs' answers (answer.time_us.value, where(answer.messages, what='tokens', pass_='forward')),
            and its value: JSON, "= expression", "> expression" (<, >=, <=, !=), or "1.875 within 1e-6"
@@ -123,16 +123,29 @@ def merged(base, change):
     return {**base, **{key: merged(base.get(key), value) for key, value in change.items()}}
 
 
-def run_table(table, folder, run):
+def text_of(content, texts):
+    """The text of a file: as it stands, "@name" of the texts, pieces of these, {"of", "replace", "prefix"} or JSON."""
+    if isinstance(content, str):
+        return texts[content[1:]] if content.startswith("@") else content
+    if isinstance(content, list):
+        return "".join(text_of(piece, texts) for piece in content)
+    if "of" in content:
+        text = text_of(content["of"], texts)
+        for old, new in content.get("replace", []):
+            if text_of(old, texts) not in text:
+                raise ValueError(f"nothing to replace: {old}")
+            text = text.replace(text_of(old, texts), text_of(new, texts), content.get("times", 1))
+        return "".join(content.get("prefix", "") + line for line in text.splitlines(keepends=True))
+    return json.dumps(content)
+
+
+def run_table(table, folder, texts, run):
     """Yields which rows are not answered, or refused in one line, as they say."""
-    for number, (change, wanted) in enumerate(table["rows"], 1):
-        words, content = table["words"], table.get("base", {})
-        if isinstance(change, list):
-            words = words + change
-        else:
-            content = merged(content, change)
-        (folder / table["file"]).write_text(content if isinstance(content, str) else json.dumps(content))
-        done = run(words)
+    for number, (change, wanted, *more) in enumerate(table["rows"], 1):
+        base = table.get("base", {})
+        content = text_of(change if isinstance(change, (str, list)) or "of" in change else merged(base, change), texts)
+        (folder / table["file"]).write_text(content)
+        done = run(table["words"] + [word for words in more for word in words])
         lines = done.stderr.splitlines()
         refused = done.returncode == 2 and not done.stdout and len(lines) == 1
         if not (refused and like(lines[0], wanted) if wanted else done.returncode == 0):
@@ -141,11 +154,14 @@ def run_table(table, folder, run):
 
 def run_case(case, file, moesim, root):
     """Yields what does not hold."""
+    texts = {}
+    for name, content in file.get("texts", {}).items():
+        texts[name] = text_of(content, texts)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for name, content in {**file.get("files", {}), **case.get("files", {})}.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+            (folder / name).write_text(text_of(content, texts))
         for target, copy in case.get("copies", {}).items():
             for source in sorted(pathlib.Path(copy["from"].replace("$ROOT", root)).iterdir()):
                 if copy.get("only", "") in source.name:
@@ -164,7 +180,7 @@ def run_case(case, file, moesim, root):
                                   env={**os.environ, "COLUMNS": "200"})
 
         if "table" in case:
-            yield from run_table(case["table"], folder, execute)
+            yield from run_table(case["table"], folder, texts, execute)
         for name, run in case.get("runs", {}).items():
             asked = isinstance(run, list)
             words = run if asked else run["words"]
