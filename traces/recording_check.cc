@@ -15,21 +15,6 @@
 namespace moesim::traces {
 namespace {
 
-// Formats "0-3, 7, 9-12", cut after a few runs.
-std::string runs_of(const std::vector<std::int32_t>& ranks) {
-  std::string out;
-  int shown = 0;
-  for (std::size_t i = 0; i < ranks.size(); ++shown) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (shown == 6) return out + ", ...";
-    out += out.empty() ? "" : ", ";
-    out += last == i ? std::to_string(ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
-    i = last + 1;
-  }
-  return out;
-}
-
 class Examiner {
  public:
   Examiner(const Recording& recording, const RecordingFacts& facts) : recording_(recording), facts_(facts) {}
@@ -192,7 +177,7 @@ class Examiner {
     if (missing.empty()) return;
     const NamedTopology& named = recording_.named;
     const std::string which = fmt::format("{} of {} ranks are missing: {}", missing.size(),
-                                          missing.size() + recording_.ranks.size(), runs_of(missing));
+                                          missing.size() + recording_.ranks.size(), runs_of(missing, 6));
     if (facts_.side == Side::kRealistic) {
       add(Severity::kProblem, {recording_.source}, which + "; replay --ranks-missing fills them by symmetry");
       return;
@@ -337,6 +322,21 @@ std::string_view to_string(Severity severity) {
       break;
   }
   return "problem";
+}
+
+std::string runs_of(const std::vector<std::int32_t>& ranks, std::size_t most) {
+  std::vector<std::string> runs;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    runs.push_back(last == i ? std::to_string(ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]));
+    i = last + 1;
+  }
+  if (runs.size() > most) {
+    runs.resize(most);
+    runs.emplace_back("...");
+  }
+  return join(runs, ", ");
 }
 
 std::vector<Finding> examine(const Recording& recording, const RecordingFacts& facts) {

@@ -1,6 +1,7 @@
 // Findings about a recording: missing, suspicious or wrong parts, apart from all that a replay refuses anyhow.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,5 +25,8 @@ struct Finding {
 
 // Returns problems first, then warnings, then notes; within each in the order of the checks.
 std::vector<Finding> examine(const Recording& recording, const RecordingFacts& facts);
+
+// Formats "0-3, 7, 9-12", cut after `most` runs.
+std::string runs_of(const std::vector<std::int32_t>& ranks, std::size_t most);
 
 }  // namespace moesim::traces

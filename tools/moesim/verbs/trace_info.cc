@@ -24,6 +24,8 @@ using traces::Recording;
 using traces::RecordingFacts;
 using traces::Severity;
 
+constexpr std::size_t kMostRuns = 8;  // of ranks in a line
+
 struct TraceOptions {
   std::string path;
   std::size_t pass = 0;
@@ -170,21 +172,6 @@ nlohmann::ordered_json info_json(const Examined& examined, const CommonOptions& 
   return out;
 }
 
-std::string runs_of(const std::vector<std::int32_t>& ranks) {
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    parts.push_back(last == i ? std::to_string(ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]));
-    i = last + 1;
-  }
-  if (parts.size() > 8) {
-    parts.resize(8);
-    parts.push_back("...");
-  }
-  return join(parts, ", ");
-}
-
 std::string named_text(const traces::NamedTopology& named) {
   std::vector<std::string> parts;
   const nlohmann::ordered_json values = named_json(named);
@@ -257,11 +244,11 @@ std::string info_text(const Examined& examined) {
                                     : "v1 (2025): sub-operations carry their end time");
   if (recording.passes > 1) line("pass", fmt::format("{} of 0-{}", recording.pass, recording.passes - 1));
   line("names say", named_text(recording.named));
-  line("ranks",
-       fmt::format("{} ({}){}", ranks.size(), runs_of(ranks),
-                   facts.missing_ranks.empty() ? ""
-                                               : fmt::format("; {} missing ({})", facts.missing_ranks.size(),
-                                                             runs_of(facts.missing_ranks))));
+  line("ranks", fmt::format("{} ({}){}", ranks.size(), traces::runs_of(ranks, kMostRuns),
+                            facts.missing_ranks.empty()
+                                ? ""
+                                : fmt::format("; {} missing ({})", facts.missing_ranks.size(),
+                                              traces::runs_of(facts.missing_ranks, kMostRuns))));
   line("schedule", fmt::format("{} pipeline stage{}, {} microbatch{}, {} fused send-receive pairs",
                                facts.stages, facts.stages == 1 ? "" : "s", facts.microbatches,
                                facts.microbatches == 1 ? "" : "es", facts.fused_pairs));
@@ -274,7 +261,8 @@ std::string info_text(const Examined& examined) {
                  facts.expert.moe_layers));
   line("routing", rows_text(examined));
   std::vector<std::string> clocks;
-  for (const auto& domain : facts.clock_domains) clocks.push_back("{" + runs_of(domain) + "}");
+  for (const auto& domain : facts.clock_domains)
+    clocks.push_back("{" + traces::runs_of(domain, kMostRuns) + "}");
   line("clocks", fmt::format("{}: ranks {}", clocks.size(), join(clocks, " ")));
   out += "\n" + stats_table(facts.operations, false).text();
   if (!facts.sub_operations.empty()) out += "\n" + stats_table(facts.sub_operations, true).text();
