@@ -7,6 +7,8 @@
 
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "base/json_reader.h"
 #include "tests/message_of.h"
 
