@@ -1,15 +1,15 @@
+// The grammar of bash.
 #include "tools/moesim/read/shell_syntax.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <utility>
 
-#include "base/input_error.h"
 #include "base/text.h"
 #include "tools/moesim/read/job_file.h"
+#include "tools/moesim/read/shell_words.h"
 
 namespace moesim::tools {
 
@@ -201,20 +201,16 @@ class Parser {
     NewNode node = made(Kind::kList);
     for (;;) {
       blanks(true);
-      if (ended() || here() == ')' || starts(";;") || starts(";&") || closer()) return node;
+      if (ended() || here() == ')' || starts(";;") || closer()) return node;
       ShellNodePtr one = and_or();
       blanks(false);
       if (take("&")) {
-        NewNode background = made(Kind::kBackground);
+        NewNode background = made(Kind::kSubshell);
         background->parts.push_back(std::move(one));
         one = background;
-      } else if (here() == ';' && here(1) != ';' && here(1) != '&') {
-        advance(1);
-      } else if (!ended() && here() != '\n' && here() != ')' && !starts(";;") && !starts(";&") &&
-                 !closes_group_) {
+      } else if (!starts(";;") && !take(";") && !ended() && here() != '\n' && here() != ')' && !closer()) {
         unexpected();
       }
-      closes_group_ = false;
       node->parts.push_back(std::move(one));
     }
   }
@@ -245,8 +241,7 @@ class Parser {
     for (;;) {
       node->parts.push_back(command());
       blanks(false);
-      if (here() != '|' || here(1) == '|') break;
-      advance(here(1) == '&' ? 2 : 1);
+      if (starts("||") || !take("|")) break;
       blanks(true);
     }
     return node->parts.size() == 1 ? node->parts.front() : node;
@@ -258,8 +253,6 @@ class Parser {
     if (!node) return simple();
     for (blanks(false); redirect(*node); blanks(false)) {
     }
-    // After } fi done esac a closing word needs no ';'.
-    closes_group_ = closer();
     return node;
   }
 
@@ -268,18 +261,15 @@ class Parser {
     std::size_t digits = 0;
     while (std::isdigit(static_cast<unsigned char>(here(digits))) != 0) ++digits;
     const std::string_view rest = text_.substr(std::min(at_ + digits, text_.size()));
-    for (const std::string_view op :
-         {"<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">", "&>>", "&>"}) {
+    for (const std::string_view op : {"<<<", "<<-", "<<", "<&", "<", ">>", ">&", ">", "&>>", "&>"}) {
       if (!rest.starts_with(op) || (op[0] == '&' && digits > 0)) continue;
       ShellRedirect one;
-      one.descriptor = text_.substr(at_, digits);
-      one.op = op;
+      one.input = op[0] == '<' && digits == 0;
       advance(digits + op.size());
       blanks(false);
-      one.target = word();
-      if (one.target.raw.empty()) unexpected();
+      std::string end(word().raw);
+      if (end.empty()) unexpected();
       if (op == "<<" || op == "<<-") {
-        std::string end(one.target.raw);
         one.verbatim = std::erase_if(end, [](char c) { return c == '\'' || c == '"' || c == '\\'; }) > 0;
         one.body = std::make_shared<std::string>();
         documents_.push_back({end, op == "<<-", one.body});
@@ -325,11 +315,8 @@ class Parser {
       if (declares && assignment(*node)) continue;
       if (node->words.empty()) node->prefix = node->assignments.size();
       node->words.push_back(word());
-      const std::string_view first = node->words.front().raw, last = node->words.back().raw;
-      if (last.starts_with('{') && last.ends_with('}') && (here() == '<' || here() == '>'))
-        fail("a descriptor by name: " + in_quotes(last), "a number");
-      declares = first == "export" || first == "declare" || first == "local" || first == "readonly" ||
-                 first == "typeset";
+      const std::string_view first = node->words.front().raw;
+      declares = std::ranges::find(kShellDeclaring, first) != kShellDeclaring.end();
       if (node->words.size() > 1 || !node->assignments.empty() || !node->redirects.empty()) continue;
       if (blanks(false), here() == '(') return function(std::string(first), node->line);
     }
@@ -447,7 +434,6 @@ class Parser {
       } while (take("|"));
       if (!take(")")) unexpected();
       node->parts.push_back(list());
-      if (starts(";&") || starts(";;&")) fail("a case that falls through", "cases that end with ;;");
       if (!take(";;") && !is_word("esac")) unexpected();
     }
     return node;
@@ -474,7 +460,6 @@ class Parser {
   std::size_t at_ = 0;
   long line_;
   int depth_ = 0;
-  bool closes_group_ = false;
   std::vector<Document> documents_;
 };
 
