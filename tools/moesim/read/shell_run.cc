@@ -33,15 +33,13 @@ constexpr std::array<std::string_view, 14> kPresent{"HOME",     "PATH",   "USER"
 constexpr std::array<std::string_view, 10> kSetUps{"activate",   ".bashrc", ".bash_profile", ".profile",
                                                    "profile",    "bashrc",  "conda.sh",      "setvars.sh",
                                                    "modules.sh", "lmod.sh"};
-// Commands that run on another machine or in a container, without the environment.
-constexpr std::array<std::string_view, 6> kAway{"ssh", "docker", "podman", "kubectl", "nerdctl", "sudo"};
 // Builtins without effect on the followed state, and those that are refused.
 constexpr std::array<std::string_view, 22> kHarmless{
     "cd",   "pushd", "popd", "wait", "ulimit",  "alias", "umask",  "unalias", "jobs",    "kill", "disown",
     "echo", "times", "dirs", "type", "history", "help",  "printf", "hash",    "suspend", "find", "command"};
-constexpr std::array<std::string_view, 10> kNotFollowed{"shopt", "coproc", "enable",   "let",      "caller",
-                                                        "bind",  "break",  "continue", "readonly", "builtin"};
-constexpr std::array<std::string_view, 4> kReading{"read", "getopts", "mapfile", "readarray"};
+constexpr std::array<std::string_view, 16> kNotFollowed{
+    "shopt",    "coproc",  "enable", "let",    "caller", "bind",    "break",   "continue",
+    "readonly", "builtin", "local",  "return", "read",   "getopts", "mapfile", "readarray"};
 
 bool among(std::span<const std::string_view> list, std::string_view word) {
   return std::ranges::find(list, word) != list.end();
@@ -67,17 +65,6 @@ std::string unescaped_backquotes(std::string_view text) {
     inside += text[escapes ? ++i : i];
   }
   return inside;
-}
-
-// Returns the output of seq, in a line; empty: not supported.
-std::string sequence(std::span<const std::string> words) {
-  const bool two = words.size() == 3;
-  const auto low = two ? parse_int(words[1]) : 1,
-             high = two || words.size() == 2 ? parse_int(words.back()) : std::nullopt;
-  std::string text;
-  if (!low || !high || *high > 10'000 || *low < 0) return "";
-  for (long long i = *low; i <= *high; ++i) text += (i > *low ? "\n" : "") + std::to_string(i);
-  return text;
 }
 
 std::string_view name_of_program(std::string_view word) { return word.substr(word.rfind('/') + 1); }
@@ -113,8 +100,6 @@ Variable merged(const Variable* a, const Variable* b, const std::string& unknown
 
 // The state of bash at one point of a script.
 struct State {
-  enum class Flow { kOn, kReturn, kExit };
-
   Variables variables;
   std::map<std::string, ShellNodePtr> functions;
   std::vector<std::string> arguments;  // $1, ...
@@ -122,10 +107,9 @@ struct State {
   std::string anything;  // why every variable may have changed; empty: none has
   std::optional<int> status = 0;
   bool errexit = false, nounset = false, pipefail = false;
-  Flow flow = Flow::kOn;  // where the script continues
+  bool left = false;  // by exit
 
   bool operator==(const State&) const = default;
-  bool leaves() const { return flow != Flow::kOn; }
 };
 
 }  // namespace
@@ -156,7 +140,6 @@ class ShellRun {
   using Words = std::vector<std::string>;
   using Texts = std::vector<ShellText>;
   using Kind = ShellNode::Kind;
-  using Flow = State::Flow;
   // A looked-up parameter. `outside`: the script does not set it.
   struct Found {
     bool set = true, outside = false, list = false, star = false;
@@ -225,9 +208,10 @@ class ShellRun {
   }
 
   void assign(const ShellAssignment& a, const Words& items) {
-    const Words before = a.append ? find(a.name, variable(a.name) ? "@" : "", "$" + a.name).items : Words();
+    const bool outside = a.append && !variable(a.name);
+    const Words before = outside ? find(a.name, "", "$" + a.name).items : Words();
     Variable& v = changed(a.name);
-    if (a.append) v.items = before;
+    if (outside) v.items = before;
     if (a.array) {
       if (!a.append) v.items.clear();
       v.array = true;
@@ -283,13 +267,8 @@ class ShellRun {
       found.list = all, found.star = subscript == "*";
       return found;
     }
-    const ShellNumber index = subscript.empty() ? ShellNumber(0) : shell_number(subscript);
-    const bool certain = subscript.empty() || std::ranges::none_of(v->items, has_unknown);
-    if (!index || *index < 0 || !certain)
-      return {.items = {unknown(written, "which element it is is not followed")}};
-    found.set = static_cast<std::size_t>(*index) < v->items.size();
-    if (found.set) found.items = {v->items[static_cast<std::size_t>(*index)]};
-    return found;
+    if (!subscript.empty()) return {.items = {unknown(written, "which element it is is not followed")}};
+    return {.items = {v->items[0]}};
   }
 
   void set_status(const ShellTruth& truth) {
@@ -389,9 +368,6 @@ class ShellRun {
       out.back().add(unknown(written, written + " is not followed"), mark);
     };
     std::string_view rest = inside;
-    const bool length =
-        rest.size() > 1 && rest[0] == '#' && std::string_view("%:/#-=+?").find(rest[1]) == npos;
-    if (length) rest.remove_prefix(1);
     const std::string name(rest.substr(0, parameter_length(rest, true)));
     rest.remove_prefix(name.size());
     std::string_view subscript;
@@ -403,11 +379,6 @@ class ShellRun {
     }
     if (name.empty() || ((name == "!" || name == "#") && !rest.empty())) return not_followed();
     const Found found = find(name, subscript, written);
-    if (length) {
-      if (!rest.empty() || !found.list || std::ranges::any_of(found.items, has_unknown))
-        return not_followed();
-      return out.back().add(std::to_string(found.items.size()), mark);
-    }
     if (with_default(found, name, rest, out, in_double)) return;
     if (!found.set && state_.nounset && !found.list) refuse_unset(name);
     if (found.outside && state_.nounset) note(written + " is taken as set from outside");
@@ -456,32 +427,36 @@ class ShellRun {
     if (operand.starts_with('~')) refuse("~ behind a default");
     if (in_double && operand.find('\'') != npos) refuse("a quote in a default");
     const std::size_t texts = out.size(), from = out.back().chars.size();
-    const bool quoted = in_double && operand.size() > 1 && operand.starts_with('"') &&
-                        operand.find('"', 1) == operand.size() - 1;
-    expand(quoted ? operand.substr(1, operand.size() - 2) : operand, out, in_double);
+    expand(operand, out, in_double);
     // Outside of quotes a default is split like a variable.
     for (std::size_t t = texts - 1; t < out.size(); ++t)
       for (std::size_t i = t + 1 == texts ? from : 0; i < out[t].marks.size(); ++i)
         if (out[t].marks[i] == ShellText::kLiteral) out[t].marks[i] = ShellText::kExpanded;
   }
 
-  // What a command prints is unknown, except for seq.
+  // What commands print is unknown, except for one echo.
   std::string output_of(std::string_view inside) {
     const std::string written = "$(" + std::string(inside) + ")";
     if (trim(inside).starts_with('<')) return unknown(written, "it is the text of a file");
     const bool assuming = std::exchange(assuming_, false);
     const long line = line_;
     ShellNodePtr program;
+    echoed_ = kShellUnknown;
     in_subshell([&] {
       state_.errexit = false;
       program = evaluate(std::string(inside));
     });
     substitution_ = state_.status;
-    std::string counted;
-    if (const auto& list = program->parts; list.size() == 1 && trim(inside).starts_with("seq "))
-      counted = sequence(fields(list[0]->words));
     assuming_ = assuming, line_ = line;
-    return counted.empty() ? unknown(written, "it is the output of a command") : counted;
+    while (echoed_.ends_with('\n')) echoed_.pop_back();
+    const ShellNode& command = program->parts.size() == 1 ? *program->parts[0] : *program;
+    const auto is = [&](std::size_t i, auto name) {
+      return command.words.size() > i && command.words[i].raw == name;
+    };
+    const bool echoes = command.redirects.empty() && (is(0, "echo") || (is(0, "eval") && is(1, "echo")));
+    return echoes && !has_unknown(echoed_) && !echoed_.starts_with('-')
+               ? echoed_
+               : unknown(written, "it is the output of a command");
   }
 
   std::string joined(std::string_view raw, bool in_double, bool document = false) {
@@ -613,38 +588,28 @@ class ShellRun {
     return last ? old : sum.value;
   }
 
-  struct Tokens {
-    const std::vector<ShellWord>& words;
-    std::size_t at = 0;
-    std::string_view raw() const { return at < words.size() ? words[at].raw : std::string_view{}; }
-  };
-
-  // Evaluates [[ ]]: tests joined by `sign`, "||" or "&&". `skip`: bash would not evaluate this part.
-  ShellTruth double_test(Tokens& t, std::string_view sign, bool skip, int depth) {
-    const bool wins = sign == "||";
+  // Evaluates [[ ]]: tests joined by `sign`, "||" or "&&", from the words that are left. `skip`: bash would
+  // not evaluate this part.
+  ShellTruth tests(std::span<const ShellWord>& left, std::string_view sign, bool skip) {
+    const ShellTruth wins = sign == "||", loses = sign != "||";
     const auto next = [&](bool skipped) {
-      return wins ? double_test(t, "&&", skipped, depth) : double_one(t, skipped, depth);
+      return sign == "||" ? tests(left, "&&", skipped) : one_test(left, skipped);
     };
     ShellTruth truth = next(skip);
-    while (t.raw() == sign) {
-      ++t.at;
-      const ShellTruth right = next(skip || truth == ShellTruth(wins));
-      truth = truth == ShellTruth(wins) || right == ShellTruth(wins) ? ShellTruth(wins)
-              : truth && right                                       ? ShellTruth(!wins)
-                                                                     : ShellTruth();
+    while (!left.empty() && left[0].raw == sign) {
+      left = left.subspan(1);
+      const ShellTruth right = next(skip || truth == wins);
+      truth = truth == wins || right == wins ? wins : truth && right ? loses : ShellTruth();
     }
     return truth;
   }
 
-  ShellTruth double_one(Tokens& t, bool skip, int depth) {
-    if (depth > kMaxJobFileDepth) refuse("a test 64 deep");
-    if (t.raw() == "!") {
-      ++t.at;
-      const ShellTruth truth = double_one(t, skip, depth + 1);
-      return truth ? ShellTruth(!*truth) : truth;
-    }
+  ShellTruth one_test(std::span<const ShellWord>& left, bool skip) {
+    bool turned = false;
+    for (; !left.empty() && left[0].raw == "!"; left = left.subspan(1)) turned = !turned;
     std::vector<std::string_view> raws;
-    while (t.at < t.words.size() && t.raw() != "&&" && t.raw() != "||") raws.push_back(t.words[t.at++].raw);
+    for (; !left.empty() && left[0].raw != "&&" && left[0].raw != "||"; left = left.subspan(1))
+      raws.push_back(left[0].raw);
     if (skip || raws.size() > 3) return std::nullopt;
     const bool matches = raws.size() == 3 && (raws[1] == "=" || raws[1] == "==" || raws[1] == "!=");
     Words words;
@@ -653,15 +618,14 @@ class ShellRun {
       if (!matches || words.empty()) words.push_back(value(raw));
       assuming_ = false;
     }
-    if (!matches) return shell_test(words);
-    const ShellTruth fits = shell_match(pattern(raws[2]), words[0]);
-    return fits ? ShellTruth(*fits == (raws[1] != "!=")) : fits;
+    const ShellTruth truth = matches ? shell_match(pattern(raws[2]), words[0]) : shell_test(words);
+    return truth ? ShellTruth(*truth != ((matches && raws[1] == "!=") != turned)) : truth;
   }
 
   // ---- Commands.
 
   void execute(const ShellNode& node) {
-    if (state_.leaves()) return;
+    if (state_.left) return;
     charge(1);
     line_ = node.line;
     if (++depth_ > 3 * kMaxJobFileDepth) refuse("commands inside of each other, 192 deep");
@@ -687,7 +651,6 @@ class ShellRun {
       case Kind::kIf:
         return if_of(node, 0);
       case Kind::kWhile:
-      case Kind::kUntil:
         return while_of(node);
       case Kind::kFor:
         return for_of(node);
@@ -709,9 +672,8 @@ class ShellRun {
         return leave_if_failed();
       }
       case Kind::kTest: {
-        Tokens tokens{node.words};
-        set_status(double_test(tokens, "||", false, 0));
-        if (tokens.at < node.words.size()) refuse("this test");
+        std::span<const ShellWord> words = node.words;
+        set_status(tests(words, "||", false));
         return leave_if_failed();
       }
     }
@@ -762,12 +724,11 @@ class ShellRun {
   // Joins this path's state with the other's.
   void join_with(State other) {
     for (const auto& [one, two] : {std::pair(&state_, &other), std::pair(&other, &state_)})
-      if (one->flow == Flow::kExit && two->flow != Flow::kExit) {
+      if (one->left && !two->left) {
         note("exit under a condition that cannot be told: taken as not reached");
         if (one == &state_) state_ = std::move(other);
         return;
       }
-    if (state_.flow != other.flow) refuse("return under a condition that cannot be told,");
     if (state_.functions != other.functions) refuse("a function under a condition that cannot be told,");
     const auto either_of = [this](const std::string& name) {
       return unknown("$" + name, "$" + name + " is set under a condition that cannot be told");
@@ -789,7 +750,7 @@ class ShellRun {
       return part.kind != Kind::kSimple || first == "[" || first == "test";
     };
     bool tests = false;
-    for (std::size_t i = 0; i < node.parts.size() && !state_.leaves(); ++i) {
+    for (std::size_t i = 0; i < node.parts.size() && !state_.left; ++i) {
       const auto run = [&] {
         i + 1 == node.parts.size() ? execute(*node.parts[i]) : condition(*node.parts[i]);
       };
@@ -811,12 +772,8 @@ class ShellRun {
   }
 
   void pipe(const ShellNode& node) {
-    std::optional<int> all = 0;
-    for (const ShellNodePtr& part : node.parts) {
-      in_subshell([&] { execute(*part); });
-      if (!state_.status || *state_.status != 0) all = all ? state_.status : std::nullopt;
-    }
-    if (state_.pipefail) state_.status = all;
+    for (const ShellNodePtr& part : node.parts) in_subshell([&] { execute(*part); });
+    if (state_.pipefail) state_.status = std::nullopt;
     leave_if_failed();
   }
 
@@ -825,7 +782,7 @@ class ShellRun {
     if (from + 1 == node.parts.size()) execute(*node.parts[from]);
     if (from + 1 >= node.parts.size()) return;
     condition(*node.parts[from]);
-    if (state_.leaves()) return;
+    if (state_.left) return;
     if (state_.status) return *state_.status == 0 ? execute(*node.parts[from + 1]) : if_of(node, from + 2);
     either([&] { execute(*node.parts[from + 1]); }, [&] { if_of(node, from + 2); });
   }
@@ -854,21 +811,20 @@ class ShellRun {
     if (std::ranges::any_of(words, has_unknown))
       return any_number_of(
           [&] { turn(unknown("$" + node.text, "$" + node.text + " is one of a list that cannot be told")); });
-    for (std::size_t i = 0; i < words.size() && !state_.leaves(); ++i) turn(words[i]);
+    for (std::size_t i = 0; i < words.size() && !state_.left; ++i) turn(words[i]);
   }
 
   void while_of(const ShellNode& node) {
-    const bool until = node.kind == Kind::kUntil;
     if (node.parts.size() > 3) condition(*node.parts[3]);
     const auto body = [&] {
       execute(*node.parts[1]);
       if (node.parts.size() > 2) condition(*node.parts[2]);
     };
-    while (!state_.leaves()) {
+    while (!state_.left) {
       const State before = copied();
       const std::size_t commands = script_.commands_.size();
       condition(*node.parts[0]);
-      if (state_.status && (*state_.status == 0) == until) break;
+      if (state_.status && *state_.status != 0) break;
       if (state_.status) {
         body();
         continue;
@@ -901,7 +857,7 @@ class ShellRun {
     if (words.empty()) {
       for (const ShellAssignment& a : prefix) assign(a, items_of(a));
       state_.status = substitution_;
-    } else if (prefix.empty() || (prefix[0].name == "IFS" && words[0] == "read")) {  // its input is unknown
+    } else if (prefix.empty()) {
       run_words(node, words);
     } else {
       // Assignments before a command apply to its environment only.
@@ -932,16 +888,7 @@ class ShellRun {
     if (++calls_ > kMaxJobFileDepth) fail("functions inside of each other, 64 deep", "fewer");
     const Words arguments = std::exchange(state_.arguments, Words(words.begin() + 1, words.end()));
     const bool given = std::exchange(state_.arguments_given, true);
-    const std::set<std::string> locals = std::exchange(locals_, {});
-    const Variables before = copied().variables;
-    ++functions_;
     execute(body);
-    --functions_;
-    if (state_.flow == Flow::kReturn) state_.flow = Flow::kOn;
-    for (const std::string& name : std::exchange(locals_, locals)) {
-      state_.variables.erase(name);
-      if (const auto at = before.find(name); at != before.end()) state_.variables.insert(*at);
-    }
     state_.arguments = arguments;
     state_.arguments_given = given;
     --calls_;
@@ -959,9 +906,9 @@ class ShellRun {
 
   // Applies `set -e` after a command.
   void leave_if_failed() {
-    if (!state_.errexit || guarded_ > 0 || state_.leaves()) return;
+    if (!state_.errexit || guarded_ > 0 || state_.left) return;
     if (!state_.status) may_have_failed_ = true;
-    if (state_.status && *state_.status != 0) state_.flow = Flow::kExit;
+    if (state_.status && *state_.status != 0) state_.left = true;
   }
 
   std::optional<std::string> input_of(const ShellNode& node) {
@@ -985,58 +932,46 @@ class ShellRun {
     if (is(":", "true")) return true;
     if (name == "false") return state_.status = 1, true;
     if (is("[", "test")) {
-      if (name == "[" && (rest.empty() || rest.back() != "]")) refuse("[ without ]");
-      return set_status(shell_test(rest.first(rest.size() - (name == "[" ? 1 : 0)))), true;
+      const bool bracket = name == "[";
+      if (bracket && (rest.empty() || rest.back() != "]")) refuse("[ without ]");
+      return set_status(shell_test(rest.first(rest.size() - (bracket ? 1 : 0)))), true;
     }
-    if (among(kShellDeclaring, name)) return declare(node, words), true;
+    if (is("export", "declare", "typeset")) return declare(node, words), true;
     if (name == "unset") return unset(rest), true;
     if (name == "set") return set_options(rest), true;
     if (is("source", ".")) return source(words), true;
-    if (is("exit", "return")) return leave(words), true;
+    if (name == "exit") {
+      const auto n = rest.empty() ? std::nullopt : parse_int(rest[0]);
+      state_.status = n ? std::optional(static_cast<int>(*n & 255)) : std::nullopt;
+      return state_.left = true;
+    }
     if (name == "exec") {
       if (rest.empty()) return true;
       external(node, Words(rest.begin(), rest.end()));
-      return state_.flow = Flow::kExit, true;
+      return state_.left = true, true;
     }
     if (name == "eval") {
       const std::string text = join(rest, " ");
       const bool told = trim(text).empty() || !may_be_empty(text.substr(0, text.find(' ')));
       return told ? void(evaluate(text)) : everything("eval of a command that cannot be told"), true;
     }
-    if (name == "shift") return shift(rest), true;
+    if (name == "shift") {
+      const auto n = rest.empty() ? 1 : parse_int(rest[0]);
+      Words& all = state_.arguments;
+      if (!n || *n < 0 || std::ranges::any_of(all, has_unknown)) refuse("this shift");
+      if (static_cast<std::size_t>(*n) > all.size()) return state_.status = 1, true;
+      return all.erase(all.begin(), all.begin() + *n), true;
+    }
     if (name == "trap") return note("the command of trap is taken to change nothing"), true;
-    if (name == "echo") return true;
+    if (name == "echo") return echoed_ = join(rest, " "), true;
     state_.status = std::nullopt;
-    if (!among(kReading, name) && (name != "printf" || rest.empty() || rest[0] != "-v"))
-      return among(kHarmless, name);
-    for (const std::string& word : rest)
-      if (is_shell_name(word)) set_variable(word, unknown("$" + word, name + " sets it"));
-    return true;
+    if (name == "printf" && !rest.empty() && rest[0] == "-v") refuse("printf -v");
+    return among(kHarmless, name);
   }
 
-  void shift(std::span<const std::string> words) {
-    const auto n = words.empty() ? 1 : parse_int(words[0]);
-    if (!n || *n < 0 || std::ranges::any_of(state_.arguments, has_unknown)) refuse("this shift");
-    if (static_cast<std::size_t>(*n) > state_.arguments.size())
-      state_.status = 1;
-    else
-      state_.arguments.erase(state_.arguments.begin(), state_.arguments.begin() + *n);
-  }
-
-  // exit, return
-  void leave(const Words& words) {
-    if (words[0] == "return" && functions_ == 0) refuse("return outside of a function");
-    // Without a number the status of the previous command stays, which is no longer known here.
-    const auto n = words.size() > 1 ? parse_int(words[1]) : std::nullopt;
-    state_.status = n && *n >= 0 ? std::optional(static_cast<int>(*n & 255)) : std::nullopt;
-    state_.flow = words[0] == "exit" ? Flow::kExit : Flow::kReturn;
-  }
-
-  // export, local, declare, typeset
+  // export, declare, typeset
   void declare(const ShellNode& node, const Words& words) {
     const std::string& kind = words[0];
-    const bool locally = functions_ > 0 && kind != "export";
-    if (kind == "local" && !locally) refuse("local outside of a function");
     // Bash expands every value before it declares a name.
     std::vector<std::pair<ShellAssignment, Words>> all;
     for (const ShellAssignment& a : std::span(node.assignments).subspan(node.prefix))
@@ -1053,8 +988,6 @@ class ShellRun {
       all.emplace_back(a, equals == npos ? Words() : Words{word.substr(equals + 1)});
     }
     for (const auto& [a, items] : all) {
-      const bool is_new = locally && locals_.insert(a.name).second;
-      if (is_new) changed(a.name) = {false, variable(a.name) && variable(a.name)->exported, {}};
       if (a.array || !items.empty()) assign(a, items);
       if (!variable(a.name)) continue;
       Variable& v = changed(a.name);
@@ -1066,8 +999,7 @@ class ShellRun {
 
   void unset(std::span<const std::string> names) {
     for (const std::string& name : names) {
-      if (!is_shell_name(name) || state_.functions.contains(name) || locals_.contains(name))
-        refuse("unset " + name);
+      if (!is_shell_name(name) || state_.functions.contains(name)) refuse("unset " + name);
       changed(name) = {};
     }
   }
@@ -1075,12 +1007,7 @@ class ShellRun {
   void set_options(std::span<const std::string> words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
       const std::string& word = words[i];
-      if (word == "--") {
-        state_.arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(i + 1), words.end());
-        state_.arguments_given = true;
-        return;
-      }
-      if (word.size() < 2 || (word[0] != '-' && word[0] != '+')) refuse("set " + word);
+      if (word.size() < 2 || word == "--" || (word[0] != '-' && word[0] != '+')) refuse("set " + word);
       for (const char c : word.substr(1)) {
         const std::string named = c == 'o' && i + 1 < words.size() ? words[++i] : std::string(1, c);
         bool* option = named == "e" || named == "errexit"   ? &state_.errexit
@@ -1134,10 +1061,10 @@ class ShellRun {
     if (batch || shell < words.size()) text = script_of(node, words, shell, arguments);
     if (!text && (shell < words.size() || first.ends_with(".sh"))) note(words[0] + " is run and not read");
     if (!text || may_be_empty(text->substr(0, text->find(' ')))) return false;
-    if (first == "ssh" || first == "env" || first == "xargs") refuse(std::string(first) + " of a shell");
+    for (const auto* away : {"ssh", "env", "xargs", "docker", "podman", "kubectl", "nerdctl", "sudo"})
+      if (first == away) refuse(away + std::string(" of a shell"));
     in_subshell([&] {
-      std::erase_if(state_.variables,
-                    [&](const auto& v) { return !v.second.exported || among(kAway, first); });
+      std::erase_if(state_.variables, [](const auto& v) { return !v.second.exported; });
       state_.functions.clear();
       state_.errexit = state_.nounset = state_.pipefail = false;
       state_.arguments = arguments;
@@ -1152,15 +1079,10 @@ class ShellRun {
     return true;
   }
 
-  // Returns the text that `bash -c ...`, `sbatch --wrap ...` or a here-document says; `shell`: index of bash in
-  // the words.
+  // Returns the text that `bash -c ...` or a here-document says; `shell`: index of bash in the words.
   std::optional<std::string> script_of(const ShellNode& node, const Words& words, std::size_t shell,
                                        Words& arguments) {
     const std::size_t end = words.size();
-    for (std::size_t i = 1; i < end && shell == end; ++i) {
-      if (words[i].starts_with("--wrap=")) return words[i].substr(7);
-      if (words[i] == "--wrap" && i + 1 < end) return words[i + 1];
-    }
     std::size_t i = std::min(shell + 1, end);
     for (; i < end && words[i].starts_with('-'); ++i) {
       if (words[i].find_first_of("sof") != npos) refuse("bash " + words[i]);
@@ -1209,12 +1131,12 @@ class ShellRun {
   const std::string& file_;
   State state_;
   long line_ = 1;
-  int depth_ = 0, calls_ = 0, functions_ = 0, guarded_ = 0, uncertain_ = 0;
+  int depth_ = 0, calls_ = 0, guarded_ = 0, uncertain_ = 0;
   bool assuming_ = false;    // unset variables are assumed to be unset, with a remark
   bool empty_list_ = false;  // "${A[@]}" was empty
   bool may_have_failed_ = false;
-  std::set<std::string> locals_;         // variables that are local to the function
   std::optional<int> substitution_ = 0;  // status of the last $( )
+  std::string echoed_;                   // what the last echo prints
   std::size_t work_ = 0, expanded_ = 0;
   std::map<std::string, std::size_t> unknowns_;
   std::deque<std::string> sources_;  // texts that the trees refer to

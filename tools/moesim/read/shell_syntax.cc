@@ -42,18 +42,6 @@ class Parser {
     bool strips;
     std::shared_ptr<std::string> body;
   };
-  // Counts the nesting depth.
-  struct Deeper {
-    explicit Deeper(Parser& parser) : depth(parser.depth_) {
-      if (++depth > kMaxJobFileDepth)
-        parser.fail("commands or expansions inside of each other, 64 deep", "fewer");
-    }
-    ~Deeper() { --depth; }
-    Deeper(const Deeper&) = delete;
-    Deeper& operator=(const Deeper&) = delete;
-    int& depth;
-  };
-
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
     throw InputError(SourcePlace{file_, line_}, found, expected);
   }
@@ -68,6 +56,10 @@ class Parser {
     fail(found(), "a command as bash has it");
   }
 
+  // Counts the nesting depth.
+  void deeper() {
+    if (++depth_ > kMaxJobFileDepth) fail("commands or expansions inside of each other, 64 deep", "fewer");
+  }
   bool ended() const { return at_ >= text_.size(); }
   char here(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool starts(std::string_view what) const { return text_.substr(at_).starts_with(what); }
@@ -142,7 +134,11 @@ class Parser {
 
   // Reads one character, or the quoted text or expansion that begins with it.
   void piece(bool in_double) {
-    const Deeper deeper(*this);
+    deeper();
+    quoted_or_expanded(in_double);
+    --depth_;
+  }
+  void quoted_or_expanded(bool in_double) {
     const char c = here();
     if (c == '\\') return advance(2);
     if (starts("$((")) return void(arithmetic());
@@ -197,11 +193,11 @@ class Parser {
   }
 
   ShellNodePtr list() {
-    const Deeper deeper(*this);
+    deeper();
     NewNode node = made(Kind::kList);
     for (;;) {
       blanks(true);
-      if (ended() || here() == ')' || starts(";;") || closer()) return node;
+      if (ended() || here() == ')' || starts(";;") || closer()) break;
       ShellNodePtr one = and_or();
       blanks(false);
       if (take("&")) {
@@ -213,6 +209,8 @@ class Parser {
       }
       node->parts.push_back(std::move(one));
     }
+    --depth_;
+    return node;
   }
 
   ShellNodePtr and_or() {
@@ -231,9 +229,10 @@ class Parser {
   ShellNodePtr pipeline() {
     blanks(false);
     if (take_word("!")) {
-      const Deeper deeper(*this);
+      deeper();
       NewNode node = made(Kind::kNot);
       node->parts.push_back(pipeline());
+      --depth_;
       return node;
     }
     while (take_word("time")) blanks(false);
@@ -365,9 +364,8 @@ class Parser {
       } while (take_word("elif"));
       if (take_word("else")) node->parts.push_back(list());
       expect_word("fi", from);
-    } else if (is_word("while") || is_word("until")) {
-      node = made(here() == 'u' ? Kind::kUntil : Kind::kWhile, from);
-      advance(5);
+    } else if (take_word("while")) {
+      node = made(Kind::kWhile, from);
       node->parts.push_back(list());
       body(*node);
     } else if (take_word("for")) {
@@ -380,7 +378,7 @@ class Parser {
       blanks(false);
       const std::string name(word().raw);
       node = function(name, from);
-    } else if (is_word("select") || is_word("coproc")) {
+    } else if (is_word("select") || is_word("coproc") || is_word("until")) {
       fail(found(), "a script without it");
     }
     return node;

@@ -40,14 +40,13 @@ struct ShellRedirect {
 
 struct ShellNode {
   enum class Kind {
-    kSimple,  // assignments, words
-    kList,    // parts in sequence
-    kAndOr,   // parts, joined by the operators of `text`
-    kNot,     // parts[0]
-    kPipe,    // parts, each in a subshell
-    kIf,      // condition, body, condition, body, ..., optionally the body of else
-    kWhile,   // condition, body; for (( )) also the step after each iteration and the initialisation
-    kUntil,
+    kSimple,    // assignments, words
+    kList,      // parts in sequence
+    kAndOr,     // parts, joined by the operators of `text`
+    kNot,       // parts[0]
+    kPipe,      // parts, each in a subshell
+    kIf,        // condition, body, condition, body, ..., optionally the body of else
+    kWhile,     // condition, body; for (( )) also the step after each iteration and the initialisation
     kFor,       // text: its variable; words, body; `given`: it has an "in"
     kCase,      // words[0], patterns and parts
     kFunction,  // text: its name; body
