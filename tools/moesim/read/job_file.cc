@@ -33,7 +33,6 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "tools/moesim/read/run_script.h"
-#include "tools/moesim/read/shell_syntax.h"
 #include "tools/moesim/read/shell_words.h"
 
 namespace moesim::tools {

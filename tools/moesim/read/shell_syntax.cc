@@ -1,15 +1,15 @@
+// The grammar of bash.
 #include "tools/moesim/read/shell_syntax.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <utility>
 
-#include "base/input_error.h"
 #include "base/text.h"
 #include "tools/moesim/read/job_file.h"
+#include "tools/moesim/read/shell_words.h"
 
 namespace moesim::tools {
 
@@ -42,18 +42,6 @@ class Parser {
     bool strips;
     std::shared_ptr<std::string> body;
   };
-  // Counts the nesting depth.
-  struct Deeper {
-    explicit Deeper(Parser& parser) : depth(parser.depth_) {
-      if (++depth > kMaxJobFileDepth)
-        parser.fail("commands or expansions inside of each other, 64 deep", "fewer");
-    }
-    ~Deeper() { --depth; }
-    Deeper(const Deeper&) = delete;
-    Deeper& operator=(const Deeper&) = delete;
-    int& depth;
-  };
-
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
     throw InputError(SourcePlace{file_, line_}, found, expected);
   }
@@ -68,6 +56,10 @@ class Parser {
     fail(found(), "a command as bash has it");
   }
 
+  // Counts the nesting depth.
+  void deeper() {
+    if (++depth_ > kMaxJobFileDepth) fail("commands or expansions inside of each other, 64 deep", "fewer");
+  }
   bool ended() const { return at_ >= text_.size(); }
   char here(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool starts(std::string_view what) const { return text_.substr(at_).starts_with(what); }
@@ -142,7 +134,11 @@ class Parser {
 
   // Reads one character, or the quoted text or expansion that begins with it.
   void piece(bool in_double) {
-    const Deeper deeper(*this);
+    deeper();
+    quoted_or_expanded(in_double);
+    --depth_;
+  }
+  void quoted_or_expanded(bool in_double) {
     const char c = here();
     if (c == '\\') return advance(2);
     if (starts("$((")) return void(arithmetic());
@@ -197,26 +193,24 @@ class Parser {
   }
 
   ShellNodePtr list() {
-    const Deeper deeper(*this);
+    deeper();
     NewNode node = made(Kind::kList);
     for (;;) {
       blanks(true);
-      if (ended() || here() == ')' || starts(";;") || starts(";&") || closer()) return node;
+      if (ended() || here() == ')' || starts(";;") || closer()) break;
       ShellNodePtr one = and_or();
       blanks(false);
       if (take("&")) {
-        NewNode background = made(Kind::kBackground);
+        NewNode background = made(Kind::kSubshell);
         background->parts.push_back(std::move(one));
         one = background;
-      } else if (here() == ';' && here(1) != ';' && here(1) != '&') {
-        advance(1);
-      } else if (!ended() && here() != '\n' && here() != ')' && !starts(";;") && !starts(";&") &&
-                 !closes_group_) {
+      } else if (!starts(";;") && !take(";") && !ended() && here() != '\n' && here() != ')' && !closer()) {
         unexpected();
       }
-      closes_group_ = false;
       node->parts.push_back(std::move(one));
     }
+    --depth_;
+    return node;
   }
 
   ShellNodePtr and_or() {
@@ -235,9 +229,10 @@ class Parser {
   ShellNodePtr pipeline() {
     blanks(false);
     if (take_word("!")) {
-      const Deeper deeper(*this);
+      deeper();
       NewNode node = made(Kind::kNot);
       node->parts.push_back(pipeline());
+      --depth_;
       return node;
     }
     while (take_word("time")) blanks(false);
@@ -245,8 +240,7 @@ class Parser {
     for (;;) {
       node->parts.push_back(command());
       blanks(false);
-      if (here() != '|' || here(1) == '|') break;
-      advance(here(1) == '&' ? 2 : 1);
+      if (starts("||") || !take("|")) break;
       blanks(true);
     }
     return node->parts.size() == 1 ? node->parts.front() : node;
@@ -258,8 +252,6 @@ class Parser {
     if (!node) return simple();
     for (blanks(false); redirect(*node); blanks(false)) {
     }
-    // After } fi done esac a closing word needs no ';'.
-    closes_group_ = closer();
     return node;
   }
 
@@ -268,18 +260,15 @@ class Parser {
     std::size_t digits = 0;
     while (std::isdigit(static_cast<unsigned char>(here(digits))) != 0) ++digits;
     const std::string_view rest = text_.substr(std::min(at_ + digits, text_.size()));
-    for (const std::string_view op :
-         {"<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">", "&>>", "&>"}) {
+    for (const std::string_view op : {"<<<", "<<-", "<<", "<&", "<", ">>", ">&", ">", "&>>", "&>"}) {
       if (!rest.starts_with(op) || (op[0] == '&' && digits > 0)) continue;
       ShellRedirect one;
-      one.descriptor = text_.substr(at_, digits);
-      one.op = op;
+      one.input = op[0] == '<' && digits == 0;
       advance(digits + op.size());
       blanks(false);
-      one.target = word();
-      if (one.target.raw.empty()) unexpected();
+      std::string end(word().raw);
+      if (end.empty()) unexpected();
       if (op == "<<" || op == "<<-") {
-        std::string end(one.target.raw);
         one.verbatim = std::erase_if(end, [](char c) { return c == '\'' || c == '"' || c == '\\'; }) > 0;
         one.body = std::make_shared<std::string>();
         documents_.push_back({end, op == "<<-", one.body});
@@ -325,11 +314,8 @@ class Parser {
       if (declares && assignment(*node)) continue;
       if (node->words.empty()) node->prefix = node->assignments.size();
       node->words.push_back(word());
-      const std::string_view first = node->words.front().raw, last = node->words.back().raw;
-      if (last.starts_with('{') && last.ends_with('}') && (here() == '<' || here() == '>'))
-        fail("a descriptor by name: " + in_quotes(last), "a number");
-      declares = first == "export" || first == "declare" || first == "local" || first == "readonly" ||
-                 first == "typeset";
+      const std::string_view first = node->words.front().raw;
+      declares = std::ranges::find(kShellDeclaring, first) != kShellDeclaring.end();
       if (node->words.size() > 1 || !node->assignments.empty() || !node->redirects.empty()) continue;
       if (blanks(false), here() == '(') return function(std::string(first), node->line);
     }
@@ -378,9 +364,8 @@ class Parser {
       } while (take_word("elif"));
       if (take_word("else")) node->parts.push_back(list());
       expect_word("fi", from);
-    } else if (is_word("while") || is_word("until")) {
-      node = made(here() == 'u' ? Kind::kUntil : Kind::kWhile, from);
-      advance(5);
+    } else if (take_word("while")) {
+      node = made(Kind::kWhile, from);
       node->parts.push_back(list());
       body(*node);
     } else if (take_word("for")) {
@@ -393,7 +378,7 @@ class Parser {
       blanks(false);
       const std::string name(word().raw);
       node = function(name, from);
-    } else if (is_word("select") || is_word("coproc")) {
+    } else if (is_word("select") || is_word("coproc") || is_word("until")) {
       fail(found(), "a script without it");
     }
     return node;
@@ -447,7 +432,6 @@ class Parser {
       } while (take("|"));
       if (!take(")")) unexpected();
       node->parts.push_back(list());
-      if (starts(";&") || starts(";;&")) fail("a case that falls through", "cases that end with ;;");
       if (!take(";;") && !is_word("esac")) unexpected();
     }
     return node;
@@ -474,7 +458,6 @@ class Parser {
   std::size_t at_ = 0;
   long line_;
   int depth_ = 0;
-  bool closes_group_ = false;
   std::vector<Document> documents_;
 };
 

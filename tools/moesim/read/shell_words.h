@@ -1,5 +1,6 @@
 // Finds the commands that a shell script would run without running it: interprets the script as bash does,
 // with "unknown" as a value. Values that depend on the machine are unknown and reported where they matter.
+// Read is what launch scripts have; other constructs are refused by name (tests/tools/shell_probes.txt).
 #pragma once
 
 #include <set>
@@ -10,6 +11,8 @@
 #include "base/input_error.h"
 
 namespace moesim::tools {
+
+bool is_shell_name(std::string_view text);
 
 // One command other than a builtin, with expanded words. A word may contain unknown pieces
 // (ShellScript::unknown()).
@@ -45,6 +48,9 @@ class ShellScript {
   struct Reason {
     std::string text, why;
   };
+  // Returns the reason of the unknown piece that begins at `at`; nullptr: none is known.
+  const Reason* reason(std::string_view word, std::size_t at) const;
+
   std::vector<ShellCommand> commands_;
   std::vector<Reason> reasons_;  // an unknown piece is kUnknown, its index in this list, kUnknown
   std::set<std::string> assumed_, notes_;

@@ -1,0 +1,221 @@
+// Values of a script: texts and patterns, sums of decimal numbers, tests.
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/text.h"
+#include "tools/moesim/read/job_file.h"
+#include "tools/moesim/read/shell_syntax.h"
+
+namespace moesim::tools {
+
+namespace {
+
+constexpr std::size_t npos = std::string_view::npos;
+
+// Compares by an operator of sums or of tests; nullopt: it is another operator.
+ShellTruth compared(std::string_view op, std::int64_t a, std::int64_t b) {
+  if (op == "==" || op == "-eq") return a == b;
+  if (op == "!=" || op == "-ne") return a != b;
+  if (op == "<=" || op == "-le") return a <= b;
+  if (op == ">=" || op == "-ge") return a >= b;
+  if (op == "<" || op == "-lt") return a < b;
+  if (op == ">" || op == "-gt") return a > b;
+  return std::nullopt;
+}
+
+class Sum {
+ public:
+  Sum(std::string_view text, const std::function<ShellNumber(const std::string&)>& variable)
+      : text_(text), variable_(variable) {}
+
+  ShellSum read() {
+    const ShellNumber value = choice(0);
+    return {ok_ && at_ == text_.size(), by_zero_, value};
+  }
+
+ private:
+  using Number = ShellNumber;
+  struct Operator {
+    std::string_view sign;
+    int level;  // a higher one binds tighter
+  };
+  static constexpr std::array<Operator, 13> kOperators{{{"||", 1},
+                                                        {"&&", 2},
+                                                        {"==", 3},
+                                                        {"!=", 3},
+                                                        {"<=", 4},
+                                                        {">=", 4},
+                                                        {"<", 4},
+                                                        {">", 4},
+                                                        {"+", 5},
+                                                        {"-", 5},
+                                                        {"*", 6},
+                                                        {"/", 6},
+                                                        {"%", 6}}};
+
+  bool take(std::string_view sign) {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
+    if (!text_.substr(at_).starts_with(sign)) return false;
+    at_ += sign.size();
+    return true;
+  }
+  Number choice(int depth) {
+    const Number which = binary(1, depth);
+    if (!take("?")) return which;
+    const Number yes = choice(depth + 1);
+    ok_ = take(":") && ok_;
+    const Number no = choice(depth + 1);
+    return !which ? which : *which != 0 ? yes : no;
+  }
+  Number binary(int level, int depth) {
+    Number left = unary(depth);
+    while (ok_) {
+      const auto op = std::ranges::find_if(
+          kOperators, [&](const Operator& one) { return one.level >= level && take(one.sign); });
+      if (op == kOperators.end()) break;
+      const Number right = binary(op->level + 1, depth);
+      left = left && right ? result(op->sign, *left, *right) : Number();
+    }
+    return left;
+  }
+  Number result(std::string_view op, std::int64_t a, std::int64_t b) {
+    if (op == "||") return a != 0 || b != 0;
+    if (op == "&&") return a != 0 && b != 0;
+    if (const ShellTruth truth = compared(op, a, b)) return *truth;
+    std::int64_t r = 0;
+    if (op == "/" || op == "%") {
+      by_zero_ = by_zero_ || b == 0;
+      ok_ = ok_ && b != 0 && (b != -1 || a != INT64_MIN);
+      return !ok_ ? Number() : op == "/" ? a / b : a % b;
+    }
+    ok_ = !(op == "+"   ? __builtin_add_overflow(a, b, &r)
+            : op == "-" ? __builtin_sub_overflow(a, b, &r)
+                        : __builtin_mul_overflow(a, b, &r));
+    return r;
+  }
+  Number unary(int depth) {
+    if (depth > kMaxJobFileDepth) ok_ = false;
+    if (!ok_) return std::nullopt;
+    if (const bool minus = take("-"); minus || take("!")) {
+      const Number v = unary(depth + 1);
+      return !v ? v : minus ? result("-", 0, *v) : Number(*v == 0);
+    }
+    if (take("(")) {
+      const Number v = choice(depth + 1);
+      ok_ = take(")") && ok_;
+      return v;
+    }
+    return atom();
+  }
+  Number atom() {
+    take("");
+    const std::string_view rest = text_.substr(at_);
+    if (rest.starts_with(kShellUnknown)) {
+      at_ = after_unknown(text_, at_);
+      ok_ = take("") && (at_ == text_.size() || std::string_view("+-*/%)<>=!&|?:").find(text_[at_]) != npos);
+      return std::nullopt;
+    }
+    const std::size_t name = shell_name_length(rest);
+    const std::size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+    const std::string word(rest.substr(0, std::max(name, digits)));
+    at_ += word.size();
+    take("");
+    if (name > 0) return variable_(word);
+    const Number v = shell_number(word);
+    ok_ = v.has_value();
+    return v;
+  }
+
+  std::string_view text_;
+  const std::function<Number(const std::string&)>& variable_;
+  std::size_t at_ = 0;
+  bool ok_ = true, by_zero_ = false;
+};
+
+}  // namespace
+
+std::size_t after_unknown(std::string_view text, std::size_t at) {
+  return std::min(text.find(kShellUnknown, at + 1), text.size() - 1) + 1;
+}
+
+bool may_be_empty(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); i = after_unknown(text, i))
+    if (text[i] != kShellUnknown) return false;
+  return true;
+}
+
+std::string ShellText::plain() const {
+  std::string text = chars;
+  std::erase(text, kShellEmpty);
+  return text;
+}
+
+bool ShellText::is_pattern() const {
+  for (std::size_t i = 0; i < chars.size(); ++i) {
+    if (marks[i] == kQuoted) continue;
+    if (chars[i] == '*' || chars[i] == '?') return true;
+    if (chars[i] == '[' && chars.find(']', i + 1) != npos) return true;
+  }
+  return false;
+}
+
+std::string merged_text(const std::string& a, const std::string& b, const std::string& unknown) {
+  if (a == b) return a;
+  std::size_t kept = 0;
+  bool inside = false;
+  for (std::size_t same = 0; same < a.size() && same < b.size() && a[same] == b[same]; ++same) {
+    if (a[same] == kShellUnknown) inside = !inside;
+    if (!inside && a[same] == ' ') kept = same + 1;
+    if (!inside && same + 1 >= unknown.size() && std::string_view(a).substr(0, same + 1).ends_with(unknown))
+      return a.substr(0, same + 1);
+  }
+  return a.substr(0, kept) + unknown;
+}
+
+ShellTruth shell_match(const ShellText& pattern, const std::string& text) {
+  std::string signs;
+  for (std::size_t i = 0; i < pattern.chars.size(); ++i) {
+    const char c = pattern.chars[i];
+    if (c == kShellEmpty) continue;
+    const bool active = pattern.marks[i] != ShellText::kQuoted;
+    if (c == kShellUnknown || (active && std::string_view("[\\(").find(c) != npos)) return std::nullopt;
+    if (!active && std::string_view("*?[\\").find(c) != npos) signs += '\\';
+    signs += c;
+  }
+  if (signs == "*") return true;
+  const auto ascii = [](unsigned char c) { return c < 0x80 && c != kShellUnknown; };
+  if (!std::ranges::all_of(text + signs, ascii)) return std::nullopt;
+  return ::fnmatch(signs.c_str(), text.c_str(), 0) == 0;
+}
+
+ShellNumber shell_number(std::string_view text) {
+  const auto v = parse_int(text);
+  return v && std::to_string(*v) == text ? ShellNumber(*v) : std::nullopt;
+}
+
+ShellSum shell_sum(std::string_view text, const std::function<ShellNumber(const std::string&)>& variable) {
+  return Sum(text, variable).read();
+}
+
+ShellTruth shell_test(std::span<const std::string> w) {
+  if (std::ranges::any_of(w, [](const std::string& x) { return !x.empty() && may_be_empty(x); }))
+    return std::nullopt;
+  if (w.empty()) return false;
+  if (w.size() == 1) return !w[0].empty();
+  if (w.size() == 2 && (w[0] == "!" || w[0] == "-z" || w[0] == "-n")) return w[1].empty() == (w[0] != "-n");
+  if (w.size() == 3 && (w[1] == "=" || w[1] == "==" || w[1] == "!=")) {
+    if (has_unknown(w[0]) || has_unknown(w[2])) return std::nullopt;
+    return (w[0] == w[2]) == (w[1] != "!=");
+  }
+  if (w.size() == 3 && w[1].starts_with('-') && compared(w[1], 0, 0)) {
+    const ShellNumber left = shell_number(w[0]), right = shell_number(w[2]);
+    return left && right ? compared(w[1], *left, *right) : std::nullopt;
+  }
+  if (w[0] != "!" || w.size() > 4 || (w.size() == 3 && !w[1].starts_with('-'))) return std::nullopt;
+  const ShellTruth truth = shell_test(w.subspan(1));
+  return truth ? ShellTruth(!*truth) : truth;
+}
+
+}  // namespace moesim::tools
