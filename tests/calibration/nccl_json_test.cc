@@ -1,5 +1,3 @@
-#include "calibration/rows/nccl_json.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +5,7 @@
 #include <string>
 
 #include "base/input_error.h"
+#include "calibration/rows/import_logs.h"
 #include "tests/message_of.h"
 #include "tests/replaced.h"
 
