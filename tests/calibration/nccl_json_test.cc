@@ -120,7 +120,7 @@ TEST(NcclJson, CsvOfRcclTests) {
   EXPECT_EQ(all.rows.collectives.front().ranks(), 16);
   EXPECT_EQ(all.rows.collectives.front().origin.place.line, 2);
   EXPECT_THAT(error_of(replaced(text, ", 0\n0, All", "\n0, All"), mi300x()),
-              HasSubstr("x.json:2: found 13 cells"));
+              HasSubstr("x.json:2: found 13 fields"));
   EXPECT_THAT(error_of(replaced(text, "busBw,", "bw,"), mi300x()), HasSubstr("no column 'busBw'"));
   EXPECT_THAT(error_of(replaced(text, "nodes, ranks,", "nodes, nodes,"), mi300x()),
               HasSubstr("the column 'nodes' twice"));
