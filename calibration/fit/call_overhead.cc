@@ -8,7 +8,7 @@
 
 #include "base/statistics.h"
 #include "calibration/rows/devices.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/collectives.h"
 
 namespace moesim::calibration {

@@ -16,7 +16,7 @@
 #include "calibration/fit/least_squares.h"
 #include "calibration/fit/pcie_law.h"
 #include "calibration/rows/devices.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/size_curve.h"
 #include "models/hardware/dtype.h"
 #include "models/hardware/gpu_family.h"

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "calibration/fit/least_squares.h"
-#include "calibration/rows/ffn_rows.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/expert_ffn.h"
 
 namespace moesim::calibration {

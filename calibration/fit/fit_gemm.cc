@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "calibration/fit/least_squares.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/gemm.h"
 
 namespace moesim::calibration {

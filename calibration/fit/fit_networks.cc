@@ -14,7 +14,7 @@
 #include "calibration/fit/fit_collectives.h"
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/fit/least_squares.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/ep_kernel.h"
 
 namespace moesim::calibration {

@@ -16,8 +16,7 @@
 #include "calibration/fit/fit_gemm.h"
 #include "calibration/fit/fit_kernels.h"
 #include "calibration/fit/machine_numbers.h"
-#include "calibration/rows/rank_counts.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/size_curve.h"
 
 namespace moesim::calibration {

@@ -21,7 +21,7 @@
 #include "calibration/fit/own_rows.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/publication.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/hardware/network.h"
 #include "models/hardware/profile.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/random.h"
 #include "calibration/fit/fit_dispatch.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/answers/doubt.h"
 #include "models/answers/priced_draws.h"
 #include "models/costs/collectives.h"

@@ -16,7 +16,7 @@
 #include "calibration/fit/fit_profile.h"
 #include "calibration/fit/refine.h"
 #include "calibration/rows/devices.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 
 namespace moesim::calibration {
 namespace {

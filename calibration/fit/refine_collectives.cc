@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "calibration/rows/devices.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/collectives.h"
 #include "models/costs/measured_calls.h"
 

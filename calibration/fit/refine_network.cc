@@ -5,8 +5,7 @@
 
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/fit/refine_collectives.h"
-#include "calibration/rows/ffn_rows.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/collectives.h"
 #include "models/costs/ep_kernel.h"
 

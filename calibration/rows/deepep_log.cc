@@ -1,5 +1,3 @@
-#include "calibration/rows/deepep_log.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "calibration/rows/import_logs.h"
 #include "models/costs/ep_kernel.h"
 
 namespace moesim::calibration {

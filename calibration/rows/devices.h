@@ -1,4 +1,5 @@
-// Data-sheet facts about the GPUs of the profiles, and about the machines behind published rows.
+// Data-sheet facts about the GPUs of the profiles, and about the machines behind published rows: what
+// devices.json says.
 #pragma once
 
 #include <filesystem>
@@ -14,12 +15,12 @@
 namespace moesim::calibration {
 
 struct Device {
-  std::string_view profile;  // "h100-sxm"
-  std::string_view gpu;      // name in published tables
+  std::string profile;  // "h100-sxm"
+  std::string gpu;      // name in published tables
   models::DeviceLimits limits;
   models::LaunchCosts launch;
-  std::string_view relative;  // profile whose fit stands in where this GPU was not measured; "" = none
-  std::string_view source;
+  std::string relative;  // profile whose fit stands in where this GPU was not measured; "" = none
+  std::string source;
   // FLOP/s of the best dense product found on it (maximum achievable matmul); 0: unknown.
   double best_bf16 = 0, best_fp8 = 0;
   // Speed of grouped over dense products in training, relative to the same ratio on NVIDIA's GPUs.
@@ -49,29 +50,29 @@ const Device* device_of_path(const std::filesystem::path& path);
 
 // The network of a machine with published rows. `name` is "" for an unknown machine.
 struct Machine {
-  std::string_view name;
-  std::string_view source_part;  // substring of the source column
-  std::string_view gpu_part;
+  std::string name;
+  std::string source_part;  // substring of the source column
+  std::string gpu_part;
   int gpus_per_node;  // of a whole node, however many a row used
   int ports_per_node;
-  double port_bandwidth;     // bytes/s
-  std::string_view network;  // network profile of its rows
+  double port_bandwidth;  // bytes/s
+  std::string network;    // network profile of its rows
 };
 
 // Returns the machine of a row, by its source and GPU; nullptr where unknown.
 const Machine* machine_of(std::string_view source, std::string_view gpu);
-// Returns a machine known by its network alone; `name` must outlive it.
-Machine machine_on(std::string_view name, const models::NetworkProfile& network);
+// Returns a machine known by its network alone.
+Machine machine_on(const std::string& name, const models::NetworkProfile& network);
 // Likewise, or a machine of the network that the row names.
 const Machine* machine_of(const Origin& origin);
 
 // A network of machines with published rows, or one known only by its ports.
 struct NetworkFacts {
-  std::string_view name, kind;
+  std::string name, kind;
   int gpus_per_node, ports_per_node;
   double port_bandwidth;  // bytes/s
   bool rails;
-  std::string_view gap;  // missing knowledge about it
+  std::string gap;  // missing knowledge about it
 };
 std::span<const NetworkFacts> networks();
 

@@ -14,13 +14,8 @@
 #include "base/text.h"
 #include "calibration/rows/collective_table.h"
 #include "calibration/rows/csv_table.h"
-#include "calibration/rows/deepep_log.h"
 #include "calibration/rows/devices.h"
-#include "calibration/rows/inspector_log.h"
-#include "calibration/rows/logged_row.h"
-#include "calibration/rows/measurement_file.h"
-#include "calibration/rows/nccl_json.h"
-#include "calibration/rows/nccl_log.h"
+#include "calibration/rows/measurements.h"
 
 namespace moesim::calibration {
 namespace {

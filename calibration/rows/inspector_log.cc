@@ -1,5 +1,3 @@
-#include "calibration/rows/inspector_log.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +9,8 @@
 
 #include "base/json_reader.h"
 #include "base/text.h"
-#include "calibration/rows/logged_row.h"
+#include "calibration/rows/collective_table.h"
+#include "calibration/rows/import_logs.h"
 
 namespace moesim::calibration {
 namespace {

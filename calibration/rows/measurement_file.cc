@@ -1,7 +1,6 @@
-#include "calibration/rows/measurement_file.h"
-
 #include <algorithm>
-#include <set>
+#include <concepts>
+#include <type_traits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "calibration/rows/devices.h"
+#include "calibration/rows/measurements.h"
 
 namespace moesim::calibration {
 namespace {
@@ -26,6 +26,9 @@ class Writer {
  public:
   explicit Writer(Json& out) : out_(out) {}
   void text(const char* key, const std::string& value) { out_[key] = value; }
+  void one_of(const char* key, const std::string& value, const std::vector<std::string>&) {
+    text(key, value);
+  }
   void optional_text(const char* key, const std::string& value) {
     if (!value.empty()) out_[key] = value;
   }
@@ -35,6 +38,7 @@ class Writer {
   }
   void number(const char* key, const double& value, double, double) { out_[key] = value; }
   void flag(const char* key, const bool& value) { out_[key] = value; }
+  void op(const char* key, const sim::CollectiveOp& value) { out_[key] = sim::name(value); }
 
  private:
   Json& out_;
@@ -44,6 +48,11 @@ class Reader {
  public:
   explicit Reader(JsonObject& in) : in_(in) {}
   void text(const char* key, std::string& value) { value = in_.string(key, ""); }
+  void one_of(const char* key, std::string& value, const std::vector<std::string>& known) {
+    text(key, value);
+    if (std::ranges::find(known, value) == known.end())
+      in_.at(key).fail(in_.at(key).describe(), "one of " + join(known, ", "));
+  }
   void optional_text(const char* key, std::string& value) { text(key, value); }
   template <class Int>
   void integer(const char* key, Int& value, std::int64_t low, std::int64_t high) {
@@ -53,6 +62,17 @@ class Reader {
     value = in_.at(key).number(low, high);
   }
   void flag(const char* key, bool& value) { value = in_.boolean(key, false); }
+  // Rows of collectives name their operation as the simulator does.
+  void op(const char* key, sim::CollectiveOp& value) {
+    const JsonNode node = in_.at(key);
+    std::vector<std::string> known;
+    for (int i = 0; i <= static_cast<int>(sim::CollectiveOp::barrier); ++i) {
+      value = static_cast<sim::CollectiveOp>(i);
+      if (sim::name(value) == node.string()) return;
+      known.emplace_back(sim::name(value));
+    }
+    node.fail(node.describe(), join(known, ", "));
+  }
 
  private:
   JsonObject& in_;
@@ -65,11 +85,14 @@ void visit_origin(Visitor& v, Row& row) {
   v.optional_text("network", row.origin.network);
 }
 
-// Rows of collectives name their operation as the simulator does.
-template <class Visitor, class Row>
-void visit_collective(Visitor& v, Row& row, std::string& op) {
+// Of a row to read or to write.
+template <class Row, class Of>
+concept Is = std::same_as<std::remove_const_t<Row>, Of>;
+
+template <class Visitor, Is<CollectiveRow> Row>
+void visit(Visitor& v, Row& row) {
   visit_origin(v, row);
-  v.text("op", op);
+  v.op("op", row.op);
   v.integer("nodes", row.nodes, 1, 1 << 24);
   v.integer("gpus_per_node", row.gpus_per_node, 1, 1024);
   v.number("bytes", row.bytes, 1, kMostBytes);
@@ -78,8 +101,8 @@ void visit_collective(Visitor& v, Row& row, std::string& op) {
   v.text("library", row.library);
 }
 
-template <class Visitor, class Row>
-void visit_gemm(Visitor& v, Row& row) {
+template <class Visitor, Is<GemmRow> Row>
+void visit(Visitor& v, Row& row) {
   visit_origin(v, row);
   v.text("dtype", row.dtype);
   v.text("kernel", row.kernel);
@@ -90,8 +113,8 @@ void visit_gemm(Visitor& v, Row& row) {
   v.flag("sustained", row.sustained);
 }
 
-template <class Visitor, class Row>
-void visit_grouped(Visitor& v, Row& row) {
+template <class Visitor, Is<GroupedGemmRow> Row>
+void visit(Visitor& v, Row& row) {
   visit_origin(v, row);
   v.text("kind", row.kind);
   v.text("dtype", row.dtype);
@@ -102,8 +125,8 @@ void visit_grouped(Visitor& v, Row& row) {
   v.number("seconds", row.seconds, 1e-9, kMostSeconds);
 }
 
-template <class Visitor, class Row>
-void visit_ffn(Visitor& v, Row& row) {
+template <class Visitor, Is<FfnRow> Row>
+void visit(Visitor& v, Row& row) {
   visit_origin(v, row);
   v.text("framework", row.framework);
   v.text("kernel", row.kernel);
@@ -119,8 +142,8 @@ void visit_ffn(Visitor& v, Row& row) {
   v.number("seconds", row.seconds, 1e-9, kMostSeconds);
 }
 
-template <class Visitor, class Row>
-void visit_dispatch(Visitor& v, Row& row) {
+template <class Visitor, Is<DispatchRow> Row>
+void visit(Visitor& v, Row& row) {
   visit_origin(v, row);
   v.text("kernel", row.kernel);
   v.text("dtype", row.dtype);
@@ -137,8 +160,8 @@ void visit_dispatch(Visitor& v, Row& row) {
   v.number("sms", row.sms, 0, 1e5);
 }
 
-template <class Visitor, class Row>
-void visit_kernel(Visitor& v, Row& row) {
+template <class Visitor, Is<Measurements::KernelRow> Row>
+void visit(Visitor& v, Row& row) {
   visit_origin(v, row);
   v.text("kernel", row.kernel);
   v.number("bytes", row.bytes, 0, kMostBytes);
@@ -146,51 +169,11 @@ void visit_kernel(Visitor& v, Row& row) {
   v.integer("launches", row.launches, 1, 1 << 20);
 }
 
-template <class Visitor, class Row>
-void visit_machine(Visitor& v, Row& row) {
+template <class Visitor, Is<Measurements::MachineRow> Row>
+void visit(Visitor& v, Row& row) {
   visit_origin(v, row);
-  v.text("what", row.what);
+  v.one_of("what", row.what, Measurements::machine_numbers());
   v.number("value", row.value, 1e-9, kMostSeconds);
-}
-
-sim::CollectiveOp op_named(const JsonNode& node) {
-  const std::string name = node.string();
-  std::vector<std::string> known;
-  for (int i = 0; i <= static_cast<int>(sim::CollectiveOp::barrier); ++i) {
-    const auto op = static_cast<sim::CollectiveOp>(i);
-    if (sim::name(op) == name) return op;
-    known.emplace_back(sim::name(op));
-  }
-  node.fail(node.describe(), join(known, ", "));
-}
-
-template <class Row, class Visit>
-void read_list(JsonObject& file, const char* key, std::vector<Row>& rows, const Visit& visit) {
-  const auto list = file.find(key);
-  if (!list) return;
-  for (const JsonNode& node : list->items()) {
-    JsonObject object(node);
-    Row row;
-    row.origin.place = node.place();
-    Reader reader(object);
-    visit(reader, object, row);
-    object.finish();
-    check_network(row.origin);
-    rows.push_back(std::move(row));
-  }
-}
-
-template <class Row, class Visit>
-void write_list(Json& file, const char* key, const std::vector<Row>& rows, const Visit& visit) {
-  if (rows.empty()) return;
-  Json list = Json::array();
-  for (const Row& row : rows) {
-    Json object;
-    Writer writer(object);
-    visit(writer, row);
-    list.push_back(std::move(object));
-  }
-  file[key] = std::move(list);
 }
 
 }  // namespace
@@ -201,27 +184,19 @@ Measurements parse_measurement_file(std::string_view json, const std::string& fi
   if (schema.string() != kSchema) schema.fail(schema.describe(), "'" + std::string(kSchema) + "'");
   object.string("provenance", "");
   Measurements result;
-  const auto read_collective = [](Reader& reader, JsonObject& in, CollectiveRow& row) {
-    std::string op;
-    visit_collective(reader, row, op);
-    row.op = op_named(in.at("op"));
-  };
-  read_list(object, "collectives", result.collectives, read_collective);
-  read_list(object, "exposed_calls", result.exposed_calls, read_collective);
-  read_list(object, "gemms", result.gemms, [](Reader& r, JsonObject&, GemmRow& row) { visit_gemm(r, row); });
-  read_list(object, "grouped_gemms", result.grouped,
-            [](Reader& r, JsonObject&, GroupedGemmRow& row) { visit_grouped(r, row); });
-  read_list(object, "expert_ffns", result.ffns,
-            [](Reader& r, JsonObject&, FfnRow& row) { visit_ffn(r, row); });
-  read_list(object, "dispatches", result.dispatches,
-            [](Reader& r, JsonObject&, DispatchRow& row) { visit_dispatch(r, row); });
-  read_list(object, "kernels", result.kernels,
-            [](Reader& r, JsonObject&, Measurements::KernelRow& row) { visit_kernel(r, row); });
-  read_list(object, "machine", result.machine, [](Reader& r, JsonObject& in, Measurements::MachineRow& row) {
-    visit_machine(r, row);
-    const auto& known = Measurements::machine_numbers();
-    if (std::find(known.begin(), known.end(), row.what) == known.end())
-      in.at("what").fail(in.at("what").describe(), "one of " + join(known, ", "));
+  Measurements::named_lists(result, [&]<class Row>(const char* key, std::vector<Row>& rows) {
+    const auto list = object.find(key);
+    if (!list) return;
+    for (const JsonNode& node : list->items()) {
+      JsonObject fields(node);
+      Row row;
+      row.origin.place = node.place();
+      Reader reader(fields);
+      visit(reader, row);
+      fields.finish();
+      check_network(row.origin);
+      rows.push_back(std::move(row));
+    }
   });
   object.finish();
   use_table_names(result);
@@ -232,22 +207,12 @@ std::string to_json(const Measurements& measurements, const std::string& provena
   Json file;
   file["schema"] = kSchema;
   file["provenance"] = provenance;
-  const auto write_collective = [](Writer& w, const CollectiveRow& row) {
-    std::string op(sim::name(row.op));
-    visit_collective(w, row, op);
-  };
-  write_list(file, "collectives", measurements.collectives, write_collective);
-  write_list(file, "exposed_calls", measurements.exposed_calls, write_collective);
-  write_list(file, "gemms", measurements.gemms, [](Writer& w, const GemmRow& row) { visit_gemm(w, row); });
-  write_list(file, "grouped_gemms", measurements.grouped,
-             [](Writer& w, const GroupedGemmRow& row) { visit_grouped(w, row); });
-  write_list(file, "expert_ffns", measurements.ffns, [](Writer& w, const FfnRow& row) { visit_ffn(w, row); });
-  write_list(file, "dispatches", measurements.dispatches,
-             [](Writer& w, const DispatchRow& row) { visit_dispatch(w, row); });
-  write_list(file, "kernels", measurements.kernels,
-             [](Writer& w, const Measurements::KernelRow& row) { visit_kernel(w, row); });
-  write_list(file, "machine", measurements.machine,
-             [](Writer& w, const Measurements::MachineRow& row) { visit_machine(w, row); });
+  Measurements::named_lists(measurements, [&](const char* key, const auto& rows) {
+    for (const auto& row : rows) {
+      Writer writer(file[key].emplace_back());
+      visit(writer, row);
+    }
+  });
   return json_text(file, 1);
 }
 

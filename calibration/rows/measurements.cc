@@ -5,6 +5,7 @@
 #include <iterator>
 #include <set>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "base/file_io.h"
@@ -12,7 +13,6 @@
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/import_logs.h"
-#include "calibration/rows/measurement_file.h"
 #include "models/hardware/network.h"
 
 namespace moesim::calibration {
@@ -273,11 +273,6 @@ Measurements read_dispatches(const CsvTable& table) {
   return result;
 }
 
-template <class T>
-void move_into(std::vector<T>& to, std::vector<T>& from) {
-  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
-}
-
 }  // namespace
 
 const std::vector<std::string>& Measurements::machine_numbers() {
@@ -293,14 +288,12 @@ std::size_t Measurements::size() const {
 }
 
 void Measurements::append(Measurements other) {
-  move_into(collectives, other.collectives);
-  move_into(gemms, other.gemms);
-  move_into(grouped, other.grouped);
-  move_into(ffns, other.ffns);
-  move_into(dispatches, other.dispatches);
-  move_into(kernels, other.kernels);
-  move_into(machine, other.machine);
-  move_into(exposed_calls, other.exposed_calls);
+  named_lists(*this, [&](std::string_view name, auto& rows) {
+    named_lists(other, [&](std::string_view theirs, auto& more) {
+      if constexpr (std::is_same_v<decltype(rows), decltype(more)>)
+        if (name == theirs) std::ranges::move(more, std::back_inserter(rows));
+    });
+  });
 }
 
 namespace {

@@ -117,24 +117,23 @@ struct Measurements {
   // Calls `list` with every list of rows.
   template <class List>
   void each_list(List&& list) const {
-    lists(*this, list);
+    named_lists(*this, [&](const char*, auto& rows) { list(rows); });
   }
   template <class List>
   void each_list(List&& list) {
-    lists(*this, list);
+    named_lists(*this, [&](const char*, auto& rows) { list(rows); });
   }
-
- private:
+  // Likewise, with the names of a measurement file in its order.
   template <class Self, class List>
-  static void lists(Self& self, List& list) {
-    list(self.collectives);
-    list(self.gemms);
-    list(self.grouped);
-    list(self.ffns);
-    list(self.dispatches);
-    list(self.kernels);
-    list(self.machine);
-    list(self.exposed_calls);
+  static void named_lists(Self& self, const List& list) {
+    list("collectives", self.collectives);
+    list("exposed_calls", self.exposed_calls);
+    list("gemms", self.gemms);
+    list("grouped_gemms", self.grouped);
+    list("expert_ffns", self.ffns);
+    list("dispatches", self.dispatches);
+    list("kernels", self.kernels);
+    list("machine", self.machine);
   }
 };
 
@@ -148,7 +147,9 @@ Measurements read_table(std::string_view text, const std::string& file);
 // calibration/bench, recognised by content.
 Measurements read_measurements(const std::filesystem::path& path);
 
-// Returns "moesim.measurements/1", which import and measure write and fit reads.
+// "moesim.measurements/1": measured rows as JSON, which import and measure write and fit reads. Throws
+// InputError with the line for an unknown key, or a missing or impossible value.
+Measurements parse_measurement_file(std::string_view json, const std::string& file);
 std::string to_json(const Measurements& measurements, const std::string& provenance);
 
 }  // namespace moesim::calibration

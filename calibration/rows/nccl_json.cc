@@ -1,18 +1,15 @@
-#include "calibration/rows/nccl_json.h"
-
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "base/csv.h"
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "calibration/rows/collective_table.h"
-#include "calibration/rows/logged_row.h"
+#include "calibration/rows/csv_table.h"
+#include "calibration/rows/import_logs.h"
 
 namespace moesim::calibration {
 namespace {
@@ -211,34 +208,14 @@ Imported read_nccl_json(std::string_view text, const std::string& file, const Im
 }
 
 Imported read_rccl_csv(std::string_view text, const std::string& file, const ImportFacts& facts) {
+  const CsvTable table = CsvTable::parse(text, file);
   Records records(file, facts);
-  std::map<std::string, std::size_t, std::less<>> columns;
-  long line_number = 0;
-  for (const std::string_view line : split(text, '\n')) {
-    ++line_number;
-    if (trim(line).empty()) continue;
-    const SourcePlace place{file, line_number, 0};
-    std::vector<std::string> cells = csv_cells(line, place);
-    for (std::string& cell : cells) cell = std::string(trim(cell));
-    if (columns.empty()) {
-      for (std::size_t i = 0; i < cells.size(); ++i)
-        if (!columns.emplace(cells[i], i).second)
-          throw InputError(place, "the column " + in_quotes(cells[i]) + " twice", "each once");
-      for (const char* key : {"name", "nodes", "ranksPerNode", "gpusPerRank", "size", "type", "inPlace",
-                              "time", "algBw", "busBw", "wrong"})
-        if (!columns.contains(std::string_view(key)))
-          throw InputError(place, fmt::format("no column '{}'", key), "one");
-      continue;
-    }
-    if (cells.size() != columns.size())
-      throw InputError(place, fmt::format("{} cells", cells.size()),
-                       fmt::format("{} (a truncated line?)", columns.size()));
-    records.add(place, [&](const char* key) -> std::string {
-      const auto found = columns.find(std::string_view(key));
-      return found == columns.end() ? "" : cells[found->second];
+  for (std::size_t i = 0; i < table.rows(); ++i)
+    records.add(table.place(i), [&](std::string_view key) {
+      const bool optional = key == "redop" || key == "numCycle";
+      return optional && !table.has(key) ? std::string() : std::string(trim(table.text(i, key)));
     });
-  }
-  return records.imported(line_number);
+  return records.imported(table.rows() > 0 ? table.place(table.rows() - 1).line : 0);
 }
 
 }  // namespace moesim::calibration

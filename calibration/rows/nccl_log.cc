@@ -1,5 +1,3 @@
-#include "calibration/rows/nccl_log.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +10,7 @@
 
 #include "base/text.h"
 #include "calibration/rows/collective_table.h"
-#include "calibration/rows/logged_row.h"
+#include "calibration/rows/import_logs.h"
 
 namespace moesim::calibration {
 namespace {

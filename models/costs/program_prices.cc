@@ -9,8 +9,10 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "base/json_reader.h"
 #include "models/costs/kernel_doubt.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/embedded_profiles.h"
 #include "models/hardware/gpu_family.h"
 #include "models/hardware/network.h"
 #include "models/workload/placement.h"
@@ -153,43 +155,52 @@ sim::Overlap ProgramPricer::overlap(const Program& dispatcher) const {
 
 namespace {
 
-struct KernelLaw {
-  ExchangeLibrary library;
-  bool combine;
-  const char* key;
+// A row of exchange_laws.json: the keys of a library's own laws, or another library whose place its laws take.
+struct ExchangeRow {
+  std::vector<ExchangeLibrary> libraries;
+  ExchangeLibrary stands_in_for = ExchangeLibrary::kNone;
+  std::array<std::vector<std::string>, 2> keys;  // of dispatch and combine
+  std::string where, doubt;
 };
-// Laws of the transfer kernels alone: what a library's API adds (metadata, permutation) are operations of the
-// programs.
-constexpr std::array<KernelLaw, 19> kLaws{
-    {{ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@fp8"},
-     {ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@bf16"},
-     {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@fp8"},
-     {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@bf16"},
-     {ExchangeLibrary::kDeepEp, true, "ep/deepep_v1_normal_combine@bf16"},
-     {ExchangeLibrary::kDeepEp, true, "ep/deepep_v2_combine@bf16"},
-     {ExchangeLibrary::kDeepEpV2, false, "ep/deepep_v2_dispatch@fp8"},
-     {ExchangeLibrary::kDeepEpV2, false, "ep/deepep_v2_dispatch@bf16"},
-     {ExchangeLibrary::kDeepEpV2, true, "ep/deepep_v2_combine@bf16"},
-     {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@fp8"},
-     {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@bf16"},
-     {ExchangeLibrary::kUccl, true, "ep/uccl_ep_normal_combine@bf16"},
-     {ExchangeLibrary::kMori, false, "ep/mori_ep_normal_dispatch@fp8"},
-     {ExchangeLibrary::kMori, false, "ep/mori_ep_normal_dispatch@bf16"},
-     {ExchangeLibrary::kMori, true, "ep/mori_ep_normal_combine@bf16"},
-     {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@bf16"},
-     {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@fp8"},
-     {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@bf16"},
-     {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@fp8"}}};
+
+ExchangeLibrary library_of(const JsonNode& node) {
+  const auto at = std::ranges::find_if(
+      kExchangeLibraries, [&](ExchangeLibrary library) { return name_of(library) == node.string(); });
+  check(at != kExchangeLibraries.end(), "the library of a law of exchange_laws.json");
+  return *at;
+}
+
+const std::vector<ExchangeRow>& exchange_laws() {
+  static const std::vector<ExchangeRow> rows = [] {
+    std::vector<ExchangeRow> read;
+    const JsonNode file = JsonNode::parse(embedded_table("exchange_laws"), "exchange_laws.json");
+    for (const JsonNode& node : file.find("laws")->items()) {
+      JsonObject object(node);
+      ExchangeRow& row = read.emplace_back();
+      for (const JsonNode& library : object.at("libraries").items())
+        row.libraries.push_back(library_of(library));
+      if (const auto other = object.find("stands_in_for")) row.stands_in_for = library_of(*other);
+      for (const bool combine : {false, true})
+        if (const auto keys = object.find(combine ? "combine" : "dispatch"))
+          for (const JsonNode& key : keys->items()) row.keys[combine].push_back(key.string());
+      row.where = object.string("where", "");
+      row.doubt = object.string("doubt", "");
+    }
+    return read;
+  }();
+  return rows;
+}
 
 }  // namespace
 
 bool kernel_is_measured(const Profile& profile, ExchangeLibrary library, bool across_nodes) {
-  return std::ranges::any_of(kLaws, [&](const KernelLaw& law) {
-    const ParameterSet* set = law.library == library
-                                  ? profile.find(law.key + std::string(across_nodes ? kNetworkLaw : ""))
-                                  : nullptr;
-    return set && set->rows > 0 && !set->derived;
-  });
+  for (const ExchangeRow& row : exchange_laws())
+    for (const auto& keys : row.keys)
+      for (const std::string& key : keys)
+        if (row.libraries.front() == library && row.where != "framework")
+          if (const ParameterSet* set = profile.find(key + std::string(across_nodes ? kNetworkLaw : "")))
+            if (set->rows > 0 && !set->derived) return true;
+  return false;
 }
 
 void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
@@ -206,59 +217,42 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
                           set.beyond,
                           set.derived ? set.source : ""};
   };
-  const GpuFamily* family = gpu_family(profile.name());
-  const bool amd = family && family->amd();
-  for (const KernelLaw& law : kLaws) {
-    if (law.library == ExchangeLibrary::kMori && !amd) continue;  // it runs on AMD's GPUs only
-    const std::string network = law.key + std::string(kNetworkLaw);
-    if (profile.find(law.key))
-      kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(law.key));
-    if (profile.find(network))
-      network_kernels_[slot_of(law.library, law.combine)].push_back(kernel_from(network));
-  }
-  for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
-    for (auto& kernels : *laws)
-      std::stable_sort(kernels.begin(), kernels.end(), [](const ExchangeKernel& a, const ExchangeKernel& b) {
-        return std::pair(a.unmeasured.empty(), a.rows) > std::pair(b.unmeasured.empty(), b.rows);
-      });
+  const auto measured = [](const ExchangeKernel& kernel) { return kernel.unmeasured.empty(); };
+  const auto precedes = [&](const ExchangeKernel& a, const ExchangeKernel& b) {
+    return std::pair(measured(a), a.rows) > std::pair(measured(b), b.rows);
+  };
   for (const ExchangeLibrary library : kExchangeLibraries)
     if (const ParameterSet* judged = profile.find(unmeasured_kernel_key(library)))
       unmeasured_[static_cast<std::size_t>(library) - 1] = judged->factor;
-  // A framework calls HybridEP through its API, whose measured times include the metadata, the permutation
-  // and the staging around the transfer.
-  for (const bool combine : {false, true}) {
-    if (!recipe_.framework) break;
-    const std::string key = combine ? "ep/hybridep_combine_api@bf16" : "ep/hybridep_dispatch_api@bf16";
-    if (const std::string across = key + std::string(kNetworkLaw); profile.find(across)) {
-      auto& laws = network_kernels_[slot_of(ExchangeLibrary::kHybridEp, combine)];
-      ExchangeKernel api = kernel_from(across);
-      laws.insert(api.unmeasured.empty() ? laws.begin() : laws.end(), std::move(api));
-    }
-    if (!profile.find(key)) continue;
-    auto& kernels = kernels_of_libraries_[slot_of(ExchangeLibrary::kHybridEp, combine)];
-    kernels.insert(kernels.begin(), kernel_from(key));
-  }
-  // On AMD's GPUs UCCL-EP implements DeepEP's calls, or MoRI-EP where only that was measured.
-  const auto measured = [](const std::vector<ExchangeKernel>& laws) {
-    return std::ranges::any_of(laws, [](const ExchangeKernel& kernel) { return kernel.unmeasured.empty(); });
-  };
-  for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
-    for (const bool combine : {false, true}) {
-      auto& deepep = (*laws)[slot_of(ExchangeLibrary::kDeepEp, combine)];
-      for (const ExchangeLibrary stands_in : {ExchangeLibrary::kUccl, ExchangeLibrary::kMori}) {
-        const auto& other = (*laws)[slot_of(stands_in, combine)];
-        if (other.empty() || !(deepep.empty() || (amd && measured(other)))) continue;
-        deepep = other;
-        break;
-      }
-    }
-  // NCCL EP runs HybridEP's kernels over NCCL's own transport, without measurements at training sizes.
-  for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
-    for (const bool combine : {false, true})
-      for (ExchangeKernel kernel : (*laws)[slot_of(ExchangeLibrary::kHybridEp, combine)]) {
-        kernel.unmeasured = "HybridEP's kernel";
-        kernel.doubt = unmeasured_[static_cast<std::size_t>(ExchangeLibrary::kNcclEp) - 1];
-        (*laws)[slot_of(ExchangeLibrary::kNcclEp, combine)].push_back(std::move(kernel));
+  const GpuFamily* family = gpu_family(profile.name());
+  const bool amd = family && family->amd();
+  for (const bool across : {false, true})
+    for (const ExchangeRow& row : exchange_laws())
+      for (const bool combine : {false, true}) {
+        auto& kernels = across ? network_kernels_ : kernels_of_libraries_;
+        const bool own = row.stands_in_for == ExchangeLibrary::kNone, api = row.where == "framework";
+        auto& laws = kernels[slot_of(own ? row.libraries.front() : row.stands_in_for, combine)];
+        if (own && ((row.where == "amd" && !amd) || (api && !recipe_.framework))) continue;
+        for (const std::string& of_node : row.keys[combine]) {
+          const std::string key = of_node + std::string(across ? kNetworkLaw : "");
+          if (!profile.find(key)) continue;
+          ExchangeKernel kernel = kernel_from(key);
+          const auto at = !api                          ? std::ranges::upper_bound(laws, kernel, precedes)
+                          : across && !measured(kernel) ? laws.end()
+                                                        : laws.begin();
+          laws.insert(at, std::move(kernel));
+        }
+        const auto other = std::ranges::find_if(row.libraries, [&](ExchangeLibrary library) {
+          const auto& others = kernels[slot_of(library, combine)];
+          const bool replaces = row.where == "amd" && amd && std::ranges::any_of(others, measured);
+          return !own && !others.empty() && (laws.empty() || replaces);
+        });
+        if (other != row.libraries.end()) laws = kernels[slot_of(*other, combine)];
+        for (ExchangeKernel& kernel : laws) {
+          if (row.doubt.empty()) break;
+          kernel.unmeasured = row.doubt;
+          kernel.doubt = unmeasured_[static_cast<std::size_t>(row.stands_in_for) - 1];
+        }
       }
 }
 

@@ -17,7 +17,6 @@
 #include "base/json_reader.h"
 #include "base/lower_case.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/hardware/gpu_family.h"
 #include "models/hardware/hardware.h"
@@ -176,29 +175,6 @@ std::string gpus_first_hint(std::string_view written) {
   return fmt::format("; '{0}x{1}' is {1} nodes, '{0}' with --gpus {1} is {1} GPUs", word, count);
 }
 
-// Reads a plain number in SI units, or a string with its unit.
-double quantity(const JsonNode& node, double (*parse)(std::string_view), double low, double high) {
-  double value = 0;
-  if (node.is_string()) {
-    try {
-      value = parse(node.string());
-    } catch (const InputError& error) {
-      node.fail(error.what());
-    }
-    if (!(value >= low && value <= high)) node.fail(node.describe(), "a value in its physical range");
-    return value;
-  }
-  return node.number(low, high);
-}
-
-// Reads a factor on the measured latencies, where one is given.
-void read_latency_factor(JsonObject& object, const char* path, Cluster& cluster) {
-  const auto factor = object.find("latency_factor");
-  if (!factor) return;
-  const HardwareNumber& number = *find_hardware_number(path);
-  number.scale(cluster, factor->number(1e-6, 1e6) / number.value(cluster));
-}
-
 void read_nic(const JsonNode& node, Cluster& cluster) {
   JsonObject object(node);
   Nic& nic = cluster.nic;
@@ -207,60 +183,15 @@ void read_nic(const JsonNode& node, Cluster& cluster) {
   if (per_node && per_gpu) per_gpu->fail("both ports_per_node and ports_per_gpu", "one of them");
   if (per_node) nic.ports_per_node = static_cast<int>(per_node->integer(1, 1 << 16));
   if (per_gpu) nic.ports_per_node = cluster.gpus_per_node * static_cast<int>(per_gpu->integer(1, 64));
-  if (const auto v = object.find("bandwidth")) {
-    const double bandwidth = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
-    // The base's rates through such a port keep their share of it.
-    if (nic.bandwidth > 0) find_hardware_number("nic.bandwidth")->scale(cluster, bandwidth / nic.bandwidth);
-    nic.bandwidth = bandwidth;
-  }
-  read_latency_factor(object, "nic.latency_factor", cluster);
-  if (const auto v = object.find("latency")) nic.latency = quantity(*v, parse_seconds, 0, 10);
-  if (const auto v = object.find("per_connection_cap"))
-    nic.per_connection_cap = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
+  read_hardware(object, "nic.", cluster);
   if (const auto list = object.find("gpu_bandwidth")) {
     nic.gpu_bandwidth.clear();
     for (const JsonNode& item : list->items())
-      nic.gpu_bandwidth.push_back(quantity(item, parse_bandwidth, 1e3, kMostBandwidth));
+      nic.gpu_bandwidth.push_back(read_quantity(item, HardwareUnit::kBandwidth, 1e3, kMostBandwidth));
     if (nic.gpu_bandwidth.size() != static_cast<std::size_t>(cluster.gpus_per_node))
       list->fail(std::to_string(nic.gpu_bandwidth.size()) + " numbers",
                  "one for each of the " + std::to_string(cluster.gpus_per_node) + " GPUs of a node");
   }
-  object.finish();
-}
-
-void read_nvlink(const JsonNode& node, Cluster& cluster) {
-  JsonObject object(node);
-  if (const auto v = object.find("bandwidth"))
-    cluster.nvlink.bandwidth = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
-  read_latency_factor(object, "nvlink.latency_factor", cluster);
-  if (const auto v = object.find("latency")) cluster.nvlink.latency = quantity(*v, parse_seconds, 0, 10);
-  cluster.nvlink.domain = static_cast<int>(object.integer("domain", cluster.nvlink.domain, 1, 1 << 20));
-  object.finish();
-}
-
-// Reads another GPU of the same kind: its limits, which the profile's laws are shares of.
-void read_gpu(const JsonNode& node, Cluster& cluster) {
-  JsonObject object(node);
-  DeviceLimits& device = cluster.profile.device();
-  LaunchCosts& launch = cluster.profile.launch();
-  // Sets `exact` to the requested number, to the last bit, and scales dependent numbers by the ratio.
-  const auto change = [&](const char* key, double (*parse)(std::string_view), double low, double high,
-                          double& exact) {
-    const auto value = object.find(key);
-    if (!value) return;
-    const HardwareNumber& number = *find_hardware_number(std::string("gpu.") + key);
-    const double present = number.value(cluster);
-    if (present <= 0) value->fail("profile " + cluster.profile.name() + " has no " + key + " to change");
-    const double asked = quantity(*value, parse, low, high);
-    number.scale(cluster, asked / present);
-    exact = asked;
-  };
-  change("flops", parse_flops, 1e9, 1e18, device.peak_flops[static_cast<std::size_t>(DType::kBf16)]);
-  change("hbm_bandwidth", parse_bandwidth, 1e6, kMostBandwidth, device.hbm_bandwidth);
-  change("kernel_launch", parse_seconds, 1e-12, 1, launch.kernel);
-  change("host_sync", parse_seconds, 1e-12, 1, launch.host_sync);
-  if (const auto memory = object.find("memory"))
-    device.memory_bytes = quantity(*memory, parse_bytes, 1e6, 1e15);
   object.finish();
 }
 
@@ -295,27 +226,13 @@ std::string fabric_path(const std::string& name, const std::string& cluster_file
 
 nlohmann::ordered_json whole_object(const Cluster& c) {
   using nlohmann::ordered_json;
-  const DeviceLimits& device = c.profile.device();
-  // Omits values that the profile lacks or that are left to it.
-  const auto put = [](ordered_json& object, const char* key, double value, double usual = 0) {
-    if (value > 0 && value != usual) object[key] = value;
-  };
   ordered_json nic{{"ports_per_node", c.nic.ports_per_node}};
-  put(nic, "bandwidth", c.nic.bandwidth);
-  put(nic, "latency", c.nic.latency);
-  put(nic, "latency_factor", c.nic.latency_factor, 1);
-  put(nic, "per_connection_cap", c.nic.per_connection_cap);
+  write_hardware(nic, "nic.", c);
   if (!c.nic.gpu_bandwidth.empty()) nic["gpu_bandwidth"] = c.nic.gpu_bandwidth;
   ordered_json nvlink{{"domain", c.nvlink.domain}};
-  put(nvlink, "bandwidth", c.nvlink.bandwidth);
-  put(nvlink, "latency", c.nvlink.latency);
-  put(nvlink, "latency_factor", c.nvlink.latency_factor, 1);
+  write_hardware(nvlink, "nvlink.", c);
   ordered_json gpu = ordered_json::object();
-  put(gpu, "flops", device.peak_flops[static_cast<std::size_t>(DType::kBf16)]);
-  put(gpu, "hbm_bandwidth", device.hbm_bandwidth);
-  put(gpu, "kernel_launch", c.profile.launch().kernel);
-  put(gpu, "host_sync", c.profile.launch().host_sync);
-  put(gpu, "memory", device.memory_bytes);
+  write_hardware(gpu, "gpu.", c);
   ordered_json object{{"name", c.name}, {"profile", c.profile.source()}};
   if (c.node_count == Cluster::NodeCount::kGiven) object["nodes"] = c.nodes;
   object["gpus_per_node"] = c.gpus_per_node;
@@ -363,8 +280,18 @@ Cluster read_object(JsonObject& object, const JsonNode& node, const std::optiona
   if (!base || profile || object.find("network"))
     choose_network(object, cluster, base && !has_network_laws(cluster.profile) ? cluster.network : "");
   if (const auto nic = object.find("nic")) read_nic(*nic, cluster);
-  if (const auto nvlink = object.find("nvlink")) read_nvlink(*nvlink, cluster);
-  if (const auto gpu = object.find("gpu")) read_gpu(*gpu, cluster);
+  if (const auto node = object.find("nvlink")) {
+    JsonObject nvlink(*node);
+    read_hardware(nvlink, "nvlink.", cluster);
+    cluster.nvlink.domain = static_cast<int>(nvlink.integer("domain", cluster.nvlink.domain, 1, 1 << 20));
+    nvlink.finish();
+  }
+  // Another GPU of the same kind: its limits, which the profile's laws are shares of.
+  if (const auto node = object.find("gpu")) {
+    JsonObject gpu(*node);
+    read_hardware(gpu, "gpu.", cluster);
+    gpu.finish();
+  }
   const auto fabric = object.find("fabric"), rails = object.find("rails");
   if (fabric && rails) rails->fail("rails beside a fabric", "one of them: a fabric has its rails or not");
   if (rails) {

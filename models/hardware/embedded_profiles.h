@@ -15,7 +15,7 @@ struct EmbeddedProfile {
 std::span<const EmbeddedProfile> embedded_profiles();
 std::span<const EmbeddedProfile> embedded_networks();
 std::span<const EmbeddedProfile> embedded_recipes();
-// models/hardware/NAME.json and models/answers/NAME.json: "rental_prices", "node_types", "published_steps".
+// NAME.json of models/hardware, models/answers, calibration/rows and tools/moesim/read: "rental_prices".
 std::string_view embedded_table(std::string_view name);
 
 }  // namespace moesim::models

@@ -85,6 +85,13 @@ ScenarioPath machine(std::string path, FieldType type, std::string about,
   return part;
 }
 
+ScenarioPath hardware(const HardwareNumber& number) {
+  constexpr std::array<FieldType, 5> kTypes{FieldType::kBandwidth, FieldType::kSeconds, FieldType::kFlops,
+                                            FieldType::kNumber, FieldType::kBytes};
+  return machine("cluster." + std::string(number.path), kTypes[static_cast<std::size_t>(number.unit)],
+                 std::string(number.what), [&number](const Scenario& s) { return number.value(*s.cluster); });
+}
+
 void set_dispatcher_option(const ScenarioPath& path, Scenario& s, const JsonNode& value) {
   const nlohmann::json json = value.to_json();
   name_dispatchers(s);
@@ -108,29 +115,20 @@ std::vector<ScenarioPath> make_parts() {
       machine("cluster.fabric", FieldType::kText, ""),
       machine("cluster.rails", FieldType::kBoolean,
               "GPU i of every node is on the same switches, under --timing flow"),
-      machine("cluster.nic.per_connection_cap", FieldType::kBandwidth, "",
-              [](const Scenario& s) { return s.cluster->nic.per_connection_cap; }),
-      machine("cluster.nic.latency", FieldType::kSeconds, "one way between nodes, where above the profile's",
-              [](const Scenario& s) { return s.cluster->nic.latency; }),
+      hardware(*find_hardware_number("nic.per_connection_cap")),
+      hardware(*find_hardware_number("nic.latency")),
       machine("cluster.nic.ports_per_node", FieldType::kInteger, "",
               [](const Scenario& s) { return double(s.cluster->nic.ports_per_node); }),
       machine("cluster.nic.ports_per_gpu", FieldType::kInteger, ""),
       machine("cluster.nvlink.domain", FieldType::kInteger, "GPUs that reach each other without the network",
               [](const Scenario& s) { return double(s.cluster->nvlink.domain); }),
-      machine("cluster.nvlink.latency", FieldType::kSeconds, "",
-              [](const Scenario& s) { return s.cluster->nvlink.latency; }),
-      machine("cluster.gpu.memory", FieldType::kBytes, "",
-              [](const Scenario& s) { return s.cluster->profile.device().memory_bytes; }),
+      hardware(*find_hardware_number("nvlink.latency")),
+      hardware(*find_hardware_number("gpu.memory")),
       price("prices.gpu_hour"),
       price("prices.node_hour"),
   };
   for (const ModelSize& size : model_sizes()) parts.push_back(model_size(size));
-  constexpr std::array<FieldType, 4> kTypes{FieldType::kBandwidth, FieldType::kSeconds, FieldType::kFlops,
-                                            FieldType::kNumber};
-  for (const HardwareNumber& number : hardware_numbers())
-    parts.push_back(machine("cluster." + std::string(number.path),
-                            kTypes[static_cast<std::size_t>(number.unit)], std::string(number.what),
-                            [&number](const Scenario& s) { return number.value(*s.cluster); }));
+  for (const HardwareNumber& number : hardware_numbers()) parts.push_back(hardware(number));
   return parts;
 }
 

@@ -1,5 +1,3 @@
-#include "calibration/rows/deepep_log.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +6,7 @@
 
 #include "base/input_error.h"
 #include "calibration/fit/fit_dispatch.h"
+#include "calibration/rows/import_logs.h"
 #include "models/costs/ep_kernel.h"
 #include "tests/message_of.h"
 #include "tests/replaced.h"

@@ -1,5 +1,3 @@
-#include "calibration/rows/ffn_rows.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "base/input_error.h"
+#include "calibration/rows/row_laws.h"
 
 namespace moesim::calibration {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "calibration/rows/ffn_rows.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/expert_ffn.h"
 #include "models/hardware/profile.h"
 #include "tests/calibration/made_rows.h"

@@ -15,7 +15,7 @@
 #include "base/statistics.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/measurements.h"
-#include "calibration/rows/variants.h"
+#include "calibration/rows/row_laws.h"
 #include "models/costs/gemm.h"
 #include "models/hardware/profile.h"
 

@@ -1,5 +1,3 @@
-#include "calibration/rows/inspector_log.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "base/input_error.h"
+#include "calibration/rows/import_logs.h"
 #include "tests/message_of.h"
 #include "tests/replaced.h"
 

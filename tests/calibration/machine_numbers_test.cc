@@ -9,7 +9,7 @@
 #include "base/input_error.h"
 #include "calibration/fit/fit_profile.h"
 #include "calibration/rows/import_logs.h"
-#include "calibration/rows/measurement_file.h"
+#include "calibration/rows/measurements.h"
 
 namespace moesim::calibration {
 namespace {

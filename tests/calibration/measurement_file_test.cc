@@ -1,11 +1,10 @@
-#include "calibration/rows/measurement_file.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <string>
 
+#include "calibration/rows/measurements.h"
 #include "tests/message_of.h"
 #include "tests/replaced.h"
 

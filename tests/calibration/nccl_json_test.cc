@@ -1,5 +1,3 @@
-#include "calibration/rows/nccl_json.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +5,7 @@
 #include <string>
 
 #include "base/input_error.h"
+#include "calibration/rows/import_logs.h"
 #include "tests/message_of.h"
 #include "tests/replaced.h"
 
@@ -121,7 +120,7 @@ TEST(NcclJson, CsvOfRcclTests) {
   EXPECT_EQ(all.rows.collectives.front().ranks(), 16);
   EXPECT_EQ(all.rows.collectives.front().origin.place.line, 2);
   EXPECT_THAT(error_of(replaced(text, ", 0\n0, All", "\n0, All"), mi300x()),
-              HasSubstr("x.json:2: found 13 cells"));
+              HasSubstr("x.json:2: found 13 fields"));
   EXPECT_THAT(error_of(replaced(text, "busBw,", "bw,"), mi300x()), HasSubstr("no column 'busBw'"));
   EXPECT_THAT(error_of(replaced(text, "nodes, ranks,", "nodes, nodes,"), mi300x()),
               HasSubstr("the column 'nodes' twice"));

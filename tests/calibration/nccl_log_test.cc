@@ -1,5 +1,3 @@
-#include "calibration/rows/nccl_log.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,8 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "calibration/rows/collective_table.h"
+#include "calibration/rows/import_logs.h"
 #include "tests/message_of.h"
 
 namespace moesim::calibration {

@@ -1,10 +1,9 @@
-#include "calibration/rows/rank_counts.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "calibration/fit/fit_collectives.h"
 #include "calibration/rows/devices.h"
 #include "tests/calibration/made_rows.h"
 

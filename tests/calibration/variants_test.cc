@@ -1,10 +1,9 @@
-#include "calibration/rows/variants.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
 #include "calibration/rows/devices.h"
+#include "calibration/rows/row_laws.h"
 
 namespace moesim::calibration {
 namespace {

@@ -1,5 +1,5 @@
 // Any bytes as the output of DeepEP's or HybridEP's tests: refused with one line, or read.
-#include "calibration/rows/deepep_log.h"
+#include "calibration/rows/import_logs.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

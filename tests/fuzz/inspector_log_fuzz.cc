@@ -1,5 +1,5 @@
 // Any bytes as logs of NCCL Inspector, one file or two: refused with one line, or read.
-#include "calibration/rows/inspector_log.h"
+#include "calibration/rows/import_logs.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,7 +1,6 @@
 // Any bytes as JSON measurements, Google Benchmark's or our own: refused with one line, or read, and then the
 // same after writing and reading.
 #include "calibration/rows/import_logs.h"
-#include "calibration/rows/measurement_file.h"
 #include "calibration/rows/measurements.h"
 #include "tests/fuzz/one_line.h"
 

@@ -21,7 +21,7 @@
 #include "models/workload/global_batch.h"
 #include "replay/recording/recorded_routing.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/read/job_arguments.h"
+#include "tools/moesim/read/arguments.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"

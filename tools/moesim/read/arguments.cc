@@ -12,9 +12,11 @@
 #include "base/lower_case.h"
 #include "base/text.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/embedded_profiles.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
 #include "models/workload/model_summary.h"
+#include "tools/moesim/read/megatron_rules.h"
 #include "tools/moesim/show/command.h"
 
 namespace moesim::tools {
@@ -26,26 +28,57 @@ using nlohmann::ordered_json;
 constexpr std::array<std::string_view, 4> kFrameworks{"megatron", "torchtitan", "deepspeed", "nemo"};
 constexpr std::array<std::string_view, 4> kUses{"used", "approximated", "irrelevant", "unknown"};
 
-const ArgumentTable& table_of(JobFramework framework) {
-  if (framework == JobFramework::kTorchtitan) return torchtitan_table();
-  if (framework == JobFramework::kDeepSpeed) return deepspeed_table();
-  return megatron_table();
+// Megatron's arguments (megatron/training/arguments.py), the keys of its YAML files, and the fields of
+// Megatron-Bridge's recipes have the same names.
+std::vector<ArgumentRule> megatron_rules() {
+  std::vector<ArgumentRule> all;
+  for (const std::vector<ArgumentRule>& rules :
+       {megatron::shape_rules(), megatron::expert_rules(), megatron::hybrid_rules(),
+        megatron::parallel_rules(), megatron::precision_rules(), megatron::training_rules(),
+        megatron::dispatcher_rules(), megatron::order_rules()})
+    all.insert(all.end(), rules.begin(), rules.end());
+  return all;
+}
+
+std::vector<KnownArguments> known_arguments(const JsonNode& groups, std::string_view framework) {
+  std::vector<KnownArguments> known;
+  for (const JsonNode& group : groups.items()) {
+    const auto names = group.find(framework);
+    if (!names) continue;
+    JsonObject object(group);
+    known.push_back({{}, object.at("because").string(), object.string("neutral", "")});
+    for (const JsonNode& name : names->items()) known.back().names.push_back(name.string());
+  }
+  return known;
+}
+
+ArgumentTable read_table(std::string_view framework, std::vector<ArgumentRule> rules) {
+  JsonObject file(JsonNode::parse(models::embedded_table("known_arguments"), "known_arguments.json"));
+  ArgumentTable table;
+  table.rules = std::move(rules);
+  if (const auto aliases = file.at("aliases").find(framework))
+    for (const std::string& alias : aliases->keys())
+      table.aliases.emplace_back(alias, aliases->find(alias)->string());
+  table.irrelevant = known_arguments(file.at("irrelevant"), framework);
+  table.approximated = known_arguments(file.at("approximated"), framework);
+  table.refused = known_arguments(file.at("refused"), framework);
+  return table;
 }
 
 std::string written(const Setting& s) {
   return s.values.empty() ? s.shown : s.shown + " " + join(s.values, " ");
 }
 
-const KnownArgument* known(std::span<const KnownArgument> list, std::string_view name) {
-  for (const KnownArgument& k : list) {
-    const bool matches =
-        k.name.ends_with('*') ? name.starts_with(k.name.substr(0, k.name.size() - 1)) : name == k.name;
-    if (matches) return &k;
-  }
-  return nullptr;
+const KnownArguments* known(const std::vector<KnownArguments>& list, std::string_view name) {
+  const auto matches = [&](std::string_view k) {
+    return k.ends_with('*') ? name.starts_with(k.substr(0, k.size() - 1)) : name == k;
+  };
+  const auto at =
+      std::ranges::find_if(list, [&](const auto& k) { return std::ranges::any_of(k.names, matches); });
+  return at == list.end() ? nullptr : &*at;
 }
 
-bool is_off(const Setting& setting, const KnownArgument& what) {
+bool is_off(const Setting& setting, const KnownArguments& what) {
   return says_nothing(setting) ||
          (!what.neutral.empty() && setting.values.size() == 1 && setting.values.front() == what.neutral);
 }
@@ -58,7 +91,7 @@ UsedArgument classified(const ArgumentTable& table, const JobReader& reader, con
     result.because = noted->because;
   } else if (reader.asked(setting.name)) {
     result.use = ArgumentUse::kUsed;
-  } else if (const KnownArgument* r = known(table.refused, setting.name)) {
+  } else if (const KnownArguments* r = known(table.refused, setting.name)) {
     if (!setting.unknown.empty() || !is_off(setting, *r))
       throw InputError(setting.place, written(setting),
                        fmt::format("a job without it: {} is not modelled here", r->because));
@@ -69,10 +102,10 @@ UsedArgument classified(const ArgumentTable& table, const JobReader& reader, con
              })) {
     result.use = ArgumentUse::kIrrelevant;
     result.because = "the other arguments leave it without effect";
-  } else if (const KnownArgument* a = known(table.approximated, setting.name)) {
+  } else if (const KnownArguments* a = known(table.approximated, setting.name)) {
     result.use = is_off(setting, *a) ? ArgumentUse::kIrrelevant : ArgumentUse::kApproximated;
     result.because = is_off(setting, *a) ? "it is off" : a->because;
-  } else if (const KnownArgument* i = known(table.irrelevant, setting.name)) {
+  } else if (const KnownArguments* i = known(table.irrelevant, setting.name)) {
     result.use = ArgumentUse::kIrrelevant;
     result.because = i->because;
   }
@@ -316,6 +349,14 @@ std::vector<std::string> Job::remarks() const {
   return lines;
 }
 
+const ArgumentTable& table_of(JobFramework framework) {
+  static const ArgumentTable megatron = read_table("megatron", megatron_rules()),
+                             torchtitan = read_table("torchtitan", torchtitan_rules()),
+                             deepspeed = read_table("deepspeed", deepspeed_rules());
+  if (framework == JobFramework::kTorchtitan) return torchtitan;
+  return framework == JobFramework::kDeepSpeed ? deepspeed : megatron;
+}
+
 Job read_job(const JobFile& given, JobFramework framework) {
   const ArgumentTable& table = table_of(framework);
   JobFile file = given;
@@ -480,6 +521,29 @@ std::string arguments_text(const Arguments& arguments, JobFramework framework) {
   std::string text;
   for (const auto& [name, value] : arguments) text += fmt::format("{}: {}\n", name, value.dump());
   return text;
+}
+
+nlohmann::ordered_json job_arguments_json(const JobArguments& made, JobFramework framework) {
+  nlohmann::ordered_json j{{"framework", name_of(framework)},
+                           {"arguments", nlohmann::ordered_json::object()}};
+  for (const auto& [name, value] : made.arguments) j["arguments"][name] = value;
+  j["text"] = arguments_text(made.arguments, framework);
+  j["left_out"] = made.left_out;
+  return j;
+}
+
+models::Scenario with_dispatcher(const models::Scenario& scenario, const std::string& dispatcher) {
+  models::Scenario one = scenario;
+  std::erase_if(one.dispatchers, [&](const models::DispatcherSpec& d) { return d.text() != dispatcher; });
+  one.all_dispatchers = false;
+  return one;
+}
+
+std::string plan_arguments_text(const models::Scenario& plan, JobFramework framework) {
+  const JobArguments made = arguments_of(plan, framework);
+  std::string text = fmt::format("\narguments of {}:\n", name_of(framework));
+  for (const std::string& one : made.left_out) text += fmt::format("not among them: {}\n", one);
+  return text + "\n" + arguments_text(made.arguments, framework);
 }
 
 }  // namespace moesim::tools

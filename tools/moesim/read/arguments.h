@@ -8,7 +8,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -77,6 +76,14 @@ JobArguments arguments_of(const models::Scenario& scenario, JobFramework framewo
 // Likewise in the syntax of the framework's files: "--name value" lines, TOML, JSON, YAML.
 std::string arguments_text(const Arguments& arguments, JobFramework framework);
 
+// Returns {"framework", "arguments": {name: value}, "text", "left_out": [...]}.
+nlohmann::ordered_json job_arguments_json(const JobArguments& made, JobFramework framework);
+// Returns a resolved scenario with one of its dispatchers, named as in answers.
+models::Scenario with_dispatcher(const models::Scenario& scenario, const std::string& dispatcher);
+// Returns the text of a plan's arguments, preceded by lines on what they leave out. Throws InputError for
+// features that the framework lacks.
+std::string plan_arguments_text(const models::Scenario& plan, JobFramework framework);
+
 // Typed access to the settings of a job; records which were read and builds the scenario.
 class JobReader {
  public:
@@ -139,24 +146,27 @@ struct ArgumentRule {
   std::function<void(const models::Scenario&, Arguments&)> out;
 };
 
-// A known argument that is not read; a name that ends in * matches all that begin so. `neutral`: a value
-// equivalent to leaving it out.
-struct KnownArgument {
-  std::string_view name, because, neutral = {};
+// Known arguments that are not read, for one reason; a name that ends in * matches all that begin so.
+// `neutral`: a value equivalent to leaving them out.
+struct KnownArguments {
+  std::vector<std::string> names;
+  std::string because, neutral;
 };
 
 struct ArgumentTable {
   std::vector<ArgumentRule> rules;
-  std::vector<std::pair<std::string_view, std::string_view>> aliases;  // alias, name in the table
-  std::span<const KnownArgument> irrelevant;
-  std::span<const KnownArgument> approximated;
+  std::vector<std::pair<std::string, std::string>> aliases;  // alias, name in the table
+  std::vector<KnownArguments> irrelevant;
+  std::vector<KnownArguments> approximated;
   // Refused unless the value is off (false, 0, none), or equal to the only accepted value.
-  std::span<const KnownArgument> refused;
+  std::vector<KnownArguments> refused;
 };
 
-const ArgumentTable& megatron_table();
-const ArgumentTable& torchtitan_table();
-const ArgumentTable& deepspeed_table();
+std::vector<ArgumentRule> torchtitan_rules();
+std::vector<ArgumentRule> deepspeed_rules();
+
+// Returns a framework's rules, with its other arguments as known_arguments.json lists them.
+const ArgumentTable& table_of(JobFramework framework);
 
 // Returns whether a setting's value is equivalent to leaving it out.
 bool says_nothing(const Setting& setting);

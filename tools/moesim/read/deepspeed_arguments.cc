@@ -2,11 +2,8 @@
 // plan and dispatcher are set in the program, and here by options.
 #include <fmt/format.h>
 
-#include <array>
-
 #include "models/workload/scenario.h"
 #include "tools/moesim/read/arguments.h"
-#include "tools/moesim/read/no_effect_reasons.h"
 
 namespace moesim::tools {
 
@@ -91,87 +88,20 @@ void write_plan(const Scenario& s, Arguments& out) {
   if (s.parallel.tp > 1) out.emplace_back("tensor_parallel.autotp_size", s.parallel.tp);
 }
 
-using namespace reasons;
-constexpr std::string_view kBuffers = "sizes of buffers", kOff = "of a part that is not used";
-constexpr auto kIrrelevant = std::to_array<KnownArgument>({
-    {"steps_per_print", kLogging},
-    {"wall_clock_breakdown", kLogging},
-    {"dump_state", kLogging},
-    {"prescale_gradients", kNumbers},
-    {"gradient_predivide_factor", kNumbers},
-    {"gradient_clipping", kNumbers},
-    {"scheduler.*", kNumbers},
-    {"optimizer.params.*", kNumbers},
-    {"optimizer.*", kNumbers},
-    {"fp16.*", kNumbers},
-    {"bf16.*", kNumbers},
-    {"amp.*", kOff},
-    {"zero_optimization.allgather_*", kBuffers},
-    {"zero_optimization.reduce_*", kBuffers},
-    {"zero_optimization.contiguous_gradients", kBuffers},
-    {"zero_optimization.stage3_*", kBuffers},
-    {"zero_optimization.sub_group_size", kBuffers},
-    {"zero_optimization.round_robin_gradients", kBuffers},
-    {"zero_optimization.ignore_unused_parameters", kNumbers},
-    {"zero_optimization.load_from_fp32_weights", kNumbers},
-    {"zero_optimization.offload_optimizer.*", kBuffers},
-    {"zero_optimization.offload_param.*", kBuffers},
-    {"zero_optimization.memory_efficient_linear", kBuffers},
-    {"zero_allow_untested_optimizer", kNumbers},
-    {"zero_force_ds_cpu_optimizer", kNumbers},
-    {"flops_profiler.*", kLogging},
-    {"tensorboard.*", kLogging},
-    {"wandb.*", kLogging},
-    {"csv_monitor.*", kLogging},
-    {"comms_logger.*", kLogging},
-    {"checkpoint.*", kCheckpoints},
-    {"aio.*", kOff},
-    {"data_types.*", kNumbers},
-});
-constexpr auto kApproximated = std::to_array<KnownArgument>({
-    {"activation_checkpointing.*", "which layers are recomputed stands in the program: --recompute says it"},
-    {"compile.*", kCompiled},
-    {"zero_optimization.stage3_max_live_parameters",
-     "two gathered layers are held here; ZeRO-3 may hold so many weights, 2 bytes each"},
-});
-constexpr auto kRefused = std::to_array<KnownArgument>({
-    {"zero_optimization.zero_hpz_partition_size", "a second shard group (ZeRO++)"},
-    {"zero_optimization.zero_quantized_weights", "quantized gathers (ZeRO++)"},
-    {"zero_optimization.zero_quantized_gradients", "quantized reductions (ZeRO++)"},
-    {"zero_optimization.mics_shard_size", "MiCS"},
-    {"zero_optimization.mics_hierarchical_params_gather", "MiCS"},
-    {"sparse_attention.mode", "sparse attention"},
-    {"compression_training.*", "compression"},
-    {"pipeline.*", "the pipeline of DeepSpeed"},
-    {"zero_optimization.offload_optimizer.ratio", "offload of a part of the optimizer", "1.0"},
-    {"fp16.fp16_master_weights_and_grads", "master weights in fp16"},
-    {"bf16.bf16_master_weights_and_grads", "master weights in bf16"},
-    {"bf16.bf16_optimizer_states", "master weights in bf16"},
-    {"elasticity.enabled", "a batch that follows the number of GPUs"},
-    {"curriculum_learning.enabled", "sequences that grow"},
-    {"data_efficiency.enabled", "sequences that grow"},
-    {"hybrid_engine.enabled", "reinforcement learning"},
-});
-
 }  // namespace
 
-const ArgumentTable& deepspeed_table() {
-  static const ArgumentTable table{
-      {{{"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"},
-        read_batch,
-        write_batch},
-       {{"bf16.enabled", "bfloat16.enabled", "fp16.enabled"}, read_precision, write_precision},
-       {{"zero_optimization.stage", "zero_optimization.overlap_comm",
-         "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device",
-         "communication_data_type", "data_types.grad_accum_dtype"},
-        read_zero,
-        write_zero},
-       {{"tensor_parallel.autotp_size", "sequence_parallel_size", "optimizer.type"}, read_plan, write_plan}},
-      {},
-      kIrrelevant,
-      kApproximated,
-      kRefused};
-  return table;
+std::vector<ArgumentRule> deepspeed_rules() {
+  return {
+      {{"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"},
+       read_batch,
+       write_batch},
+      {{"bf16.enabled", "bfloat16.enabled", "fp16.enabled"}, read_precision, write_precision},
+      {{"zero_optimization.stage", "zero_optimization.overlap_comm",
+        "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device",
+        "communication_data_type", "data_types.grad_accum_dtype"},
+       read_zero,
+       write_zero},
+      {{"tensor_parallel.autotp_size", "sequence_parallel_size", "optimizer.type"}, read_plan, write_plan}};
 }
 
 }  // namespace moesim::tools

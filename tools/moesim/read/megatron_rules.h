@@ -1,4 +1,4 @@
-// The sections of Megatron's table of arguments, and what they share. megatron_arguments.cc joins them.
+// The sections of Megatron's table of arguments, and what they share.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/read/arguments.h"
-#include "tools/moesim/read/no_effect_reasons.h"
 
 namespace moesim::tools {
 
@@ -221,95 +220,38 @@ void write_dispatcher(const Scenario& s, Arguments& out) {
   if (s.routing.text == "round-robin") out.emplace_back("debug.moe_force_load_balance", true);
 }
 
-using namespace reasons;
-constexpr std::string_view kPart = "it is of a part that the other keys say";
-constexpr auto kIrrelevant = std::to_array<KnownArgument>({
-    {"job.*", kLogging},
-    {"profiling.*", kLogging},
-    {"metrics.*", kLogging},
-    {"checkpoint.*", kCheckpoints},
-    {"comm.*", kRun},
-    {"debug.*", kRun},
-    {"lr_scheduler.*", kNumbers},
-    {"optimizer.*", kNumbers},
-    {"validation.*", kRun},
-    {"training.steps", kRun},
-    {"training.max_norm", kNumbers},
-    {"training.dataset*", kData},
-    {"training.seed", kData},
-    {"training.gc_*", kRun},
-    {"model.tokenizer_path", kData},
-    {"model.hf_assets_path", kData},
-    {"model.print_after_conversion", kLogging},
-    {"float8.*", kPart},
-    {"mx.*", kPart},
-    {"quantize.*", kPart},
-    {"activation_checkpoint.*", kPart},
-    {"fault_tolerance.*", kRun},
-    {"parallelism.enable_compiled_autograd", kPart},
-    {"experimental.*", kPart},
-});
-constexpr auto kApproximated = std::to_array<KnownArgument>({
-    {"compile.*", kCompiled},
-    {"parallelism.enable_async_tensor_parallel",
-     "tensor-parallel communication is not hidden behind products here"},
-    {"parallelism.module_fqns_per_model_part", "stages are cut so that the heaviest is as light as possible"},
-    {"parallelism.pipeline_parallel_split_points",
-     "stages are cut so that the heaviest is as light as possible"},
-    {"parallelism.context_parallel_rotate_method", "context parallelism is priced as one exchange",
-     "allgather"},
-    {"training.deterministic", "deterministic kernels, which are slower, are not priced"},
-    {"debug.deterministic", "deterministic kernels, which are slower, are not priced"},
-    {"optimizer.early_step_in_backward", "all gradients are held until the optimizer's step here"},
-    {"fault_tolerance.enable", "replicas of TorchFT are not modelled"},
-});
-constexpr auto kRefused = std::to_array<KnownArgument>({
-    {"parallelism.pipeline_parallel_schedule_csv", "a schedule of its own"},
-    {"parallelism.pipeline_parallel_expert_parallel_overlap", "an overlap of the schedule with dispatch"},
-    {"experimental.custom_import", "a model of its own code"},
-    {"job.custom_config_module", "a configuration of its own code"},
-});
-
 }  // namespace
 
-const ArgumentTable& torchtitan_table() {
-  static const ArgumentTable table{
-      {{{"model.name", "model.flavor"}, read_model, write_model},
-       {{"parallelism.tensor_parallel_degree", "parallelism.context_parallel_degree",
-         "parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree",
-         "parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree",
-         "parallelism.fsdp_reshard_after_forward", "parallelism.disable_loss_parallel"},
-        read_parallel,
-        write_parallel},
-       {{"parallelism.pipeline_parallel_degree", "training.local_batch_size",
-         "parallelism.pipeline_parallel_microbatch_size", "training.global_batch_size", "training.seq_len"},
-        read_batch,
-        write_batch},
-       {{"parallelism.pipeline_parallel_schedule", "parallelism.pipeline_parallel_layers_per_stage"},
-        read_schedule,
-        write_schedule},
-       {{"training.mixed_precision_param", "training.mixed_precision_reduce", "training.dtype",
-         "model.converters", "quantize.converters"},
-        read_precision,
-        write_precision},
-       {{"activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"},
-        read_recompute,
-        write_recompute},
-       {{"optimizer.name", "optimizer.implementation", "training.enable_cpu_offload"},
-        read_optimizer,
-        write_optimizer},
-       {{"parallelism.expert_parallel_comm_backend", "debug.moe_force_load_balance",
-         "training.debug_moe_force_load_balance"},
-        read_dispatcher,
-        write_dispatcher}},
-      {{"training.batch_size", "training.local_batch_size"},
-       {"training.data_parallel_shard_degree", "parallelism.data_parallel_shard_degree"},
-       {"training.data_parallel_replicate_degree", "parallelism.data_parallel_replicate_degree"},
-       {"training.tensor_parallel_degree", "parallelism.tensor_parallel_degree"}},
-      kIrrelevant,
-      kApproximated,
-      kRefused};
-  return table;
+std::vector<ArgumentRule> torchtitan_rules() {
+  return {
+      {{"model.name", "model.flavor"}, read_model, write_model},
+      {{"parallelism.tensor_parallel_degree", "parallelism.context_parallel_degree",
+        "parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree",
+        "parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree",
+        "parallelism.fsdp_reshard_after_forward", "parallelism.disable_loss_parallel"},
+       read_parallel,
+       write_parallel},
+      {{"parallelism.pipeline_parallel_degree", "training.local_batch_size",
+        "parallelism.pipeline_parallel_microbatch_size", "training.global_batch_size", "training.seq_len"},
+       read_batch,
+       write_batch},
+      {{"parallelism.pipeline_parallel_schedule", "parallelism.pipeline_parallel_layers_per_stage"},
+       read_schedule,
+       write_schedule},
+      {{"training.mixed_precision_param", "training.mixed_precision_reduce", "training.dtype",
+        "model.converters", "quantize.converters"},
+       read_precision,
+       write_precision},
+      {{"activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"},
+       read_recompute,
+       write_recompute},
+      {{"optimizer.name", "optimizer.implementation", "training.enable_cpu_offload"},
+       read_optimizer,
+       write_optimizer},
+      {{"parallelism.expert_parallel_comm_backend", "debug.moe_force_load_balance",
+        "training.debug_moe_force_load_balance"},
+       read_dispatcher,
+       write_dispatcher}};
 }
 
 }  // namespace moesim::tools

@@ -20,7 +20,7 @@
 #include "tools/moesim/questions/next_measurement.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/question_options.h"
-#include "tools/moesim/read/job_arguments.h"
+#include "tools/moesim/read/arguments.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/show/output.h"

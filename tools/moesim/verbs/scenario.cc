@@ -13,7 +13,6 @@
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/read/arguments.h"
-#include "tools/moesim/read/job_arguments.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"

@@ -1,11 +1,16 @@
-#include "calibration/rows/ffn_rows.h"
+#include "calibration/rows/row_laws.h"
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <string_view>
+#include <tuple>
 
+#include "base/input_error.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "calibration/rows/devices.h"
 
 namespace moesim::calibration {
 namespace {
@@ -86,6 +91,115 @@ Counts heaviest(const Counts& counts, int ep) {
 }
 
 }  // namespace
+
+models::DType dtype_of(const std::string& text) {
+  return models::dtype_named(text.substr(0, text.find(' ')));
+}
+
+bool known_dtype(const std::string& text) {
+  try {
+    dtype_of(text);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+std::string collective_key(sim::CollectiveOp op, bool network) {
+  return "collective/" + std::string(sim::name(op)) + (network ? "/network" : "/scaleup");
+}
+
+bool integer_reduction(const CollectiveRow& row) {
+  return (row.op == sim::CollectiveOp::all_reduce || row.op == sim::CollectiveOp::reduce_scatter) &&
+         row.datatype.starts_with("int");
+}
+
+bool inside_domain(const CollectiveRow& row, const models::Profile& profile) {
+  return !shape_of(row, profile.device()).across_domains();
+}
+
+models::GroupShape shape_of(const CollectiveRow& row, const models::DeviceLimits& device) {
+  if (row.nodes == 1) return models::GroupShape::uniform(1, row.ranks());
+  if (device.scaleup_domain <= device.gpus_per_node)
+    return models::GroupShape::uniform(row.nodes, row.gpus_per_node);
+  int racks = (row.ranks() + device.scaleup_domain - 1) / device.scaleup_domain;
+  while (row.nodes % racks != 0) ++racks;
+  models::GroupShape shape = models::GroupShape::uniform(racks, row.ranks() / racks);
+  shape.nodes = row.nodes;
+  shape.max_per_node = row.gpus_per_node;
+  return shape;
+}
+
+std::vector<CollectiveRow> fastest_algorithms(const std::vector<CollectiveRow>& rows) {
+  std::map<std::tuple<std::string, int, int, double>, CollectiveRow> forced;
+  std::vector<CollectiveRow> result;
+  for (const CollectiveRow& row : rows) {
+    const auto at = row.origin.source.find("; algorithm ");
+    if (at == std::string::npos) {
+      result.push_back(row);
+      continue;
+    }
+    const std::tuple key(row.origin.source.substr(0, at), row.nodes, row.gpus_per_node, row.bytes);
+    const auto [entry, added] = forced.try_emplace(key, row);
+    if (!added && row.seconds < entry->second.seconds) entry->second = row;
+  }
+  for (const auto& [key, row] : forced) result.push_back(row);
+  return result;
+}
+
+std::vector<std::string> law_keys(const CollectiveRow& row, bool network) {
+  const std::string key = collective_key(row.op, network);
+  if (network) {
+    const Machine* machine = machine_of(row.origin);
+    if (machine) return {key + "@" + std::string(machine->name), key};
+    return {key};
+  }
+  if (integer_reduction(row))
+    return {key + "@" + row.library + ",int", key + "@int", key + "@" + row.library, key};
+  return {key + "@" + row.library, key};
+}
+
+std::vector<std::string> law_keys(const GemmRow& row) {
+  const std::string key = "gemm/" + std::string(models::name_of(dtype_of(row.dtype)));
+  if (row.sustained) return {key + "@sustained", key};
+  return {key + "@" + row.kernel, key};
+}
+
+std::vector<std::string> law_keys(const FfnRow& row) {
+  const std::string key = "ffn/" + std::string(models::name_of(dtype_of(row.dtype)));
+  return {key + "@" + row.kernel, key};
+}
+
+models::GemmPass pass_of(const GroupedGemmRow& row) {
+  const auto has = [&](std::string_view word) { return row.kind.find(word) != std::string::npos; };
+  return has("wgrad")   ? models::GemmPass::kWgrad
+         : has("dgrad") ? models::GemmPass::kDgrad
+                        : models::GemmPass::kForward;
+}
+
+models::GemmBackend backend_of(const GroupedGemmRow& row) {
+  return row.kind.starts_with("loop")      ? models::GemmBackend::kLoop
+         : row.kind.starts_with("batched") ? models::GemmBackend::kBatched
+                                           : models::GemmBackend::kGrouped;
+}
+
+std::string grouped_law_key(const GroupedGemmRow& row) {
+  return (backend_of(row) == models::GemmBackend::kGrouped ? "grouped_gemm/" : "gemm/") +
+         std::string(models::name_of(dtype_of(row.dtype)));
+}
+
+std::vector<std::int64_t> experts_of(const GroupedGemmRow& row) {
+  const auto mean = static_cast<std::int64_t>(row.m_per_group);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(row.groups), mean);
+  if (!row.kind.ends_with(" half")) return rows;
+  std::int64_t left = row.groups * mean;
+  for (std::int64_t& one : rows) {
+    one = left / 2;
+    left -= one;
+  }
+  rows.front() += left;
+  return rows;
+}
 
 std::vector<Counts> expert_rows(const FfnRow& row) {
   if (row.routing == "balanced") return {heaviest(balanced(row), row.ep)};
