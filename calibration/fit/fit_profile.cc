@@ -12,11 +12,8 @@
 #include "base/text.h"
 #include "calibration/fit/fit_collectives.h"
 #include "calibration/fit/fit_dispatch.h"
-#include "calibration/fit/fit_ffn.h"
-#include "calibration/fit/fit_gemm.h"
 #include "calibration/fit/fit_kernels.h"
 #include "calibration/fit/machine_numbers.h"
-#include "calibration/rows/rank_counts.h"
 #include "calibration/rows/variants.h"
 #include "models/costs/size_curve.h"
 

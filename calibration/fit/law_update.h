@@ -47,4 +47,9 @@ std::vector<std::vector<double>> sensitivities(
     const models::ParameterSet& law,
     const std::function<std::vector<double>(const models::ParameterSet&)>& log_times);
 
+// Returns the covariance of the logarithms of a law's parameters on another machine of the same kind: the
+// fit's own uncertainty plus the spread between machines (docs/calibration.md, "One log makes it mine"). A
+// law derived from other machines varies more, by its residual. Row-major, n x n.
+std::vector<double> machine_covariance(const models::ParameterSet& law);
+
 }  // namespace moesim::calibration

@@ -9,6 +9,7 @@
 #include "base/statistics.h"
 
 namespace moesim::calibration {
+
 namespace {
 
 double huber_loss(double r, double limit) {
@@ -127,6 +128,16 @@ double covering_sigma(const std::vector<double>& residuals) {
   std::nth_element(magnitudes.begin(), magnitudes.begin() + static_cast<std::ptrdiff_t>(at),
                    magnitudes.end());
   return magnitudes[at] / kZ90;
+}
+
+void widen(models::ParameterSet& set, const char* quantity, double value) {
+  for (auto& range : set.domain)
+    if (range.quantity == quantity) {
+      range.low = std::min(range.low, value);
+      range.high = std::max(range.high, value);
+      return;
+    }
+  set.domain.push_back({quantity, value, value});
 }
 
 }  // namespace moesim::calibration

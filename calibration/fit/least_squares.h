@@ -4,6 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "models/hardware/profile.h"
+
 namespace moesim::calibration {
 
 // A parameter of a law: start and bounds of its fit.
@@ -35,5 +37,8 @@ FitResult fit_log(std::vector<double> start,
 // Returns the log standard deviation whose 90 % interval holds 90 % of these residuals: outliers affect it
 // little, unlike a root mean square.
 double covering_sigma(const std::vector<double>& residuals);
+
+// Extends the range of a quantity of `set` to `value`; adds the range where it is missing.
+void widen(models::ParameterSet& set, const char* quantity, double value);
 
 }  // namespace moesim::calibration

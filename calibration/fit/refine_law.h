@@ -1,13 +1,16 @@
 // Refines one law by its rows: the shared part of refining a GPU's and a network's profile.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "calibration/fit/law_update.h"
 #include "calibration/fit/refine.h"
+#include "calibration/rows/collective_table.h"
 #include "calibration/rows/measurements.h"
+#include "models/hardware/cluster.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::calibration {
@@ -68,5 +71,13 @@ class Refining {
  protected:
   RefineReport& report_;
 };
+
+// Refines the law of one collective, inside a domain or on a network.
+
+// Returns the law of the rows' operation, from `before`; `cluster` has the laws that bound it.
+LawCase collective_case(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows, bool network,
+                        const models::ParameterSet& before);
+
+std::map<sim::CollectiveOp, std::vector<CollectiveRow>> by_operation(const std::vector<CollectiveRow>& rows);
 
 }  // namespace moesim::calibration
