@@ -30,6 +30,7 @@ namespace {
 using models::NetworkProfile;
 using models::ParameterSet;
 using models::Profile;
+using Laws = decltype(NetworkProfile::laws);
 
 template <class Row>
 using List = std::vector<Row> Measurements::*;
@@ -64,7 +65,7 @@ void set_law(Profile& profile, const std::string& key, const ParameterSet& law) 
 
 // Checks rows between domains of any GPU under laws of a network; what is inside a domain comes from the
 // built-in profiles, which were fitted to the rows between domains as well.
-CheckReport check_on_network(const Measurements& rows, const std::map<std::string, ParameterSet>& laws) {
+CheckReport check_on_network(const Measurements& rows, const Laws& laws) {
   std::map<std::string, Profile> with_laws;
   return check_rows(rows, [&](const std::string& gpu) -> const Profile* {
     const auto [at, added] = with_laws.try_emplace(gpu, shipped(*device_of_gpu(gpu)));
@@ -467,7 +468,8 @@ void own_inside(const Measurements& all, bool by_law, std::vector<OwnRowsCase>& 
     if (!few_and_others(usable, own.collectives, held.collectives)) continue;
     derive_missing(base, shipped(*key.device));
     RefineReport report;
-    cases.push_back({key.device->gpu, key.owner + ", " + key.library + (by_law ? ", " + key.law : ""),
+    cases.push_back({std::string(key.device->gpu),
+                     key.owner + ", " + key.library + (by_law ? ", " + key.law : ""),
                      std::string(key.device->profile), "", check_under(held, base),
                      check_under(held, refine(base, own, report))});
   }
@@ -540,7 +542,7 @@ void own_between(List<Row> list, const Measurements& all, bool by_law, bool choo
     std::string machine = key.owner;
     for (const std::string& part : {key.library, key.law})
       if (!part.empty()) machine += ", " + part;
-    cases.push_back({key.device->gpu, machine, key.network, choose ? evidence.front().name : "",
+    cases.push_back({std::string(key.device->gpu), machine, key.network, choose ? evidence.front().name : "",
                      check_on_network(held, base.laws), check_on_network(held, mine.laws)});
   }
 }
