@@ -1,7 +1,7 @@
 // Refines a built-in profile with a few rows of the user's machine.
 //
-// Every law with rows is updated separately (law_update.h), from the law that would have priced the rows and
-// from the spread between machines of one kind (law_update.h). Laws without rows stay, and the refined
+// Every law with rows is updated separately (least_squares.h), from the law that would have priced the rows and
+// from the spread between machines of one kind (machine_spread.h). Laws without rows stay, and the refined
 // profile answers everything that its base answers.
 #pragma once
 
@@ -52,7 +52,7 @@ models::NetworkProfile refine(const models::NetworkProfile& base, const Measurem
 // ---- which base ----
 
 // Chooses the profile or network nearest to a machine's few rows: refines every candidate with them and
-// compares the log probability of the rows under each (law_update.h), marginalised over its laws.
+// compares the log probability of the rows under each (least_squares.h), marginalised over its laws.
 struct BaseEvidence {
   std::string name;
   double log_probability = 0;  // of the rows, up to a constant common to all candidates

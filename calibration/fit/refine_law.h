@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "calibration/fit/law_update.h"
+#include "calibration/fit/least_squares.h"
 #include "calibration/fit/refine.h"
 #include "calibration/rows/collective_table.h"
 #include "calibration/rows/measurements.h"
@@ -50,9 +50,6 @@ std::vector<double> values_of(const std::vector<Row>& rows, const Value& value) 
 // Returns the law refined by its rows; `law` receives the report.
 models::ParameterSet refined(const LawCase& one, RefinedLaw& law);
 
-// Returns a covariance n x n of logarithms that survives writing its correlations with three digits.
-std::vector<double> writable(std::vector<double> covariance, std::size_t n);
-
 // Refines laws one after another and reports each.
 class Refining {
  public:
@@ -72,12 +69,15 @@ class Refining {
   RefineReport& report_;
 };
 
-// Refines the law of one collective, inside a domain or on a network.
-
 // Returns the law of the rows' operation, from `before`; `cluster` has the laws that bound it.
 LawCase collective_case(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows, bool network,
                         const models::ParameterSet& before);
 
 std::map<sim::CollectiveOp, std::vector<CollectiveRow>> by_operation(const std::vector<CollectiveRow>& rows);
+
+// Returns the covariance of the logarithms of a law's parameters on another machine of the same kind: the
+// fit's own uncertainty plus the spread between machines (docs/calibration.md, "One log makes it mine"). A
+// law derived from other machines varies more, by its residual. Row-major, n x n.
+std::vector<double> machine_covariance(const models::ParameterSet& law);
 
 }  // namespace moesim::calibration

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,8 +45,8 @@ Imported import_nccl_tests(std::string_view text, const std::string& file, const
 // benchmark.
 Imported import_google_benchmark(std::string_view json, const std::string& file, const ImportFacts& facts);
 
-// Imports any of these, DeepEP's tests (deepep_log.h), NCCL Inspector's logs (inspector_log.h), tables and
-// measurement files (measurements.h), recognised by content.
+// Imports any of these, DeepEP's tests, NCCL Inspector's logs, tables and measurement files (measurements.h),
+// recognised by content.
 Imported import_any(std::string_view text, const std::string& file, const ImportFacts& facts);
 
 // Imports CSV files of the Echo traces' benchmarks: all_reduce tables have algbw in Gbit/s and the time of
@@ -56,5 +57,50 @@ Measurements import_echo(std::string_view text, const std::string& file, const I
 
 // Returns whether the text looks like such a table.
 bool is_echo_table(std::string_view text);
+
+// Text of nccl-tests and rccl-tests, one log with one or several tests, whole or an excerpt.
+// Reads line by line. Strips launchers' prefixes ("[1,0]<stdout>:", "0: ", "node-1: ", times); a table
+// belongs to the test that its section names, and to no other; ranks are identified by their numbers, not
+// counted.
+Imported read_nccl_log(std::string_view text, const std::string& file, const ImportFacts& facts);
+
+// Returns a line without the prefixes of launchers and quotes; `launcher` receives the prefix without times.
+std::string_view without_prefix(std::string_view line, std::string& launcher);
+
+// Machine-readable output of the same: the JSON of nccl-tests (-J), the JSON and CSV of rccl-tests (-Z json,
+// -Z csv).
+bool is_nccl_json(std::string_view text);
+bool is_rccl_csv(std::string_view text);
+
+// Reads one object with "config" and "results" (nccl-tests), or a list of records with "algBw" (rccl-tests).
+// Ignores keys unrelated to size, time and ranks.
+Imported read_nccl_json(std::string_view text, const std::string& file, const ImportFacts& facts);
+
+// Reads the same records as a table with a header.
+Imported read_rccl_csv(std::string_view text, const std::string& file, const ImportFacts& facts);
+
+// Output of DeepEP's tests: test_intranode, test_internode and test_low_latency (V1), test_ep (V2), and
+// HybridEP's test_hybrid_ep.
+// Returns one row per kernel, precision and number of SMs: the best of a tuning, the mean over the printing
+// ranks. `facts` must give what the log does not contain (the GPU; ranks of V1; tokens, width and experts of
+// low latency and HybridEP). Throws InputError with the line for missing facts, and for a bandwidth and a
+// time that contradict the sizes.
+Imported import_deepep(std::string_view text, const std::string& file, const ImportFacts& facts);
+
+// NCCL Inspector's log: one JSON object per line for every collective of a process (README of
+// plugins/profiler/inspector in NVIDIA/nccl, formats 4.0 to 4.3).
+bool is_inspector_log(std::string_view text);
+
+// Imports the logs of one job, one file per process: a row for each operation, size and shape of a
+// communicator. A call's duration is that of the rank that waited least (coll_exec_time_us includes waiting
+// for later ranks); a row is the median over calls. Sizes are converted to those of nccl-tests: the log's are
+// of one rank where the operation gathers or scatters. Sends, receives, proxy records, operations that no
+// forecast uses, and calls with missing ranks are left out and named. Throws InputError with the line for a
+// truncated line, a dump that lacks records, a bandwidth that contradicts size, time and ranks, ranks of one
+// call that disagree, a missing GPU name, and files without rows. `text_of` returns a file's text; one is
+// held at a time.
+Imported import_inspector(const std::vector<std::string>& files,
+                          const std::function<std::string(const std::string&)>& text_of,
+                          const ImportFacts& facts);
 
 }  // namespace moesim::calibration

@@ -8,8 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -56,7 +54,7 @@ std::string question_of(const CLI::App& app) {
   const auto asked = std::ranges::find_if(kQuestions, [&](const auto& name) { return app.count(name) > 0; });
   const std::string question = asked == kQuestions.end() ? "--forecast" : *asked;
   const Names common{"--format", "--quiet", "--seed", "--threads"}, recordings{"--all", "--forecast"};
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option option : app.get_options()) {
     const std::string name = option->get_name();
     if (option->count() == 0 || name == question || std::ranges::count(common, name) > 0) continue;
     const auto at = std::ranges::find(kBelong, name, &std::pair<std::string_view, Names>::first);
