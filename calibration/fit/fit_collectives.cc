@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "calibration/fit/domain.h"
 #include "calibration/fit/least_squares.h"
 #include "calibration/rows/row_laws.h"
 #include "models/costs/collectives.h"
@@ -17,6 +16,7 @@
 #include "models/hardware/gpu_family.h"
 
 namespace moesim::calibration {
+
 namespace {
 
 using models::ParameterSet;
@@ -436,6 +436,8 @@ ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<NetworkRow
 }
 
 namespace {
+
+using models::SizeCurve;
 
 // The generation whose GPUs run one library on one kind of chip and switch.
 constexpr std::string_view kSharedCounts = "blackwell";

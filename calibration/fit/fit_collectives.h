@@ -60,9 +60,8 @@ struct PriorParameter {
 void fit_with_priors(models::ParameterSet& set, const std::vector<PriorParameter>& parameters,
                      const std::function<std::vector<double>(const models::ParameterSet&)>& residuals);
 
-// Rank counts that were not measured, where physics gives more than interpolation between two counts.
-//
-// Returns points of further rank counts for one operation of one device and library.
+// Returns points of further rank counts for one operation of one device and library, where physics gives more
+// than interpolation between two measured counts.
 //
 // * all_reduce: two ranks use a ring, eight the switch (NVLS); integers are never reduced in the switch and
 //   show the ring at every count. Between the two NCCL takes the better of the ring (integer rows scaled by

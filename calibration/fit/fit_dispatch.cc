@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/lower_case.h"
-#include "calibration/fit/domain.h"
 #include "calibration/fit/least_squares.h"
 #include "calibration/rows/devices.h"
 #include "models/hardware/gpu_family.h"

@@ -10,7 +10,6 @@
 #include <set>
 #include <utility>
 
-#include "calibration/fit/domain.h"
 #include "calibration/fit/fit_collectives.h"
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/fit/least_squares.h"

@@ -12,8 +12,6 @@
 #include "base/text.h"
 #include "calibration/fit/fit_collectives.h"
 #include "calibration/fit/fit_dispatch.h"
-#include "calibration/fit/fit_ffn.h"
-#include "calibration/fit/fit_gemm.h"
 #include "calibration/fit/fit_kernels.h"
 #include "calibration/fit/machine_numbers.h"
 #include "calibration/rows/row_laws.h"

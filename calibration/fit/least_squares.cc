@@ -1,4 +1,3 @@
-// The one source with Eigen in it besides next_rows.cc: its templates take as long to compile as ten others.
 #include "calibration/fit/least_squares.h"
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "models/hardware/laws_file.h"
 
 namespace moesim::calibration {
+
 namespace {
 
 double huber_loss(double r, double limit) {
@@ -465,6 +465,16 @@ std::vector<double> writable(std::vector<double> covariance, std::size_t n) {
     for (std::size_t j = 0; j < n; ++j)
       if (i != j) covariance[i * n + j] = result(at(i), at(j)) * sigma[i] * sigma[j];
   return covariance;
+}
+
+void widen(models::ParameterSet& set, const char* quantity, double value) {
+  for (auto& range : set.domain)
+    if (range.quantity == quantity) {
+      range.low = std::min(range.low, value);
+      range.high = std::max(range.high, value);
+      return;
+    }
+  set.domain.push_back({quantity, value, value});
 }
 
 }  // namespace moesim::calibration

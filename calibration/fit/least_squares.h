@@ -82,4 +82,7 @@ std::vector<std::vector<double>> sensitivities(
 // Returns a covariance n x n of logarithms that survives writing its correlations with three digits.
 std::vector<double> writable(std::vector<double> covariance, std::size_t n);
 
+// Extends the range of a quantity of `set` to `value`; adds the range where it is missing.
+void widen(models::ParameterSet& set, const char* quantity, double value);
+
 }  // namespace moesim::calibration

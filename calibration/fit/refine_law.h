@@ -1,13 +1,16 @@
 // Refines one law by its rows: the shared part of refining a GPU's and a network's profile.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "calibration/fit/least_squares.h"
 #include "calibration/fit/refine.h"
+#include "calibration/rows/collective_table.h"
 #include "calibration/rows/measurements.h"
+#include "models/hardware/cluster.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::calibration {
@@ -65,5 +68,16 @@ class Refining {
  protected:
   RefineReport& report_;
 };
+
+// Returns the law of the rows' operation, from `before`; `cluster` has the laws that bound it.
+LawCase collective_case(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows, bool network,
+                        const models::ParameterSet& before);
+
+std::map<sim::CollectiveOp, std::vector<CollectiveRow>> by_operation(const std::vector<CollectiveRow>& rows);
+
+// Returns the covariance of the logarithms of a law's parameters on another machine of the same kind: the
+// fit's own uncertainty plus the spread between machines (docs/calibration.md, "One log makes it mine"). A
+// law derived from other machines varies more, by its residual. Row-major, n x n.
+std::vector<double> machine_covariance(const models::ParameterSet& law);
 
 }  // namespace moesim::calibration

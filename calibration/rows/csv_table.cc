@@ -16,7 +16,7 @@ std::string trimmed(std::string_view text) { return std::string(trim(text)); }
 
 }  // namespace
 
-CsvTable CsvTable::parse(std::string_view text, std::string file) {
+CsvTable CsvTable::parse(std::string_view text, std::string file, std::vector<InputError>* refused) {
   CsvTable table;
   table.file_ = std::move(file);
   long line_number = 0;
@@ -27,7 +27,17 @@ CsvTable CsvTable::parse(std::string_view text, std::string file) {
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (trim(line).empty() || line.front() == '#') continue;
     const SourcePlace place{table.file_, line_number, 0};
-    auto fields = csv_cells(line, place);
+    std::vector<std::string> fields;
+    try {
+      fields = csv_cells(line, place);
+      if (!table.columns_.empty() && fields.size() != table.columns_.size())
+        throw InputError(place, std::to_string(fields.size()) + " fields",
+                         std::to_string(table.columns_.size()) + ", as the header names");
+    } catch (const InputError& error) {
+      if (refused == nullptr || table.columns_.empty()) throw;
+      refused->push_back(error);
+      continue;
+    }
     if (table.columns_.empty()) {
       std::set<std::string> seen;
       for (const std::string& field : fields) {
@@ -38,9 +48,6 @@ CsvTable CsvTable::parse(std::string_view text, std::string file) {
       }
       continue;
     }
-    if (fields.size() != table.columns_.size())
-      throw InputError(place, std::to_string(fields.size()) + " fields",
-                       std::to_string(table.columns_.size()) + ", as the header names");
     table.cells_.push_back(std::move(fields));
     table.lines_.push_back(line_number);
   }

@@ -15,8 +15,9 @@ namespace moesim::calibration {
 class CsvTable {
  public:
   // Throws InputError for a table without a header, a repeated or empty column name, a row with another
-  // number of fields, an unfinished quote. `file`: for messages.
-  static CsvTable parse(std::string_view text, std::string file);
+  // number of fields, an unfinished quote. `file`: for messages. `refused`: takes the errors of such rows,
+  // which are then left out.
+  static CsvTable parse(std::string_view text, std::string file, std::vector<InputError>* refused = nullptr);
 
   std::size_t rows() const { return lines_.size(); }
   const std::vector<std::string>& columns() const { return columns_; }

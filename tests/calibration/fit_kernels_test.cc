@@ -2,9 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
+#include "calibration/rows/devices.h"
+#include "calibration/rows/row_laws.h"
+#include "models/costs/expert_ffn.h"
+#include "models/costs/gemm.h"
 #include "models/hardware/profile.h"
 #include "tests/calibration/made_rows.h"
 
@@ -28,6 +36,69 @@ TEST(FitKernels, FindsFloorAndShare) {
   EXPECT_NEAR(set.residual, 0.01, 0.005);
   EXPECT_EQ(set.rows, static_cast<int>(rows.size()));
   EXPECT_EQ(set.range("bytes")->low, 1e4);
+}
+
+TEST(FitGemm, RecoversItsOwnLaw) {
+  models::Profile profile;
+  profile.device() = find_device("h100-sxm")->limits;
+  models::ParameterSet truth;
+  truth.law = "tiles";
+  truth.names = {"peak_share", "floor", "memory_share"};
+  truth.values = {0.7, 4e-6, 0.8};
+  models::Profile made = profile;
+  made.set("gemm/bf16", truth);
+  const models::GemmModel model(made, models::Clocks::kBurst);
+  std::vector<GemmRow> rows;
+  for (const double m : {1., 16., 100., 500., 2000., 9000.})
+    for (const auto& [n, k] :
+         std::vector<std::pair<double, double>>{{1024, 4096}, {4096, 4096}, {8192, 2048}, {16384, 8192}}) {
+      GemmRow row;
+      row.origin.gpu = "H100-SXM5-80GB";
+      row.origin.source = "a law";
+      row.dtype = "bf16";
+      row.m = m;
+      row.n = n;
+      row.k = k;
+      row.seconds = model.seconds(
+          {static_cast<std::int64_t>(m), static_cast<std::int64_t>(n), static_cast<std::int64_t>(k)},
+          models::DType::kBf16);
+      rows.push_back(row);
+    }
+  profile.set("gemm/bf16", fit_dense_gemm(profile, rows, false));
+  for (const double r : gemm_residuals(profile, rows)) EXPECT_NEAR(r, 0, 0.06);
+  EXPECT_NEAR(profile.at("gemm/bf16").get("peak_share", 0), 0.7, 0.05);
+}
+
+std::vector<FfnRow> ffn_rows(const Profile& profile, const std::string& key) {
+  const models::ExpertFfnModel truth(profile, key, models::DType::kBf16);
+  Random random(2);
+  std::vector<FfnRow> rows;
+  for (const auto& [hidden, inter, experts] : {std::tuple{4096, 14336, 8}, {2048, 768, 64}})
+    for (const char* routing : {"balanced", "power_law_1.2"})
+      for (const std::int64_t tokens : {16, 64, 256, 1024, 4096, 16384}) {
+        FfnRow row{of_a_law(), "a law", "", "bf16", routing, tokens, hidden, inter, 2, experts, 1, 1, 0};
+        const auto draws = expert_rows(row);
+        const models::FfnShape shape = ffn_shape(row, draws);
+        for (const auto& draw : draws) row.seconds += truth.seconds(shape, draw);
+        row.seconds *= noise(random) / static_cast<double>(draws.size());
+        rows.push_back(row);
+      }
+  return rows;
+}
+
+TEST(FitFfn, ForecastsTheRowsOfALaw) {
+  Profile profile = Profile::load("h100-sxm");
+  const std::string key = "ffn/bf16@moe_torch_flow_cutlass";
+  ASSERT_NE(profile.find(key), nullptr);
+  const std::vector<FfnRow> rows = ffn_rows(profile, key);
+  const models::ParameterSet set = fit_ffn(profile, rows, key, true);
+  EXPECT_LT(set.residual, 0.03);
+  EXPECT_GT(set.systematic, 0);  // shapes were left out
+  EXPECT_EQ(set.range("tokens")->low, 16);
+  EXPECT_EQ(set.range("tokens")->high, 16384);
+  profile.set(key, set);
+  for (const double error : ffn_residuals(profile, rows, key)) EXPECT_LT(std::abs(error), 0.1);
+  EXPECT_TRUE(ffn_residuals(profile, {}, key).empty());
 }
 
 }  // namespace

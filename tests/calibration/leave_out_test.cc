@@ -1,4 +1,4 @@
-#include "calibration/fit/leave_out.h"
+#include "calibration/check/leave_out.h"
 
 #include <gtest/gtest.h>
 
@@ -118,6 +118,74 @@ TEST(LeaveOut, OneValueLeavesNothingToFitFrom) {
   EXPECT_THROW(leave_out(measured, "ranks"), InputError);
   EXPECT_THROW(leave_out(measured, "ep"), InputError);
   EXPECT_FALSE(leave_out(measured, "sizes").rows.empty());
+}
+
+Measurements published(const std::vector<const char*>& files) {
+  Measurements all;
+  for (const char* file : files)
+    all.append(read_measurements(std::filesystem::path(MOESIM_DATA_DIR) / "published" / file));
+  return all;
+}
+
+// Twelve rows of one's own, on published tables (docs/calibration.md, "One log makes it mine").
+class OwnRows : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(std::filesystem::path(MOESIM_DATA_DIR) / "published"))
+      GTEST_SKIP() << "no tables under " << MOESIM_DATA_DIR;
+  }
+};
+
+TEST_F(OwnRows, TwelveRowsOfAnOperationAndOfAMachine) {
+  const Measurements all = published({"collectives_intranode.csv", "collectives_multinode.csv",
+                                      "collectives_multinode_2.csv", "ep_dispatch_combine_sweeps.csv",
+                                      "ep_dispatch_combine_tables.csv", "ep_dispatch_combine_tables_2.csv"});
+  for (const bool by_law : {true, false}) {
+    double log_ratio = 0, coverage = 0, worst = 0;  // worst: points of error that were added
+    int cases = 0, halved = 0, far = 0, far_halved = 0;
+    for (const OwnRowsCase& one : own_rows_cases(all, by_law)) {
+      const double before = one.before.total().mean_abs_error, after = one.after.total().mean_abs_error;
+      EXPECT_EQ(one.before.rows.size(), one.after.rows.size()) << one.machine;
+      ++cases;
+      log_ratio += std::log(after / before);
+      coverage += one.after.total().coverage;
+      halved += after <= 0.5 * before;
+      far += before > 0.2;
+      far_halved += before > 0.2 && after <= 0.5 * before;
+      worst = std::max(worst, after - before);
+    }
+    EXPECT_GE(cases, by_law ? 40 : 20);
+    // The geometric mean of the errors falls to this share.
+    EXPECT_LT(std::exp(log_ratio / cases), by_law ? 0.36 : 0.40);
+    EXPECT_GE(halved, by_law ? 25 : 0);
+    EXPECT_GE(far_halved, far - (by_law ? 3 : 2));
+    EXPECT_GT(coverage / cases, by_law ? 0.85 : 0.82);
+    EXPECT_LT(worst, 0.01);
+  }
+}
+
+// Clusters of the tables of collectives between nodes: a dozen rows choose the network and move its laws.
+TEST_F(OwnRows, TwelveOfAClusterFindItsNetwork) {
+  const Measurements all =
+      published({"collectives_multinode.csv", "collectives_multinode_2.csv", "collectives_multinode_3.csv"});
+  int clusters = 0, near = 0, worse = 0;
+  double covered = 0, rows = 0;
+  for (const OwnRowsCase& one : own_rows_cases(all, false, true)) {
+    if (one.nearest.empty()) continue;
+    const CheckGroup before = one.before.total(), after = one.after.total();
+    ++clusters;
+    near += after.mean_abs_error <= 0.10;
+    worse += after.mean_abs_error > before.mean_abs_error + 0.01;
+    EXPECT_GT(after.coverage, 0.75) << one.machine;
+    covered += after.coverage * static_cast<double>(after.rows);
+    rows += static_cast<double>(after.rows);
+  }
+  // The goal is 8 of 10 within 10 % (docs/calibration.md says what is missed and why).
+  EXPECT_GE(clusters, 9);
+  EXPECT_GE(near, 6);
+  EXPECT_EQ(worse, 0);
+  EXPECT_GT(covered / rows, 0.88);
+  EXPECT_LT(covered / rows, 0.97);
 }
 
 }  // namespace

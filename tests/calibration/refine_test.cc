@@ -9,7 +9,6 @@
 #include <string>
 
 #include "calibration/check/check.h"
-#include "calibration/fit/choose_base.h"
 #include "models/costs/network_law.h"
 #include "models/hardware/group_shape.h"
 #include "tests/calibration/made_rows.h"

@@ -1,5 +1,5 @@
 // Any bytes as a file of constants: refused with one line, or constants with a unit and a source.
-#include "calibration/fit/constants_file.h"
+#include "calibration/fit/machine_numbers.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -3,7 +3,7 @@
 #include "tests/fuzz/as_file.h"
 #include "tests/fuzz/one_line.h"
 #include "tests/fuzz/quiet.h"
-#include "tools/moesim/verbs/validate_memory.h"
+#include "tools/moesim/validation/validation.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace moesim;
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   common.format = tools::Format::kJson;
   common.quiet = true;
   fuzz::accepted([&] {
-    const int code = tools::validate_memory({file.path(), 0, "causes"}, common);
+    const int code = tools::validate_memory({.tables = {file.path()}, .detail = "causes"}, common);
     check(code == 0, "no check was asked for");
   });
   return 0;

@@ -1,4 +1,4 @@
-// Whole training steps as a user runs them: `compare --scope step`, `whatif --best`, `validate --training`.
+// Whole training steps as a user runs them: `compare --scope step`, `whatif --best`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -316,95 +316,6 @@ TEST(WhatIfBest, RefusesWhatItDoesNotKnow) {
                  folder.path());
   EXPECT_EQ(changed.exit_code, 0) << changed.err;
   EXPECT_THAT(changed.out, HasSubstr("65.5 k tokens a step"));  // 8 x 4 x 2,048
-}
-
-constexpr const char* kTableHeader =
-    "gpu,gpus,gpus_per_node,model,framework,dispatcher,precision,gbs,mbs,seq_len,tp,pp,cp,vp,ep,etp,fsdp,"
-    "step_time_s,"
-    "tokens_per_s_per_gpu,model_tflops_per_gpu,mfu_percent,note,source\n";
-
-TEST(ValidateTraining, ListsWhatItCannotForecastWithTheReason) {
-  TempFolder folder;
-  folder.write(
-      "rows.csv",
-      std::string("# comment\n") + kTableHeader +
-          "H100-SXM5-80GB,8,8,mixtral-8x7b,Megatron-Core,alltoall,BF16,64,1,4096,1,1,1,,8,,,6.1,,,,,here\n"
-          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,64,,,1,1,,,8,,,,30000,,,,here\n"
-          "H100-SXM5-80GB,8,8,Some 7B,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
-          "H100-SXM5-80GB,,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
-          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
-          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,63,1,4096,1,1,1,,8,,,6,,,,,here\n"
-          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,,,,,,here\n"
-          "TPU-v9,8,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n");
-  const json r = parsed({"validate", "--training", "rows.csv"}, folder.path());
-  ASSERT_EQ(r["rows"].size(), 2u);
-  EXPECT_EQ(r["rows"][0]["measured_us"], 6.1e6);
-  EXPECT_EQ(r["rows"][1]["measured_from"], "tokens/s");
-  EXPECT_NEAR(r["rows"][1]["measured_us"].get<double>(), 64 * 4096 / 8 / 30000.0 * 1e6, 1);
-  std::string reasons;
-  for (const json& s : r["skipped"]) reasons += s["reason"].get<std::string>() + "\n";
-  ASSERT_EQ(r["skipped"].size(), 6u);
-  EXPECT_THAT(reasons, AllOf(HasSubstr("Some 7B"), HasSubstr("number of GPUs is not stated"),
-                             HasSubstr("precision is not stated"), HasSubstr("found 63 with dp 8"),
-                             HasSubstr("neither a step time nor a rate"), HasSubstr("TPU-v9")));
-}
-
-TEST(ValidateTraining, RefusesWhatItDoesNotLookAt) {
-  TempFolder folder;
-  folder.write("t.csv", std::string(kTableHeader));
-  for (const Words& more : {Words{"--only", "x"},
-                            {"--cluster", "dgx-h100x1"},
-                            {"--microbatches", "2"},
-                            {"--routing", "balanced"},
-                            {"--memory", "t.csv"},
-                            {"--rescale"}}) {
-    const Outcome outcome = run_moesim(with({"validate", "--training", "t.csv"}, more), folder.path());
-    EXPECT_EQ(outcome.exit_code, 2) << more[0];
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(more[0] + " beside --training"));
-  }
-}
-
-TEST(ValidateTraining, RefusesTablesOfSomethingElse) {
-  TempFolder folder;
-  folder.write("other.csv", "a,b\n1,2\n");
-  folder.write("number.csv",
-               std::string(kTableHeader) +
-                   "H100-SXM5-80GB,eight,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n");
-  for (const auto& [file, expected] :
-       std::vector<std::pair<std::string, std::string>>{{"other.csv", "other.csv:1: found no column 'gpu'"},
-                                                        {"number.csv", "number.csv:2"},
-                                                        {"none.csv", "none.csv"}}) {
-    const Outcome outcome = run_moesim({"validate", "--training", file}, folder.path());
-    EXPECT_EQ(outcome.exit_code, 2) << file;
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(expected));
-  }
-}
-
-class Published : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!fs::exists(folder_)) GTEST_SKIP() << "no published data at " << folder_;
-  }
-  fs::path folder_ = fs::path(MOESIM_DATA_DIR) / "published";
-};
-
-// docs/validation.md says what the figures are; these are the bounds that they must keep.
-TEST_F(Published, StepsAreForecastWithinTheirBounds) {
-  const json r =
-      parsed({"validate", "--training", (folder_ / "moe_training_e2e.csv").string(), "--draws", "8"});
-  EXPECT_GE(r["rows"].size(), 160u);
-  EXPECT_LT(r["median_abs_error"], 0.10);
-  EXPECT_GT(r["interval_coverage"], 0.85);
-  for (const json& g : r["groups"]) {
-    SCOPED_TRACE(g.dump());
-    // arXiv 2505.11432: Megatron-LM's rows do not state the dispatcher (docs/validation.md).
-    EXPECT_LT(g["median_abs_error"], g["gpu"] == "H800-SXM5-80GB" ? 0.22 : 0.15);
-  }
-  EXPECT_GE(r["rank_correlation"]["arXiv 2504.14960"], 0.9);  // Parallel Folding
-  EXPECT_GE(r["rank_correlation"]["arXiv 2505.11432"], 0.9);  // MegaScale-MoE
-  EXPECT_GE(r["rank_correlation"]["NVIDIA-NeMo/Megatron-Bridge"], 0.9);
 }
 
 }  // namespace

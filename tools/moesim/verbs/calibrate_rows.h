@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "calibration/fit/choose_base.h"
+#include "calibration/fit/refine.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/import_logs.h"
 #include "calibration/rows/measurements.h"
@@ -60,7 +60,7 @@ void warn_of_unknown_gpus(const calibration::Measurements& rows, const CommonOpt
 
 // Returns the profiles nearest to the rows, best first: those of the rows' GPU, or all where there is none.
 std::vector<calibration::BaseEvidence> profile_evidence(const calibration::Measurements& rows);
-// Returns the network nearest to rows between nodes, refined by them (calibration/fit/choose_base.h).
+// Returns the network nearest to rows between nodes, refined by them (calibration/fit/refine.h).
 models::NetworkProfile nearest_network(const calibration::Measurements& rows,
                                        std::vector<calibration::BaseEvidence>& evidence,
                                        calibration::RefineReport& report);

@@ -1,6 +1,7 @@
 // Cross-validation: refits without some rows and forecasts exactly these.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ namespace moesim::calibration {
 //   "gpus"     a whole GPU, forecast from its data sheet and its relative's rows: collectives inside a
 //              domain, GEMMs
 //   "machines" all rows of a machine but twelve, forecast from those of all others
-//   "own"      the same rows after those twelve have refined the laws (own_rows.h)
+//   "own"      the same rows after those twelve have refined the laws (OwnRowsCase)
 //   "source"   a whole publication, forecast from all others
 inline const std::vector<std::string> kLeaveOut = {
     "sizes",  "decades", "ranks", "between", "nodes", "far",      "clusters", "networks",
@@ -35,5 +36,22 @@ inline const std::vector<std::string> kLeaveOut = {
 
 // Skips groups without which nothing is left to fit. Throws InputError for an unknown word.
 CheckReport leave_out(const Measurements& measurements, const std::string& what);
+
+inline constexpr std::size_t kOwnRows = 12;
+
+// A machine with published rows, treated once as the user's own: forecast from those of all others.
+struct OwnRowsCase {
+  std::string gpu, machine;  // "H100-SXM5-80GB", "together-nccl-tests NCCL 2.27"
+  std::string base;          // the profile fitted to the others: of a GPU or of a network
+  std::string nearest;       // network chosen by the few rows, with `choose`
+  CheckReport before;        // all its rows but kOwnRows, under the laws of the others
+  CheckReport after;         // the same rows after kOwnRows of the machine have refined the laws
+};
+
+// Returns machines with at least so many rows besides the kOwnRows, for each operation (`by_law`) or for all
+// operations of a machine together, over which the few rows are then spread. Collectives inside a node and
+// between nodes, and dispatch kernels. The base is the machine's own network or GPU, or with `choose` the
+// network that the few rows choose.
+std::vector<OwnRowsCase> own_rows_cases(const Measurements& all, bool by_law, bool choose = false);
 
 }  // namespace moesim::calibration

@@ -1,27 +1,23 @@
-#include "calibration/training/training_rows.h"
+#include "tools/moesim/validation/rows.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <iterator>
 #include <limits>
 #include <memory>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "base/checked.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/lower_case.h"
 #include "base/text.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/devices.h"
-#include "calibration/training/row_model.h"
-#include "calibration/training/row_notes.h"
 #include "models/answers/doubt.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
@@ -30,62 +26,68 @@
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
 
-namespace moesim::calibration {
+namespace moesim::tools {
 
 namespace {
 
-// The reason why a row cannot be forecast.
-struct Skip {
-  std::string reason;
-};
+using calibration::CsvTable;
+using calibration::Device;
 
 constexpr std::string_view kLayerTime = "forward_backward_ms";
 // Routing of rows that say "natural" without a load: the one imbalance of training that was published.
 constexpr const char* kNaturalRouting = "measured:deepseek-v3:shared";
+constexpr std::int64_t kMostGpus = 1 << 24;
 
 // Returns the integer of "12 (by the launcher example)"; 0 without one.
 std::int64_t leading_integer(const std::string& text) {
-  const std::size_t end = text.find(' ');
-  return parse_int(std::string_view(text).substr(0, end)).value_or(0);
+  return parse_int(std::string_view(text).substr(0, text.find(' '))).value_or(0);
 }
 
+const Device& device_of(const std::string& gpu) {
+  const Device* device = calibration::device_of_gpu(gpu);
+  if (!device && gpu.starts_with("A100")) device = calibration::find_device("a100-sxm");
+  if (!device) throw InputError(fmt::format("no profile of GPU {}", in_quotes(gpu)));
+  return *device;
+}
+
+// Reads one row. Throws InputError with the reason why it cannot be forecast.
 class Reader {
  public:
-  Reader(const CsvTable& table, RowsWith with) : t_(table), with_(with) {}
+  Reader(const CsvTable& table, std::size_t row, RowsWith with) : t_(table), row_(row), with_(with) {}
 
-  TrainingRow read(std::size_t r) {
-    row_ = r;
-    settings_.clear();
-    TrainingRow row;
-    row.table = t_.place(r).file;
-    row.line = t_.place(r).line;
-    row.source = text("source");
-    row.framework = text("framework");
-    row.gpu = text("gpu");
-    row.model = text("model");
-    row.decision_id = text("decision_id");
-    row.grade = text("grade");
-    row.backend = text("backend");
+  RowText facts() const {
+    return {t_.place(row_).file, t_.place(row_).line, text("source"),  text("framework"), text("gpu"),
+            text("model"),       text("decision_id"), text("backend"), text("grade")};
+  }
+
+  PublishedRow read(const RowText& facts) {
+    PublishedRow row{facts};
     if (t_.has(kLayerTime)) return read_layer(std::move(row));
     if (with_ == RowsWith::kPlan) measure_memory(row);
-    const Device* device = device_of(row.gpu);
+    const Device& device = device_of(row.gpu);
     say("scope", "step");
     say("model", model_of(row));
-    const std::int64_t gpus = t_.has("gpus") && stated("gpus") ? t_.integer(row_, "gpus", 1, 1 << 24) : 0;
-    if (gpus == 0) throw Skip{"the number of GPUs is not stated"};
-    if (!stated("gbs")) throw Skip{"the global batch size is not stated"};
+    const std::int64_t gpus = t_.has("gpus") ? size("gpus") : 0;
+    if (gpus == 0) throw InputError("the number of GPUs is not stated");
+    if (!stated("gbs")) throw InputError("the global batch size is not stated");
     say("gpus", gpus);
+    constexpr std::array<std::pair<const char*, const char*>, 9> kSizes{{{"tp", "parallel.tp"},
+                                                                         {"pp", "parallel.pp"},
+                                                                         {"cp", "parallel.cp"},
+                                                                         {"vp", "parallel.vpp"},
+                                                                         {"ep", "parallel.ep"},
+                                                                         {"etp", "parallel.etp"},
+                                                                         {"mbs", "parallel.micro_batch"},
+                                                                         {"seq_len", "parallel.seq"},
+                                                                         {"gbs", "parallel.global_batch"}}};
     for (const auto& [column, path] : kSizes)
-      if (stated(column)) say(path, t_.integer(row_, column, 1, 1 << 24));
+      if (stated(column)) say(path, size(column));
     say("training.precision", precision_of());
     say_run(row);
-    say_memory();
     for (const RowSetting& setting : settings_of_note(text("note"))) say(setting.path, setting.value);
 
     models::Scenario& s = row.scenario;
-    const std::int64_t per_node = stated("gpus_per_node") ? t_.integer(row_, "gpus_per_node", 1, 1 << 24)
-                                                          : device->limits.gpus_per_node;
-    set_cluster(row, *device, gpus, per_node);
+    set_cluster(row, device, gpus, stated("gpus_per_node") ? size("gpus_per_node") : 0);
     set_all(s);
     if (stated("mtp")) s.origins.set(models::kPrediction, *s.origins.find("model"));
     const auto recipe = models::FrameworkRecipe::recognise(row.framework);
@@ -110,18 +112,21 @@ class Reader {
   }
 
  private:
-  struct Size {
-    std::string_view column, path;
-  };
-  static constexpr std::array<Size, 9> kSizes{{{"tp", "parallel.tp"},
-                                               {"pp", "parallel.pp"},
-                                               {"cp", "parallel.cp"},
-                                               {"vp", "parallel.vpp"},
-                                               {"ep", "parallel.ep"},
-                                               {"etp", "parallel.etp"},
-                                               {"mbs", "parallel.micro_batch"},
-                                               {"seq_len", "parallel.seq"},
-                                               {"gbs", "parallel.global_batch"}}};
+  std::string text(std::string_view column) const {
+    return t_.has(column) ? std::string(trim(t_.text(row_, column))) : std::string();
+  }
+  bool stated(std::string_view column) const {
+    const std::string value = text(column);
+    return !value.empty() && value != "n/a" && value != "N/A" && value != "-" && value != "none" &&
+           value != "not stated";
+  }
+  // 0 where it is not stated.
+  double number(std::string_view column) const {
+    return stated(column) ? t_.number(row_, column, 0, 1e12) : 0;
+  }
+  std::int64_t size(std::string_view column) const {
+    return stated(column) ? t_.integer(row_, column, 1, kMostGpus) : 0;
+  }
 
   // Records the row's value of a field; an earlier value stays.
   void say(std::string_view path, nlohmann::json value) {
@@ -129,33 +134,20 @@ class Reader {
       settings_.push_back({std::string(path), std::move(value)});
   }
   void set(std::string_view path, const nlohmann::json& value, models::Scenario& s) const {
-    const models::Field* field = models::find_field(path);
     const models::Origin origin = models::Origin::file(t_.place(row_).str());
-    models::set_field(*field, s, JsonNode::from_json(value, ""), &origin);
+    models::set_field(*models::find_field(path), s, JsonNode::from_json(value, ""), &origin);
   }
   void set_all(models::Scenario& s) const {
     for (const RowSetting& setting : settings_) set(setting.path, setting.value, s);
   }
 
-  static std::string small(std::string_view text) {
-    std::string letters;
-    for (const char c : text) letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return letters;
-  }
-
-  static const Device* device_of(const std::string& gpu) {
-    const Device* device = device_of_gpu(gpu);
-    if (!device && gpu.starts_with("A100")) device = find_device("a100-sxm");
-    if (!device) throw Skip{fmt::format("no profile of GPU {}", in_quotes(gpu))};
-    return device;
-  }
-
   // Returns the model that the row names, shortened as its columns say.
-  nlohmann::json model_of(TrainingRow& row) const {
+  nlohmann::json model_of(PublishedRow& row) const {
     auto named = row_model(row.model, row.source, row.assumptions);
-    if (!named) throw Skip{fmt::format("model {}: its layers are not known here", in_quotes(row.model))};
+    if (!named)
+      throw InputError(fmt::format("model {}: its layers are not known here", in_quotes(row.model)));
     if (row.model.find("proxy") != std::string::npos)
-      throw Skip{"a proxy of the model, of which precision and GPU count are not stated"};
+      throw InputError("a proxy of the model, of which precision and GPU count are not stated");
     nlohmann::json& model = *named;
     const auto change = [&](const char* key, std::int64_t value) {
       if (model.is_string()) model = {{"base", model}};
@@ -165,10 +157,10 @@ class Reader {
     if (const std::string layers = text("layers"); !layers.empty() && layers != "n/a") {
       const std::int64_t count = leading_integer(layers);
       if (count < 1 || count > whole.layers)
-        throw Skip{fmt::format("{} layers: more than the model's", layers)};
+        throw InputError(fmt::format("{} layers: more than the model's", layers));
       if (count < whole.layers && !whole.pattern.empty())
-        throw Skip{
-            fmt::format("{} of {} layers that follow a pattern: which is not stated", count, whole.layers)};
+        throw InputError(
+            fmt::format("{} of {} layers that follow a pattern: which is not stated", count, whole.layers));
       if (count < whole.layers) {
         change("layers", count);
         if (whole.dense_layers > count) change("dense_layers", count);
@@ -182,8 +174,8 @@ class Reader {
   }
 
   std::string precision_of() const {
-    std::string name = small(text("precision"));
-    if (name.empty() || name == "not stated") throw Skip{"the precision is not stated"};
+    const std::string name = lower(text("precision"));
+    if (name.empty() || name == "not stated") throw InputError("the precision is not stated");
     const auto is = [&](std::string_view start) { return name.starts_with(start); };
     if (is("fp8_cs") || is("fp8-cs") || name == "bf16 + fp8 hybrid") return "fp8";
     if (is("fp8_mx") || is("fp8-mx")) return "mxfp8";
@@ -191,13 +183,13 @@ class Reader {
     if (name == "fp16" || name == "bfloat16" || name == "bf16 presumed") return "bf16";
     const auto known = models::kPrecisions;
     if (std::ranges::find(known, name) == known.end())
-      throw Skip{
-          fmt::format("precision {} is not one of bf16, fp8, mxfp8, nvfp4", in_quotes(text("precision")))};
+      throw InputError(
+          fmt::format("precision {} is not one of bf16, fp8, mxfp8, nvfp4", in_quotes(text("precision"))));
     return name;
   }
 
-  // Sets launch mode, recomputation and overlap of the run.
-  void say_run(TrainingRow& row) {
+  // Sets launch mode, recomputation, overlap, sharding and the optimizer's types of the run.
+  void say_run(PublishedRow& row) {
     const auto unstated = [](const std::string& value) { return value.empty() || value == "not stated"; };
     if (const std::string recompute = text("recompute"); !unstated(recompute)) {
       // "none (stated)": given, but doubted by the collector of the rows.
@@ -207,7 +199,7 @@ class Reader {
       try {
         models::StepRecompute::parse(plain);
       } catch (const InputError&) {
-        throw Skip{fmt::format("recompute {} is not known here", in_quotes(plain))};
+        throw InputError(fmt::format("recompute {} is not known here", in_quotes(plain)));
       }
       say("training.recompute", plain);
     }
@@ -221,14 +213,17 @@ class Reader {
       say("training.launch", graphs == "none"             ? "eager"
                              : graphs == "full_iteration" ? "graphs"
                                                           : "partial-graphs");
-    if (leading_integer(text("fsdp")) > 1) say("training.sharding", "fsdp");
+    const std::string optimizer = text("optimizer");
+    if (leading_integer(text("fsdp")) > 1 || optimizer.find("FSDP") != std::string::npos)
+      say("training.sharding", "fsdp");
     if (with_ == RowsWith::kPlan && text("routing").starts_with("natural"))
-      throw Skip{"routing as it came: how imbalanced it was is not stated"};
+      throw InputError("routing as it came: how imbalanced it was is not stated");
+    if (optimizer.find("fp32 gradients") != std::string::npos) say("training.gradient_bytes", 4);
   }
 
   // A load for rows that only say that their routing was natural: as it was measured elsewhere, unless a
   // capacity bounds what an expert computes or the recipe knows better.
-  void take_natural_routing(TrainingRow& row) const {
+  void take_natural_routing(PublishedRow& row) const {
     const std::string routing = text("routing");
     if (!routing.starts_with("natural") || row.scenario.gave("routing")) return;
     if (routing.find("capacity") != std::string::npos &&
@@ -240,26 +235,20 @@ class Reader {
     row.assumptions.push_back(fmt::format("routing {}, where the run's was natural", kNaturalRouting));
   }
 
-  void say_memory() {
-    const std::string optimizer = text("optimizer");
-    if (optimizer.find("fp32 gradients") != std::string::npos) say("training.gradient_bytes", 4);
-    if (optimizer.find("FSDP") != std::string::npos) say("training.sharding", "fsdp");
-  }
-
   // Sets the data-parallel ranks from the remaining GPUs; all of them are used.
   void take_data_parallel(models::Scenario& s, std::int64_t gpus) const {
     const models::Parallel& p = s.parallel;
     const std::int64_t ranks = checked_product("tp x cp x pp", {p.tp, p.cp, p.pp});
     if (gpus % ranks != 0)
-      throw Skip{fmt::format("{} GPUs are no multiple of tp x cp x pp = {}", gpus, ranks)};
+      throw InputError(fmt::format("{} GPUs are no multiple of tp x cp x pp = {}", gpus, ranks));
     set("parallel.dp", gpus / ranks, s);
   }
 
   // Takes the framework's own defaults, each one listed as an assumption.
-  void take(const models::FrameworkRecipe& recipe, TrainingRow& row) const {
+  void take(const models::FrameworkRecipe& recipe, PublishedRow& row) const {
     models::Scenario& s = row.scenario;
     set("recipe", recipe.id(), s);
-    const models::RecipeFacts said{{"framework", small(row.framework)}, {"grade", small(row.grade)}};
+    const models::RecipeFacts said{{"framework", lower(row.framework)}, {"grade", lower(row.grade)}};
     for (const std::string& path : models::apply(recipe, s, said)) {
       const models::Field* field = models::find_field(path);
       const nlohmann::ordered_json value =
@@ -280,13 +269,14 @@ class Reader {
       if (!s.gave(std::string("parallel.") + size) && (s.model.experts > 0 || size != std::string_view("ep")))
         missing.emplace_back(size);
     if (!missing.empty())
-      throw Skip{fmt::format("{} {} not stated, and decide{} the step", join(missing, ", "),
-                             missing.size() > 1 ? "are" : "is", missing.size() > 1 ? "" : "s")};
+      throw InputError(fmt::format("{} {} not stated, and decide{} the step", join(missing, ", "),
+                                   missing.size() > 1 ? "are" : "is", missing.size() > 1 ? "" : "s"));
   }
 
   // Sets the machine that the row's source, GPU or network names; several racks, and the port rate of the
-  // table.
-  void set_cluster(TrainingRow& row, const Device& device, std::int64_t gpus, std::int64_t per_node) const {
+  // table. `per_node`: 0 where the row does not say it.
+  void set_cluster(PublishedRow& row, const Device& device, std::int64_t gpus, std::int64_t per_node) const {
+    if (per_node == 0) per_node = device.limits.gpus_per_node;
     models::Cluster cluster =
         cluster_of(models::Profile::load(std::string(device.profile)),
                    calibration::machine_of(row.source, row.gpu + " " + text("network")),
@@ -306,33 +296,41 @@ class Reader {
     row.scenario.give("cluster", models::Origin::file(t_.place(row_).str()));
   }
 
-  // Returns the dispatcher that the row names: padded to a capacity, by its library, by its own name.
-  std::string dispatcher_of(const TrainingRow& row, std::string_view framework) const {
+  // Returns the dispatcher that the row names: padded to a capacity, by its library, by its own name; "" for
+  // none. `framework`: of the recipe.
+  std::string dispatcher_of(const PublishedRow& row, std::string_view framework) const {
     if (text("routing").starts_with("capacity factor 1, padded"))
       return "alltoall:capacity_factor=1:pad=true";
+    const std::string named = text("dispatcher");
+    const auto starts = [](const std::string& text, std::initializer_list<std::string_view> words) {
+      return std::ranges::any_of(words, [&](std::string_view word) { return text.starts_with(word); });
+    };
     // MaxText's products with one-hot masks: every sequence has its own capacity.
     constexpr std::string_view kCapacity = "capacity factor ";
-    if (const std::string asked = text("dispatcher");
-        asked.starts_with(kCapacity) && asked.find("dense einsum") != std::string::npos)
+    if (starts(named, {kCapacity}) && named.find("dense einsum") != std::string::npos)
       return fmt::format(
           "deepspeed:capacity_factor={}:min_capacity=0:group={}",
-          asked.substr(kCapacity.size(), asked.find_first_of(" ,", kCapacity.size()) - kCapacity.size()),
+          named.substr(kCapacity.size(), named.find_first_of(" ,", kCapacity.size()) - kCapacity.size()),
           row.scenario.parallel.seq);
-    std::string alltoall = framework == "torchtitan" ? "torchtitan-alltoall" : "alltoall";
+    const std::string alltoall = framework == "torchtitan" ? "torchtitan-alltoall" : "alltoall";
     const std::string& library = row.backend;
-    const auto is = [&](std::string_view start) { return library.starts_with(start); };
-    if (is("deepep")) return "flex-deepep";
-    if (is("hybridep")) return "flex-hybridep";
-    if (is("nccl-ep")) return "nccl-ep";
+    if (starts(library, {"deepep"})) return "flex-deepep";
+    if (starts(library, {"hybridep"})) return "flex-hybridep";
+    if (starts(library, {"nccl-ep"})) return "nccl-ep";
     if (library == "allgather") return "allgather";
     if (library == "nccl" || library == "nccl-ragged" || library == "rccl") return alltoall;
     if (library == "nccl+llep") return alltoall + ":balance=least-loaded";
-    if (is("nccl")) throw Skip{fmt::format("backend {} is no dispatcher here", in_quotes(library))};
-    return dispatcher_of_text(text("dispatcher"), alltoall);
+    if (starts(library, {"nccl"}))
+      throw InputError(fmt::format("backend {} is no dispatcher here", in_quotes(library)));
+    if (named.find("HybridEP") != std::string::npos) return "flex-hybridep";
+    if (starts(named, {"flex (DeepEP", "DeepEP"})) return "flex-deepep";
+    // Tokens of all tensor-parallel ranks. Permutation kernels are fused only with --moe-permute-fusion.
+    if (named == "TP") return "allgather:permute_fusion=false";
+    return starts(named, {"alltoall", "NCCL alltoall", "MSCCL++ shim"}) ? alltoall : "";
   }
 
   // One GPU's experts need no library; adds the SMs and the transport that the row states.
-  void finish_dispatcher(TrainingRow& row) const {
+  void finish_dispatcher(PublishedRow& row) const {
     models::Scenario& s = row.scenario;
     if (!s.gave("dispatcher")) {
       row.assumptions.push_back("dispatcher alltoall");
@@ -349,8 +347,8 @@ class Reader {
       with_transport.options["transport"] = "uccl";
     try {
       models::make_dispatcher(with_transport);  // throws where it has no such option
-    } catch (const InputError& error) {
-      if (plus == std::string::npos) throw Skip{error.what()};
+    } catch (const InputError&) {
+      if (plus == std::string::npos) throw;
       row.assumptions.push_back("transport " + row.backend.substr(plus + 1) + " is not told from others");
       with_transport = spec;
     }
@@ -358,29 +356,30 @@ class Reader {
   }
 
   // One layer with experts only, forward and backward.
-  TrainingRow read_layer(TrainingRow row) {
-    const Device* device = device_of(row.gpu);
+  PublishedRow read_layer(PublishedRow row) {
+    const Device& device = device_of(row.gpu);
     row.model = text("case");
     row.framework = "Megatron-Core (eager, one layer)";
-    nlohmann::json model{{"name", row.model}, {"layers", 1}, {"pattern", "E"}, {"vocabulary", 1024}};
-    model["attention"] = {{"heads", 16}, {"head_dim", 128}};  // unused in a pattern of experts
-    for (const auto& [column, key] : {std::pair{"hidden", "hidden"},
-                                      {"experts", "experts"},
-                                      {"topk", "topk"},
-                                      {"moe_inter", "expert_ffn"},
-                                      {"tokens_per_rank", ""}}) {
-      if (!stated(column)) throw Skip{"the sizes of the layer are not stated"};
-      if (const std::int64_t value = t_.integer(row_, column, 1, 1 << 24); *key != 0) model[key] = value;
-    }
+    for (const char* column : {"hidden", "experts", "topk", "moe_inter", "tokens_per_rank"})
+      if (!stated(column)) throw InputError("the sizes of the layer are not stated");
     say("scope", "layer");
-    say("model", model);
+    // Attention is not used in a pattern of experts.
+    say("model", {{"name", row.model},
+                  {"layers", 1},
+                  {"pattern", "E"},
+                  {"vocabulary", 1024},
+                  {"attention", {{"heads", 16}, {"head_dim", 128}}},
+                  {"hidden", size("hidden")},
+                  {"experts", size("experts")},
+                  {"topk", size("topk")},
+                  {"expert_ffn", size("moe_inter")}});
     say("training.precision", precision_of());
-    for (const auto& [column, path] :
-         {std::pair{"ep", "parallel.ep"}, {"gpus", "parallel.dp"}, {"tokens_per_rank", "parallel.seq"}})
-      say(path, stated(column) ? t_.integer(row_, column, 1, 1 << 24) : 1);
+    say("parallel.ep", stated("ep") ? size("ep") : 1);
+    say("parallel.dp", stated("gpus") ? size("gpus") : 1);
+    say("parallel.seq", size("tokens_per_rank"));
     models::Scenario& s = row.scenario;
     set_all(s);
-    set_cluster(row, *device, s.parallel.dp, device->limits.gpus_per_node);
+    set_cluster(row, device, s.parallel.dp, 0);
     if (const std::string named = dispatcher_of(row, ""); !named.empty()) set("dispatcher", named, s);
     models::apply(*models::FrameworkRecipe::recognise(row.framework), s);
     row.recompute_known = true;
@@ -388,58 +387,40 @@ class Reader {
     s.resolve();
     row.measured_s = number(kLayerTime) * 1e-3;
     row.measured_from = "layer time";
-    if (row.measured_s == 0) throw Skip{"no time is stated"};
+    if (row.measured_s == 0) throw InputError("no time is stated");
     return row;
   }
 
-  std::string text(std::string_view column) const {
-    return t_.has(column) ? std::string(trim(t_.text(row_, column))) : std::string();
-  }
-  bool stated(std::string_view column) const {
-    const std::string value = text(column);
-    return !value.empty() && value != "n/a" && value != "N/A" && value != "-" && value != "none" &&
-           value != "not stated";
-  }
-  double number(std::string_view column) const {
-    return stated(column) ? t_.number(row_, column, 0, 1e12) : 0;
-  }
-
   // Reads columns of tables of measured peaks (../shared/data/memory).
-  void measure_memory(TrainingRow& row) const {
-    MeasuredMemory& m = row.memory;
-    m.id = text("id");
-    const auto gib = [&](std::string_view column) { return number(column) * 1024 * 1024 * 1024; };
-    m.peak = gib("peak_allocated_GiB");
-    m.reserved = gib("peak_reserved_GiB");
-    m.first_stage = gib("peak_allocated_first_stage_GiB");
-    m.last_stage = gib("peak_allocated_last_stage_GiB");
+  void measure_memory(PublishedRow& row) const {
+    const auto bytes = [&](const char* column) { return number(column) * 1024 * 1024 * 1024; };
     const std::string status = text("status"), note = text("note");
-    m.ran = status.empty() || status.starts_with("fits");
-    if (note.starts_with("LoRA")) throw Skip{"LoRA: which weights were trained is not stated"};
+    row.memory = {text("id"), bytes("peak_allocated_GiB"), bytes("peak_allocated_first_stage_GiB"),
+                  bytes("peak_allocated_last_stage_GiB"), status.empty() || status.starts_with("fits")};
+    if (note.starts_with("LoRA")) throw InputError("LoRA: which weights were trained is not stated");
     if (note.find("fine-tuning") != std::string::npos)
-      throw Skip{"fine-tuning: how long its sequences are is not stated, only how long they may be"};
+      throw InputError("fine-tuning: how long its sequences are is not stated, only how long they may be");
     if (note.find("memory taken from the same topology") != std::string::npos)
-      throw Skip{"its memory is that of another row: the peak does not depend on the number of microbatches"};
+      throw InputError(
+          "its memory is that of another row: the peak does not depend on the number of microbatches");
   }
 
-  void measure(TrainingRow& row, std::int64_t gpus, std::int64_t batch) const {
-    const double tokens = static_cast<double>(batch * row.scenario.parallel.seq);
-    const double flops =
-        tokens / static_cast<double>(gpus) *
-        models::training_flops_per_token(row.scenario.model, row.scenario.parallel.seq, row.scenario.topk);
+  void measure(PublishedRow& row, std::int64_t gpus, std::int64_t batch) const {
+    const models::Scenario& s = row.scenario;
+    const double tokens = static_cast<double>(batch * s.parallel.seq) / static_cast<double>(gpus);
+    const double flops = tokens * models::training_flops_per_token(s.model, s.parallel.seq, s.topk);
     if (const double seconds = number("step_time_s"); seconds > 0) {
       row.measured_s = seconds;
       row.measured_from = "step time";
     } else if (const double rate = number("tokens_per_s_per_gpu"); rate > 0) {
-      row.measured_s = tokens / static_cast<double>(gpus) / rate;
+      row.measured_s = tokens / rate;
       row.measured_from = "tokens/s";
     } else if (const double tflops = number("model_tflops_per_gpu"); tflops > 0) {
       row.measured_s = flops / (tflops * 1e12);
       row.measured_from = "TFLOP/s";
     } else if (const double mfu = number("mfu_percent"); mfu > 0) {
-      const double peak =
-          row.scenario.cluster->profile.device().peak_flops[static_cast<std::size_t>(models::DType::kBf16)];
-      row.measured_s = flops / (mfu / 100 * peak);
+      const auto& peaks = s.cluster->profile.device().peak_flops;
+      row.measured_s = flops / (mfu / 100 * peaks[static_cast<std::size_t>(models::DType::kBf16)]);
       row.measured_from = "MFU";
     } else if (with_ == RowsWith::kTimeOrLimit && text("note").starts_with("OUT OF MEMORY")) {
       row.measured_s = std::numeric_limits<double>::infinity();
@@ -447,62 +428,70 @@ class Reader {
       row.memory.ran = false;
       return;
     } else {
-      throw Skip{"neither a step time nor a rate is stated"};
+      throw InputError("neither a step time nor a rate is stated");
     }
     constexpr double kShortest = 1e-6, kLongest = 1e7;
-    if (!(row.measured_s >= kShortest && row.measured_s <= kLongest)) {
-      throw Skip{fmt::format("a step of {:.3g} s, which no job has", row.measured_s)};
-    }
+    if (!(row.measured_s >= kShortest && row.measured_s <= kLongest))
+      throw InputError(fmt::format("a step of {:.3g} s, which no job has", row.measured_s));
   }
 
   const CsvTable& t_;
-  RowsWith with_;
-  std::size_t row_ = 0;
-  std::vector<RowSetting> settings_;  // of the row, in the order in which they are set
+  const std::size_t row_;
+  const RowsWith with_;
+  std::vector<RowSetting> settings_;  // in the order in which they are set
 };
+
+// The job ran: its recipe's recomputation stays where the excess is within the worst error of memory
+// forecasts (6.8 % of 28 measured peaks, docs/step.md).
+bool may_fit(const PublishedRow& row, const models::StepMemory& memory) {
+  constexpr double kWorstError = 1.068;
+  const bool of_recipe = row.scenario.origin_of("training.recompute").kind == models::Origin::Kind::kRecipe;
+  return memory.fits || row.recompute_known ||
+         (of_recipe && memory.max_bytes < kWorstError * memory.limit_bytes);
+}
+
+// Returns false where no modules make it fit.
+bool take_recompute(PublishedRow& row, const std::string& modules) {
+  if (modules.empty()) return false;
+  row.assumptions.push_back("recompute " + modules + ", without which it would not fit the memory");
+  row.scenario.training.recompute = models::StepRecompute::parse(modules);
+  return true;
+}
 
 }  // namespace
 
-TrainingTable read_training_table(const std::string& path, RowsWith with) {
-  const CsvTable table = CsvTable::parse(read_file(path), path);
-  const bool layers = table.has(kLayerTime);
-  for (const char* column : {"gpu", "gpus", "model", "precision", "gbs"})
-    if (!layers && !table.has(column))
-      throw InputError(
-          SourcePlace{path, 1, 0},
-          fmt::format("found no column {}, expected the columns of published training steps (gpu, gpus, "
-                      "model, framework, precision, gbs, mbs, seq_len, tp, pp, cp, vp, ep, etp, "
-                      "step_time_s or tokens_per_s_per_gpu, source)",
-                      in_quotes(column)));
-  TrainingTable result;
-  Reader reader(table, with);
-  for (std::size_t r = 0; r < table.rows(); ++r) {
-    const auto skip = [&](const std::string& reason) {
-      const auto get = [&](const char* column) {
-        return table.has(column) ? table.text(r, column) : std::string();
-      };
-      result.skipped.push_back({table.place(r).line, get("source"), get("gpu"), get("model"), reason,
-                                get("decision_id"), get("backend")});
-    };
-    try {
-      result.rows.push_back(reader.read(r));
-    } catch (const Skip& reason) {
-      skip(reason.reason);
-    } catch (const InputError& error) {
-      // An invalid number is an error of the table; an inconsistent plan is one of the row.
-      if (!error.place().file.empty()) throw;
-      skip(error.what());
-    }
-  }
-  return result;
-}
-
-TrainingTable read_tables(const std::vector<std::string>& paths, RowsWith with) {
-  TrainingTable all;
+PublishedTable read_tables(const std::vector<std::string>& paths, RowsWith with, std::string_view needed) {
+  PublishedTable all;
   for (const std::string& path : paths) {
-    TrainingTable one = read_training_table(path, with);
-    std::ranges::move(one.rows, std::back_inserter(all.rows));
-    std::ranges::move(one.skipped, std::back_inserter(all.skipped));
+    std::vector<InputError> ragged;
+    const CsvTable table = CsvTable::parse(read_file(path), path, &ragged);
+    if (!needed.empty() && !table.has(needed))
+      throw InputError(SourcePlace{path, 1, 0},
+                       fmt::format("found no column '{}', expected one: rows that have the same are one "
+                                   "decision",
+                                   needed));
+    for (const char* column : {"gpu", "gpus", "model", "precision", "gbs"})
+      if (!table.has(kLayerTime) && !table.has(column))
+        throw InputError(
+            SourcePlace{path, 1, 0},
+            fmt::format("found no column {}, expected the columns of published training steps (gpu, gpus, "
+                        "model, framework, precision, gbs, mbs, seq_len, tp, pp, cp, vp, ep, etp, "
+                        "step_time_s or tokens_per_s_per_gpu, source)",
+                        in_quotes(column)));
+    for (const InputError& error : ragged) {
+      RowText where;
+      where.line = error.place().line;
+      all.skipped.push_back({where, error.what()});
+    }
+    for (std::size_t r = 0; r < table.rows(); ++r) {
+      Reader reader(table, r, with);
+      const RowText facts = reader.facts();
+      try {
+        all.rows.push_back(reader.read(facts));
+      } catch (const InputError& error) {
+        all.skipped.push_back({facts, error.what()});
+      }
+    }
   }
   return all;
 }
@@ -513,44 +502,24 @@ std::string plan_text(const models::Scenario& s) {
   if (p.vpp > 1) text += fmt::format(" VPP{}", p.vpp);
   text += fmt::format(" EP{}", p.ep);
   if (p.etp > 1) text += fmt::format(" ETP{}", p.etp);
-  text +=
-      fmt::format(" DP{} mb{}x{} seq{} {}", p.dp, p.microbatches, p.micro_batch, p.seq, s.training.precision);
-  return text;
+  return text + fmt::format(" DP{} mb{}x{} seq{} {}", p.dp, p.microbatches, p.micro_batch, p.seq,
+                            s.training.precision);
 }
 
-namespace {
-
-void take_recompute(TrainingRow& row, const std::string& modules) {
-  row.assumptions.push_back("recompute " + modules + ", without which it would not fit the memory");
-  row.scenario.training.recompute = models::StepRecompute::parse(modules);
-}
-
-// The job ran: its recipe's recomputation stays where the excess is within the worst error of memory
-// forecasts (6.8 % of 28 measured peaks, docs/step.md).
-bool may_fit(const TrainingRow& row, const models::StepMemory& memory) {
-  constexpr double kWorstError = 1.068;
-  const bool of_recipe = row.scenario.origin_of("training.recompute").kind == models::Origin::Kind::kRecipe;
-  return memory.fits || row.recompute_known ||
-         (of_recipe && memory.max_bytes < kWorstError * memory.limit_bytes);
-}
-
-models::StepMemory memory_of(const models::Scenario& s) {
-  if (s.model.experts == 0) return models::memory_of(s, models::PipelineLayout(s, false));
-  return models::StepForecaster(s, s.dispatchers.front()).memory();
-}
-
-}  // namespace
-
-namespace {
-
-// A job of an unknown framework may run as any recipe does.
-models::Answer doubted(const TrainingRow& row, models::Answer forecast) {
+models::Answer forecast_of(PublishedRow& row, int draws) {
+  models::AnswerOptions options;
+  options.draws = draws;
+  options.without = row.left_out;
+  models::Answer forecast = models::answer(row.scenario, options).answers.front();
+  if (!may_fit(row, forecast.memory) && take_recompute(row, forecast.memory.recompute_that_fits))
+    forecast = models::answer(row.scenario, options).answers.front();
+  // A job of an unknown framework may run as any recipe does.
   if (row.framework_known || forecast.draws_us.empty() || !row.scenario.is_step()) return forecast;
   const double sigma = models::spread_of_unknown(row.scenario, [](const models::Scenario& as) {
-    models::AnswerOptions options;
-    options.draws = 0;
-    options.breakdown = false;
-    return models::answer(as, options).answers.front().seconds();
+    models::AnswerOptions plain;
+    plain.draws = 0;
+    plain.breakdown = false;
+    return models::answer(as, plain).answers.front().seconds();
   });
   models::doubt_part(forecast, "framework", 1, sigma);
   models::doubt_part(forecast, "dispatchers of the framework: " + forecast.dispatcher + row.backend, 1,
@@ -559,27 +528,13 @@ models::Answer doubted(const TrainingRow& row, models::Answer forecast) {
   return forecast;
 }
 
-}  // namespace
-
-models::Answer forecast_of(TrainingRow& row, int draws) {
-  models::AnswerOptions options;
-  options.draws = draws;
-  options.without = row.left_out;
-  models::Answer forecast = models::answer(row.scenario, options).answers.front();
-  const std::string more = forecast.memory.recompute_that_fits;
-  if (may_fit(row, forecast.memory) || more.empty()) return doubted(row, std::move(forecast));
-  take_recompute(row, more);
-  return doubted(row, models::answer(row.scenario, options).answers.front());
+models::StepMemory memory_of(PublishedRow& row) {
+  const models::Scenario& s = row.scenario;
+  if (s.model.experts == 0) return models::memory_of(s, models::PipelineLayout(s, false));
+  const models::StepForecaster forecaster(s, s.dispatchers.front());
+  models::StepMemory memory = forecaster.memory();
+  if (may_fit(row, memory) || !take_recompute(row, forecaster.recompute_that_fits())) return memory;
+  return models::StepForecaster(s, s.dispatchers.front()).memory();
 }
 
-models::StepMemory memory_of(TrainingRow& row) {
-  models::StepMemory memory = memory_of(row.scenario);
-  if (may_fit(row, memory) || row.scenario.model.experts == 0) return memory;
-  const std::string more =
-      models::StepForecaster(row.scenario, row.scenario.dispatchers.front()).recompute_that_fits();
-  if (more.empty()) return memory;
-  take_recompute(row, more);
-  return memory_of(row.scenario);
-}
-
-}  // namespace moesim::calibration
+}  // namespace moesim::tools

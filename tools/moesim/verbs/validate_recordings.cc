@@ -1,0 +1,329 @@
+#include "tools/moesim/verbs/validate_recordings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/units.h"
+#include "models/answers/invariants.h"
+#include "models/hardware/cluster.h"
+#include "replay/recording/denoise.h"
+#include "replay/run/forecast_recording.h"
+#include "replay/run/run_summary.h"
+#include "replay/run/validate.h"
+#include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/questions/replay_invariants.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/progress.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/timeline_json.h"
+#include "tools/moesim/show/timeline_view.h"
+#include "tools/moesim/validation/scores.h"
+
+namespace moesim::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr Table::Align kLeft = Table::Align::kLeft;
+
+// One row of the answer.
+struct Case {
+  std::string name;
+  std::string pass;
+  replay::Validation validation;
+  std::vector<std::string> notes;  // shown before everything else
+  std::vector<std::string> warnings;
+  std::vector<TimelineView> views;  // forecast and measured, where requested
+};
+
+// Takes the sizes of the measured job, where the user gave no others.
+void take_sizes_of(const traces::NamedTopology& measured, const replay::Topology& topology,
+                   const traces::NamedTopology& forecast, replay::JobChange& change) {
+  using Size = std::optional<std::int64_t>;
+  const auto take = [](auto& mine, Size other, Size same) {
+    if (!mine && other && other != same) mine = other;
+  };
+  take(change.seq, measured.seq, forecast.seq);
+  take(change.experts, measured.experts, forecast.experts);
+  take(change.ep, topology.expert, forecast.ep);
+  take(change.dp, topology.dp(), forecast.dp);
+  take(change.pp, topology.pp, forecast.pp);
+}
+
+// Forecast and measurement side by side.
+std::vector<TimelineView> views_of(const replay::Iteration& iteration, const replay::RecordedJob& truth,
+                                   const models::Cluster& cluster, const RecordingValidation& options) {
+  if (!options.all.empty() || (options.timeline.empty() && options.report.empty())) return {};
+  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices / 2);
+  return {timeline_view("forecast", iteration, bounds),
+          timeline_view("measured", truth, cluster.gpus_per_node, bounds)};
+}
+
+Case validate_case(const std::vector<std::string>& forecast, const std::string& measured_folder,
+                   const models::Cluster& cluster, const RecordingValidation& options) {
+  Recordings recorded;
+  for (const std::string& folder : forecast) recorded.add(folder);
+  Recordings measured;
+  measured.add(measured_folder);
+  const replay::RecordedJob& truth = measured.jobs().front();
+  if (!truth.realistic)
+    throw InputError(SourcePlace{measured_folder}, "a scaling recording",
+                     "a realistic one to measure against");
+  const replay::RecordedJob& from = recorded.jobs().front();
+  const traces::NamedTopology& named = recorded.recording(0).named;
+  replay::RecordingQuestion question;
+  question.job = options.job.request(options.cluster, options.seed);
+  question.job.recorded_there = true;  // --cluster is the job's own
+  if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, question.job.change);
+  if (options.job.routing == kMeasuredRouting) {
+    const replay::CleanJob shown = replay::denoise(measured.jobs());
+    question.job.change.received.emplace();
+    for (int e = 0; e < truth.topology.expert; ++e)
+      question.job.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
+  }
+  question.microbatches = options.microbatches;
+  if (!from.realistic && options.microbatches == 0) question.microbatches = replay::microbatches_of(truth);
+  question.seed = options.seed;
+  question.draws = options.draws;
+  const replay::RecordingForecast answer = replay::forecast_recording(recorded.jobs(), named, question);
+  if (answer.iteration.topology.str() != truth.topology.str())
+    throw InputError(SourcePlace{forecast.front()}, "a recording of " + answer.iteration.topology.str(),
+                     truth.topology.str() + " as in " + measured_folder + " (--rescale makes it so)");
+  Case out;
+  out.validation =
+      replay::validate(answer.summary, replay::summarize(truth, cluster.gpus_per_node), answer.drawn);
+  models::check_possible(forecast.front(), impossible(answer));
+  models::check_possible(forecast.front(), impossible(out.validation));
+  out.views = views_of(answer.iteration, truth, cluster, options);
+  out.notes = answer.notes;
+  out.warnings = recorded.warnings();
+  out.warnings.insert(out.warnings.end(), answer.warnings.begin(), answer.warnings.end());
+  return out;
+}
+
+ordered_json triple(const replay::Comparison& comparison) {
+  return {{"forecast_us", comparison.forecast_us}, {"measured_us", comparison.measured_us},
+          {"error", comparison.error()},           {"low_us", comparison.low_us},
+          {"high_us", comparison.high_us},         {"covered", comparison.covered()}};
+}
+
+void add_to(ordered_json& out, const replay::Validation& validation) {
+  out["iteration"] = triple(validation.iteration);
+  out["components"] = ordered_json::object();
+  for (const auto& component : validation.components)
+    out["components"][std::string(component.name)] = triple(component);
+  out["mean_abs_component_error"] = validation.mean_abs_component_error();
+}
+
+std::string milliseconds(double us) { return fmt::format("{:.2f}", us / 1e3); }
+
+// Returns one configuration: a row per component.
+Table component_table(const Case& one) {
+  Table table({{"operation", kLeft},
+               {"forecast ms"},
+               {"low"},
+               {"high"},
+               {"measured ms"},
+               {"error"},
+               {"measured is", kLeft}});
+  const auto add = [&](const replay::Comparison& c) {
+    table.row({std::string(c.name), milliseconds(c.forecast_us), milliseconds(c.low_us),
+               milliseconds(c.high_us), milliseconds(c.measured_us), percent(c.error()),
+               c.covered() ? "inside" : "outside the interval"});
+  };
+  add(one.validation.iteration);
+  table.separator();
+  for (const auto& component : one.validation.components) add(component);
+  return table;
+}
+
+// Returns many configurations: a row each, a column per component.
+Table overview_table(const std::vector<Case>& cases) {
+  std::vector<std::string_view> names;
+  for (const Case& one : cases)
+    for (const auto& component : one.validation.components)
+      if (std::ranges::count(names, component.name) == 0) names.push_back(component.name);
+  std::vector<Table::Column> columns{{"recording", kLeft}, {"passes", kLeft}, {"forecast ms"},
+                                     {"90 % interval"},    {"measured ms"},   {"error"}};
+  for (const auto name : names) columns.push_back({std::string(name)});
+  Table table(columns);
+  for (const Case& one : cases) {
+    const auto& iteration = one.validation.iteration;
+    std::vector<std::string> row{one.name,
+                                 one.pass,
+                                 milliseconds(iteration.forecast_us),
+                                 fmt::format("{:.1f} .. {:.1f}{}", iteration.low_us / 1e3,
+                                             iteration.high_us / 1e3, iteration.covered() ? "" : " !"),
+                                 milliseconds(iteration.measured_us),
+                                 percent(iteration.error())};
+    for (const auto name : names) {
+      const auto& components = one.validation.components;
+      const auto at = std::ranges::find(components, name, &replay::Comparison::name);
+      row.push_back(at == components.end() ? "-" : percent(at->error()));
+    }
+    table.row(std::move(row));
+  }
+  return table;
+}
+
+// Finds folders below `folder`, at any depth, that contain realistic/, ordered by path. `seen` excludes
+// repetitions through links.
+void find_recorded(const fs::path& folder, std::set<fs::path>& seen, std::vector<fs::path>& found) {
+  std::error_code none;  // an unreadable folder counts as empty
+  std::vector<fs::path> below;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (entry.is_directory(none)) below.push_back(entry.path());
+  std::sort(below.begin(), below.end());
+  for (const fs::path& one : below) {
+    if (!seen.insert(fs::canonical(one, none)).second) continue;
+    if (fs::is_directory(one / "realistic", none))
+      found.push_back(one);
+    else
+      find_recorded(one, seen, found);
+  }
+}
+
+// Validates folders below `root` that contain realistic/ and scaling*/: each scaling pass alone, then all of
+// them pooled.
+std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
+                               const RecordingValidation& options, const Progress& progress) {
+  if (!is_folder(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
+  std::error_code none;
+  std::set<fs::path> seen{fs::canonical(root, none)};
+  std::vector<fs::path> folders;
+  find_recorded(root, seen, folders);
+  std::vector<Case> cases;
+  for (std::size_t f = 0; f < folders.size(); ++f) {
+    const fs::path& folder = folders[f];
+    if (progress) progress(static_cast<std::int64_t>(f), static_cast<std::int64_t>(folders.size()));
+    const std::string name = folder.lexically_relative(root).string();
+    if (name.find(options.only) == std::string::npos) continue;
+    std::vector<std::string> passes;
+    for (const fs::path& entry : entries_of(folder))
+      if (is_folder(entry) && entry.filename().string().starts_with("scaling"))
+        passes.push_back(entry.string());
+    const auto add = [&](const std::vector<std::string>& some, const std::string& pass) {
+      Case one = validate_case(some, (folder / "realistic").string(), cluster, options);
+      one.name = name;
+      one.pass = pass;
+      cases.push_back(std::move(one));
+    };
+    for (const std::string& pass : passes) add({pass}, fs::path(pass).filename().string());
+    if (passes.size() > 1) add(passes, "pooled");
+  }
+  if (cases.empty())
+    throw InputError(SourcePlace{root}, "no folder with realistic/ and scaling*/ below it",
+                     "recordings of both sides, as <name>/realistic and <name>/scaling");
+  return cases;
+}
+
+// Errors, notes and warnings of all cases together.
+struct Together {
+  double mean = 0, worst = 0;  // absolute error of the iteration
+  std::size_t covered = 0;
+  std::vector<std::string> notes, warnings;  // warnings: notes first
+
+  explicit Together(const std::vector<Case>& cases) {
+    for (const Case& one : cases) models::add_new(notes, one.notes);
+    warnings = notes;
+    for (const Case& one : cases) {
+      const double error = std::abs(one.validation.iteration.error());
+      mean += error / static_cast<double>(cases.size());
+      covered += one.validation.iteration.covered();
+      worst = std::max(worst, error);
+      models::add_new(warnings, one.warnings);
+    }
+  }
+};
+
+ordered_json result_of(const RecordingValidation& options, const std::vector<Case>& cases,
+                       const Together& together, const ordered_json& inputs) {
+  auto result = envelope("validate", inputs, together.warnings);
+  if (options.all.empty()) {
+    add_to(result, cases.front().validation);
+    return result;
+  }
+  result["recordings"] = ordered_json::array();
+  for (const Case& one : cases) {
+    ordered_json row{{"recording", one.name}, {"passes", one.pass}};
+    add_to(row, one.validation);
+    result["recordings"].push_back(std::move(row));
+  }
+  result["mean_abs_iteration_error"] = together.mean;
+  result["worst_abs_iteration_error"] = together.worst;
+  result["interval_coverage"] = static_cast<double>(together.covered) / static_cast<double>(cases.size());
+  return result;
+}
+
+void print_tables(const RecordingValidation& options, const std::vector<Case>& cases,
+                  const Together& together, const CommonOptions& common) {
+  for (const std::string& warning : together.warnings)
+    if (common.format == Format::kCsv || std::ranges::count(together.notes, warning) == 0)
+      warn(common, warning);
+  const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
+  if (common.format == Format::kCsv) return print(table.csv());
+  for (const std::string& note : together.notes) print("warning: " + note + "\n");
+  print(table.text());
+  if (!options.all.empty())
+    print(
+        fmt::format("\nmean absolute error of the iteration {}, worst {}; measured inside the 90 % "
+                    "interval in {} of {}\n",
+                    share(together.mean), share(together.worst), together.covered, cases.size()));
+}
+
+}  // namespace
+
+int validate_recordings(const RecordingValidation& options, const CommonOptions& common) {
+  if (options.all.empty() == (options.forecast.empty() || options.measured.empty()))
+    throw InputError("found " +
+                     std::string(options.all.empty() ? "no recordings" : "--all beside --forecast") +
+                     ", expected --forecast SCALING_DIR with --measured REALISTIC_DIR, or --all DIR");
+  if (!options.all.empty() && !options.timeline.empty())
+    throw InputError("found --timeline beside --all, expected one pair of --forecast and --measured");
+  check_report(options.report);
+  options.shown.bounds(kTimelineSlices);  // refuses bad ranges before the work
+  const models::Cluster cluster = models::Cluster::load(options.cluster);
+  if (cluster.node_count == models::Cluster::NodeCount::kOpen)
+    throw InputError(fmt::format("--cluster: found {}, expected it with its number of nodes", cluster.name));
+  const double limit = options.max_error.empty() ? INFINITY : parse_fraction(options.max_error);
+  std::vector<Case> cases;
+  if (options.all.empty()) {
+    cases.push_back(validate_case(options.forecast, options.measured, cluster, options));
+    cases.back().name = options.forecast.front();
+  } else {
+    ProgressLine line(common);
+    cases = validate_all(options.all, cluster, options, line.teller());
+  }
+  const ordered_json inputs = describe_inputs(common);
+  const Together together(cases);
+  if (!options.timeline.empty()) write_file(options.timeline, timeline_json(cases.front().views, inputs));
+  if (!options.report.empty()) {
+    ReportExtras extras;
+    extras.timelines = std::move(cases.front().views);
+    for (TimelineView& view : extras.timelines) join_short_slices(view, kReportSlices / 2);
+    extras.gpus_per_node = cluster.gpus_per_node;
+    write_report(options.report, "validate", result_of(options, cases, together, inputs), extras);
+  }
+  if (common.format == Format::kJson)
+    print_json(result_of(options, cases, together, inputs));
+  else
+    print_tables(options, cases, together, common);
+  if (together.worst <= limit) return 0;
+  warn(common, fmt::format("check failed: the iteration is off by {}, more than --max-error {}",
+                           share(together.worst), share(limit)));
+  return 1;
+}
+
+}  // namespace moesim::tools
