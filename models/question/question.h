@@ -12,11 +12,12 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "models/question/paths.h"
 #include "models/question/plan_choice.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::models {
+
+struct ScenarioPath;
 
 // A training job from whose arguments the settings come.
 struct JobSource {

@@ -138,7 +138,7 @@ ordered_json schema_below(const Key& parent) {
       schema = {{"description", text["description"]},
                 {"anyOf", {{{"type", text["type"]}}, std::move(schema)}}};
     }
-    if (key.field && key.field->also == key.name) {
+    if (&parent == &root() && key.field && key.field->also == key.name) {
       schema["description"] = "the same as " + std::string(key.field->path);
       schema["deprecated"] = true;
       older[key.name] = std::move(schema);

@@ -108,7 +108,8 @@ std::map<std::string, nlohmann::ordered_json> all_schemas() {
 
 Entries schemas_list() {
   Entries out;
-  for (const auto& [name, schema] : all_schemas()) out.emplace_back(name, schema.at("title"));
+  for (const auto& [name, schema] : all_schemas())
+    out.emplace_back(name, schema.at("title").get<std::string>());
   return out;
 }
 
