@@ -8,6 +8,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "calibration/rows/logged_row.h"
 #include "tests/message_of.h"
 
 namespace moesim::calibration {
