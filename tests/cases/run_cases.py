@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Runs cases of the command line: run_cases.py MOESIM SOURCE_FOLDER FILE.json... [--only NAME]
 
-A file holds "files" (written beside each run; objects as JSON, lists piece by piece, "@name" for those of "texts"), "usual" (lists of words, by name), "let" and "cases". A case has
-  runs     by name: words of moesim; "@name" stands for those of "usual" and $ROOT for the sources. A list is asked for JSON and
-           has to succeed; {"words", "error"} has to be refused in one such line, and {"words", "says", "warns", "prints", "never"} to
-           succeed with this on standard output, on standard error, on either and without that ("skip": an error that skips) ("json": its answer is read, "out": as a text)
+A file holds "files" (written beside each run: a text, objects as JSON, lists piece by piece, "@name" for one of "texts"), "usual"
+(lists of words, by name), "let" (expressions, by name) and "cases". A case has files and let of its own, and
+  runs     by name: words of moesim; "@name" stands for those of "usual" and $ROOT for the sources. A list is asked for JSON and has
+           to succeed. {"words", "error"} has to be refused in one such line. {"words", "says", "warns", "prints", "never"} has to
+           succeed with this on standard output, on standard error, on either and without that; "json": its answer is read, "out":
+           its output is a text for "expect", "skip": an error with this skips the case
   copies   by folder: {"from": a folder, "only": a part of the files' names, "replace": pairs of texts}
   table    {"file", "words", "base", "rows"}: a row is the file (a text, or what an object changes of the base), the one line with
            which that is refused ("": it is answered), and more words
@@ -95,6 +97,8 @@ def holds(found, expected, names):
     if relation == "=":
         value = eval(formula, names)
         return same(found, value), value
+    if isinstance(found, str):
+        return same(found, expected), expected
     if relation in RELATIONS:
         value = eval(formula, names)
         return RELATIONS[relation](found, value), f"{relation} {value}"
@@ -176,7 +180,7 @@ def run_case(case, file, moesim, root):
 
         def execute(words):
             words = words_of(words, file.get("usual", {}), root)
-            return subprocess.run([moesim, *words], cwd=folder, text=True, capture_output=True, timeout=120,
+            return subprocess.run([moesim, *words], cwd=folder, text=True, capture_output=True, timeout=300,
                                   env={**os.environ, "COLUMNS": "200"})
 
         if "table" in case:
@@ -199,13 +203,14 @@ def run_case(case, file, moesim, root):
             if not asked:
                 if code and (done.stdout or not done.stderr.startswith("moesim: ") or done.stderr.count("\n") != 1):
                     yield f"{name}: found '{done.stdout}{done.stderr}', expected one line on standard error"
-                for key, printed in (("error", done.stderr), ("warns", done.stderr), ("says", done.stdout), ("prints", done.stdout + done.stderr)):
+                both = done.stdout + done.stderr
+                for key, printed in (("error", done.stderr), ("warns", done.stderr), ("says", done.stdout), ("prints", both)):
                     for pattern in listed(run.get(key)):
                         if not like(printed, pattern.replace("$ROOT", root)):
                             yield f"{name}: {key} '{pattern}': found '{printed}'"
                 for pattern in listed(run.get("never")):
-                    if like(done.stdout + done.stderr, pattern):
-                        yield f"{name}: never '{pattern}': found '{done.stdout}{done.stderr}'"
+                    if like(both, pattern):
+                        yield f"{name}: never '{pattern}': found '{both}'"
         for expression, expected in case.get("expect", {}).items():
             try:
                 found = eval(expression, names)
@@ -239,7 +244,10 @@ def main():
                 continue
             for one in variants(case):
                 ran += 1
-                failures = list(run_case(one, file, moesim, root))
+                try:
+                    failures = list(run_case(one, file, moesim, root))
+                except subprocess.TimeoutExpired as error:
+                    failures = [str(error)]
                 if failures:
                     broken += 1
                     print(f"{path}: {json.dumps(one, indent=1)}")

@@ -1,6 +1,5 @@
 #include "models/hardware/ownership.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,13 +9,9 @@
 #include "models/hardware/price_text.h"
 #include "models/hardware/rental_list.h"
 #include "models/workload/fields.h"
-#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
-
-using moesim::testing::message_of;
-using ::testing::HasSubstr;
 
 // 16 GPUs of DGX H100, 10.2 kW a node: 20.4 kW.
 struct TwoNodes {
@@ -25,26 +20,6 @@ struct TwoNodes {
   Ownership own;
   HourCost hour() const { return hour_cost(rent, own, cluster, 16); }
 };
-
-TEST(Ownership, AnHourByHand) {
-  TwoNodes m;
-  m.own.buy = parse_prices("h100=40000", Ownership::kKeys);
-  m.own.years = 4, m.own.kwh = 0.1, m.own.pue = 1.25, m.own.hosting = 150;
-  const HourCost hour = m.hour();
-  EXPECT_TRUE(hour.bought);
-  EXPECT_DOUBLE_EQ(hour.purchase, 640'000);
-  EXPECT_NEAR(hour.capital, 640'000 / (4 * 8766.0), 1e-9);
-  EXPECT_NEAR(hour.hosting, 20.4 * 150 * 12 / 8766, 1e-9);
-  EXPECT_NEAR(hour.power, 20.4 * 1.25 * 0.1, 1e-9);
-  EXPECT_NEAR(hour.of(1800), hour.total() / 2, 1e-9);
-  EXPECT_EQ(hour.rent, 0);
-  EXPECT_EQ(hour.pays_from, 0);
-  // A fifth of the years idle: what stands still is paid by the rest, energy is not.
-  m.own.idle_share = 0.2;
-  EXPECT_NEAR(m.hour().capital, hour.capital / 0.8, 1e-9);
-  EXPECT_NEAR(m.hour().hosting, hour.hosting / 0.8, 1e-9);
-  EXPECT_NEAR(m.hour().power, hour.power, 1e-12);
-}
 
 // At the share from which it pays, an hour of work costs what it costs rented.
 TEST(Ownership, PaysFromWhereItCostsTheRent) {
@@ -76,27 +51,6 @@ TEST(Ownership, WhatIsNotBoughtIsRented) {
   EXPECT_DOUBLE_EQ(m.hour().purchase, 600'000);
   EXPECT_TRUE(has_price({}, m.own, m.cluster));
   EXPECT_FALSE(has_price({}, {}, m.cluster));
-}
-
-TEST(Ownership, RefusesWhatHasNothingToSay) {
-  const auto refused = [](auto&& say, const char* rent = "") {
-    Ownership own;
-    say(own);
-    return message_of([&] { own.check_beside(*rent ? parse_prices(rent) : PriceTable()); });
-  };
-  EXPECT_THAT(refused([](Ownership& o) { o.years = 3; }), HasSubstr("ownership.years: found 3 (--years)"));
-  EXPECT_THAT(refused([](Ownership& o) { o.hosting = 150; }, "2"), HasSubstr("expected it with --buy PRICE"));
-  EXPECT_THAT(refused([](Ownership& o) { o.idle_share = 0.1; }), HasSubstr("(--idle-share)"));
-  EXPECT_THAT(refused([](Ownership& o) { o.pue = 1.2; }, "2"), HasSubstr("expected it with --kwh PRICE"));
-  EXPECT_THAT(refused([](Ownership& o) { o.kwh = 0.1; }), HasSubstr("expected it with --prices or --buy"));
-  EXPECT_EQ(refused([](Ownership& o) { o.kwh = 0.1; }, "2"), "");
-  EXPECT_THAT(
-      refused(
-          [](Ownership& o) { o.buy = parse_prices(R"({"gpu": 1, "currency": "EUR"})", Ownership::kKeys); },
-          "2"),
-      HasSubstr("found EUR beside prices in USD"));
-  EXPECT_THAT(message_of([] { parse_prices("much", Ownership::kKeys); }),
-              HasSubstr("ownership.buy: found 'much'"));
 }
 
 // The help says what is used.
