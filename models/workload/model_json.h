@@ -24,7 +24,7 @@ nlohmann::ordered_json model_object(const Architecture& model);
 // Returns the name of the built-in model that it equals, else model_object().
 nlohmann::ordered_json to_json(const Architecture& model);
 
-// Returns the JSON Schema of a model file (docs/schemas/model.schema.json).
+// Returns the JSON Schema of a model file (`moesim schema model`).
 nlohmann::ordered_json model_schema();
 
 // A size or a switch of a whole model, which change_model() changes by its key.
