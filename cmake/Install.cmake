@@ -84,6 +84,13 @@ foreach(entry "man moesim.1 ${CMAKE_INSTALL_MANDIR}/man1" "bash moesim ${CMAKE_I
   endif()
   install(FILES ${made} DESTINATION ${destination} COMPONENT program)
 endforeach()
+# The schemas that the program makes, beside the written ones.
+foreach(name scenario model)
+  set(made ${CMAKE_BINARY_DIR}/shell/${name}.schema.json)
+  add_custom_command(OUTPUT ${made} COMMAND moesim schema ${name} > ${made} DEPENDS moesim VERBATIM)
+  list(APPEND shell_files ${made})
+  install(FILES ${made} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/moesim/schemas COMPONENT program)
+endforeach()
 get_property(compressed_files GLOBAL PROPERTY moesim_compressed)
 add_custom_target(moesim_shell_files ALL DEPENDS ${shell_files} ${compressed_files})
 

@@ -15,12 +15,22 @@ if(MOESIM_SANITIZE)
   target_link_options(moesim_options INTERFACE -fsanitize=${MOESIM_SANITIZE})
 endif()
 
-# Headers of libraries, never our own, are compiled once a target: a first build takes a third of the time, and a
-# missing include of our own is still found.
-function(moesim_precompile target)
-  target_precompile_headers(${target} PRIVATE <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory>
-    <optional> <span> <string> <string_view> <utility> <vector> <fmt/format.h> ${ARGN})
-  moesim_show_precompiled(${target})
+# Headers of other people's libraries are compiled once for a GROUP of targets (tests, and tools without
+# optimisation, have their own): a first build takes a third of the time, and a missing include of ours is still found.
+# moesim_precompile(GROUP [HEADERS headers...] [LIBRARIES targets...] [OPTIONS compile options...])
+function(moesim_precompile group)
+  cmake_parse_arguments(ARG "" "" "HEADERS;LIBRARIES;OPTIONS" ${ARGN})
+  if(TARGET ${group}_precompiled)
+    return()
+  endif()
+  file(TOUCH ${PROJECT_BINARY_DIR}/${group}_precompiled.cc)
+  add_library(${group}_precompiled OBJECT ${PROJECT_BINARY_DIR}/${group}_precompiled.cc)
+  target_link_libraries(${group}_precompiled PRIVATE moesim_options fmt::fmt nlohmann_json::nlohmann_json ${ARG_LIBRARIES})
+  target_compile_options(${group}_precompiled PRIVATE ${ARG_OPTIONS})
+  target_precompile_headers(${group}_precompiled PRIVATE <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory>
+    <optional> <span> <string> <string_view> <utility> <vector> <fmt/format.h> ${PROJECT_SOURCE_DIR}/cmake/json.h
+    ${ARG_HEADERS})
+  moesim_show_precompiled(${group}_precompiled)
 endfunction()
 
 # Lets a compiler cache see through precompiled headers.
@@ -33,12 +43,12 @@ function(moesim_show_precompiled target)
 endfunction()
 
 # moesim_library(NAME [FOLDERS folders...] [ROOMS rooms...] [SOURCES files...] [DEPENDS moesim folders...]
-#   [LIBRARIES other targets...] [PRECOMPILED headers...])
+#   [LIBRARIES other targets...] [OPTIONS compile options...])
 # Every .cc of the folders is a source, so that a new file is one file and no line. A room is a folder that sees those
 # below it and no others: "step>programs,costs" is a target moesim_NAME_step. Rooms are given from the lowest on; the
 # list moesim_NAME_parts names the library and its rooms.
 function(moesim_library name)
-  cmake_parse_arguments(ARG "" "" "FOLDERS;ROOMS;SOURCES;DEPENDS;LIBRARIES;PRECOMPILED" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "FOLDERS;ROOMS;SOURCES;DEPENDS;LIBRARIES;OPTIONS" ${ARGN})
   foreach(folder ${ARG_FOLDERS})
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cc)
     list(APPEND ARG_SOURCES ${sources})
@@ -56,23 +66,24 @@ function(moesim_library name)
   add_library(moesim::${name} ALIAS moesim_${name})
   target_include_directories(moesim_${name} PUBLIC $<BUILD_INTERFACE:${view}>)
   list(APPEND parts moesim_${name})
-  list(GET parts 0 first)
+  set(group libraries)
+  if("-O0" IN_LIST ARG_OPTIONS)  # its macros are others
+    set(group ${name})
+  endif()
+  moesim_precompile(${group} OPTIONS ${ARG_OPTIONS})
+  # For the Python module, which is a shared object. Hidden, nothing is looked up by name at run time: the code is that of
+  # a program.
+  set_target_properties(${parts} ${group}_precompiled PROPERTIES POSITION_INDEPENDENT_CODE ON
+                        CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   foreach(part ${parts})
     target_link_libraries(${part} PRIVATE $<BUILD_INTERFACE:moesim_options>)
-    # For the Python module, which is a shared object. Hidden, nothing is looked up by name at run time: the code is that
-    # of a program.
-    set_target_properties(${part} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
-                                             VISIBILITY_INLINES_HIDDEN ON)
+    target_compile_options(${part} PRIVATE ${ARG_OPTIONS})
     foreach(dependency ${ARG_DEPENDS})
       target_link_libraries(${part} PUBLIC moesim::${dependency})
     endforeach()
     target_link_libraries(${part} PUBLIC ${ARG_LIBRARIES})
-    if(part STREQUAL first)
-      moesim_precompile(${part} ${ARG_PRECOMPILED})
-    else()
-      target_precompile_headers(${part} REUSE_FROM ${first})
-      moesim_show_precompiled(${part})
-    endif()
+    target_precompile_headers(${part} REUSE_FROM ${group}_precompiled)
+    moesim_show_precompiled(${part})
   endforeach()
   set(moesim_${name}_parts ${parts} PARENT_SCOPE)
 endfunction()
@@ -115,13 +126,8 @@ function(moesim_test folder)
   target_include_directories(${folder}_tests PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${folder}_tests PRIVATE moesim_options GTest::gtest GTest::gmock GTest::gtest_main
                                                 rapidcheck ${ARG_LIBRARIES})
-  if(NOT TARGET tests_precompiled)
-    # Compiled once for all tests.
-    file(TOUCH ${PROJECT_BINARY_DIR}/tests_precompiled.cc)
-    add_library(tests_precompiled OBJECT ${PROJECT_BINARY_DIR}/tests_precompiled.cc)
-    target_link_libraries(tests_precompiled PRIVATE moesim_options fmt::fmt GTest::gtest GTest::gmock rapidcheck)
-    moesim_precompile(tests_precompiled <gmock/gmock.h> <gtest/gtest.h> <rapidcheck.h>)
-  endif()
+  moesim_precompile(tests HEADERS <gmock/gmock.h> <gtest/gtest.h> <rapidcheck.h>
+                    LIBRARIES GTest::gtest GTest::gmock rapidcheck)
   target_precompile_headers(${folder}_tests REUSE_FROM tests_precompiled)
   moesim_show_precompiled(${folder}_tests)
   target_compile_definitions(${folder}_tests PRIVATE

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Everything that one bare GPU machine can tell moesim, in steps of under eight minutes that can be resumed.
-#   tools/gpu_pass.sh [--out FOLDER] [--base PROFILE] [--bench PROGRAM] [--layer PROGRAM] [--moesim PROGRAM] [--scale S]
+#   tools/gpu_pass.sh [--out FOLDER] [--base PROFILE] [--bench PROGRAM] [--moesim PROGRAM] [--scale S]
 #                     [--packed FILE] [--only STEP]
 #   tools/gpu_pass.sh --pack FILE.tar.gz [--moesim PROGRAM]
 # The second form runs where moesim was built: FILE takes moesim, the libraries it needs and Google Benchmark to a machine
@@ -13,8 +13,7 @@
 #   ep_kernels  DeepEP's and HybridEP's dispatch and combine, where they are installed (7 min; said and skipped where not)
 #   products  products of experts and dense ones, but for the shape that is left out (7 min)
 #   sustained the same on a hot GPU (5 min)
-#   capture   a small training step recorded and replayed: with moesim_capture where PyTorch has CUDA, else (or with --layer)
-#             one layer by moesim-layer-cuda (2 min)
+#   capture   a small training step recorded by moesim_capture and replayed (2 min; said and skipped where no PyTorch has CUDA)
 #   fit       a profile of its own, and the base refined with the rows
 #   predict   what the refined profile says of the shape that is left out, before it is measured
 #   held      that shape measured (3 min)
@@ -23,20 +22,19 @@
 # Needs on the machine: the CUDA toolkit with NCCL and CMake for `build`; Google Benchmark and a moesim that runs there, or
 # --packed. --scale multiplies every time limit (tests use a small one).
 set -eu
-out=gpu-pass base='' bench='' layer='' moesim='' pack='' packed='' scale=1 only='' root=$(dirname "$0")/..
+out=gpu-pass base='' bench='' moesim='' pack='' packed='' scale=1 only='' root=$(dirname "$0")/..
 while [ $# -gt 0 ]; do
   case $1 in
     --out) out=$2 ;;
     --base) base=$2 ;;
     --bench) bench=$2 ;;
-    --layer) layer=$2 ;;
     --moesim) moesim=$2 ;;
     --pack) pack=$2 ;;
     --packed) packed=$2 ;;
     --scale) scale=$2 ;;
     --only) only=$2 ;;
     *)
-      echo "gpu_pass.sh: found '$1', expected --out, --base, --bench, --layer, --moesim, --pack, --packed, --scale or --only" >&2
+      echo "gpu_pass.sh: found '$1', expected --out, --base, --bench, --moesim, --pack, --packed, --scale or --only" >&2
       exit 2
       ;;
   esac
@@ -116,13 +114,11 @@ step_state() {
 
 step_build() {
   if [ -n "$bench" ]; then
-    for given in "$bench" ${layer:+"$layer"}; do
-      [ -x "$given" ] || { echo "gpu_pass.sh: found no program $given, expected one of the bench" >&2; return 1; }
-    done
+    [ -x "$bench" ] || { echo "gpu_pass.sh: found no program $bench, expected one of the bench" >&2; return 1; }
   else
     cmake -S "$root/calibration/bench" -B build/bench -DCMAKE_CUDA_ARCHITECTURES=native \
       ${packed:+-DCMAKE_PREFIX_PATH="$PWD/build/packed/usr"} >"$out/build.log" 2>&1
-    cmake --build build/bench -j "$(nproc)" --target moesim-bench-cuda moesim-layer-cuda >>"$out/build.log" 2>&1
+    cmake --build build/bench -j "$(nproc)" --target moesim-bench-cuda >>"$out/build.log" 2>&1
   fi
 }
 
@@ -169,7 +165,6 @@ rows() { ls "$out/$1"/*.measurements.json; }
 
 say() { echo "$*" >>"$out/capture.txt"; }
 off() { awk "BEGIN { printf \"%+.1f %%\", 100 * ($1 / $2 - 1) }"; }  # of the first number from the second
-number() { awk -F: -v key="\"$1\"" '$1 ~ key { gsub(/[^0-9.e+-]/, "", $2); print $2; exit }' "$2"; }
 
 # replayed RECORDING PROFILE NAME: computing of the busiest rank and the iteration, in us.
 replayed() {
@@ -180,24 +175,24 @@ replayed() {
          END { printf "%.1f %.1f\n", busy, iteration }' "$out/capture/$3.json"
 }
 
-# compare RECORDING CONSTANTS RANKS STEP_US: moesim's forecast from a recording, against the step without the recorder.
+# compare RECORDING CONSTANTS STEP_US: moesim's forecast from a recording, against the step without the recorder.
 compare() {
-  "$moesim" trace check "$1" >>"$out/capture.log" 2>&1 || { say "EP $3: moesim trace check refuses the recording, see capture.log"; return 1; }
-  say "EP $3: a step of the rank that takes longest took $4 us without marks between its operations"
+  "$moesim" trace check "$1" >>"$out/capture.log" 2>&1 || { say "moesim trace check refuses the recording, see capture.log"; return 1; }
+  say "a step took $3 us without marks between its operations"
   # shellcheck disable=SC2046  # one file for each number of ranks, without blanks
   if "$moesim" calibrate fit $(rows raw) --complete --quick --constants "$2" --out "$out/capture/own.profile.json" -q >>"$out/capture.log" 2>&1; then
-    own=$(replayed "$1" "$out/capture/own.profile.json" "own_$3" 2>>"$out/capture.log") || return 1
-    say "  moesim replay with the constants of this recording: computing ${own% *} us ($(off "${own% *}" "$4")), iteration ${own#* } us ($(off "${own#* }" "$4"))"
+    own=$(replayed "$1" "$out/capture/own.profile.json" own 2>>"$out/capture.log") || return 1
+    say "  moesim replay with the constants of this recording: computing ${own% *} us ($(off "${own% *}" "$3")), iteration ${own#* } us ($(off "${own#* }" "$3"))"
   else
     say "  no rows yet for a profile with the constants of this recording, see capture.log"
   fi
   name=$(nearest) || return 1
-  base_says=$(replayed "$1" "$name" "base_$3" 2>>"$out/capture.log") || return 1
-  say "  with those of $name, read off other hosts: computing ${base_says% *} us ($(off "${base_says% *}" "$4")), iteration ${base_says#* } us ($(off "${base_says#* }" "$4"))"
-  [ "$3" = 1 ] || say "  (an iteration of $3 ranks holds transfers and waiting, which one GPU cannot measure)"
+  base_says=$(replayed "$1" "$name" base 2>>"$out/capture.log") || return 1
+  say "  with those of $name, read off other hosts: computing ${base_says% *} us ($(off "${base_says% *}" "$3")), iteration ${base_says#* } us ($(off "${base_says#* }" "$3"))"
 }
 
-capture_torch() {
+# One rank has no peers, so that a replay contains only recorded work.
+capture() {
   say "capture: a small model of two layers by moesim_capture, $(python3 -c 'import torch; print("torch", torch.__version__)')"
   PYTHONPATH="$root/tools/capture${PYTHONPATH:+:$PYTHONPATH}" && export PYTHONPATH
   timeout 180 python3 -m moesim_capture run --mode scaling --out "$out/capture/torch" --device cuda --dtype bfloat16 --world 1 --ep 1 \
@@ -208,22 +203,7 @@ capture_torch() {
     >>"$out/capture.log" 2>&1 || return 1
   step=$(python3 -c 'import json, statistics, sys; print(1e3 * statistics.median(json.load(open(sys.argv[1]))["plain_ms"]))' \
     "$recording/run_scaling.json") || return 1
-  compare "$recording/scaling" "$recording/constants.json" 1 "$step"
-}
-
-# One rank has no peers, so that a replay contains only recorded work; eight are played in turn.
-capture_layer() {
-  player=${layer:-build/bench/bench/moesim-layer-cuda}
-  [ -x "$player" ] || { say "capture: skipped, no PyTorch with CUDA here and no $player"; return 0; }
-  say "capture: one layer by moesim-layer-cuda"
-  for ranks in 1 8; do
-    timeout 120 "$player" --ep "$ranks" --out "$out/capture/layer$ranks" --profile "$(nearest)" >>"$out/capture.log" 2>&1 || {
-      say "EP $ranks: moesim-layer-cuda failed: $(tail -1 "$out/capture.log")"
-      return 1
-    }
-    recording=$(echo "$out/capture/layer$ranks"/pp*)
-    compare "$recording/scaling" "$recording/constants.json" "$ranks" "$(number longest_step_us "$recording/layer.json")" || return 1
-  done
+  compare "$recording/scaling" "$recording/constants.json" "$step"
 }
 
 step_capture() {
@@ -232,13 +212,10 @@ step_capture() {
   mkdir -p "$out/capture"
   : >"$out/capture.log"
   if python3 -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else 1)' 2>/dev/null; then
-    if capture_torch; then
-      [ "$layer" ] || return 0  # what --layer names runs in any case
-    else
-      say "capture: that failed, see capture.log; our own layer instead"
-    fi
+    capture || say "capture: failed, see capture.log"
+  else
+    say "capture: skipped, no PyTorch with CUDA here"
   fi
-  capture_layer || say "capture: failed, see capture.log"
 }
 
 step_fit() {
@@ -299,7 +276,7 @@ for step in $steps; do
   begun=$(date +%s)
   # A step in a process of its own, so that it has a limit.
   if GPU_PASS_STEP=$step timeout "$(limit)" sh "$0" --out "$out" --moesim "$moesim" --scale "$scale" \
-    ${base:+--base "$base"} ${bench:+--bench "$bench"} ${layer:+--layer "$layer"} ${packed:+--packed "$packed"}; then
+    ${base:+--base "$base"} ${bench:+--bench "$bench"} ${packed:+--packed "$packed"}; then
     echo "$(($(date +%s) - begun)) s" >"$out/done/$step"
   else
     echo "gpu_pass.sh: the step '$step' failed or took too long; the same command goes on from it" >&2

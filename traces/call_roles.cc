@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "traces/line_rules.h"
+#include "traces/recording_rules.h"
 
 namespace moesim::traces {
 

@@ -1,5 +1,3 @@
-#include "traces/chakra_events.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "traces/gzip_stream.h"
+#include "traces/kineto_events.h"
 
 namespace moesim::traces {
 
@@ -392,8 +391,12 @@ class Reader {
 
 }  // namespace
 
-bool is_chakra(std::string_view beginning) {
-  const auto has = [&](const char* what) { return beginning.find(what) != std::string_view::npos; };
+bool is_chakra(const std::filesystem::path& path) {
+  std::string beginning(64 * 1024, '\0');
+  GzipStream stream(path);
+  beginning.resize(static_cast<std::size_t>(
+      stream.sgetn(beginning.data(), static_cast<std::streamsize>(beginning.size()))));
+  const auto has = [&](const char* what) { return beginning.find(what) != std::string::npos; };
   if (has("\"traceEvents\"") || has("\"schema\": \"1.")) return false;
   return has("\"workload_graph\"") || has("COMM_COLL_NODE") || has("\"COMP_NODE\"") ||
          has("\"METADATA_NODE\"") || has("\"COMM_SEND_NODE\"") || has("\"COMM_RECV_NODE\"");

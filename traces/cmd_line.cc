@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "traces/cmd_vocabulary.h"
 
 namespace moesim::traces {
 namespace {
@@ -58,19 +57,19 @@ class LineParser {
     literal(",batch_id=");
     op.batch_id = static_cast<std::int32_t>(integer("a microbatch", 0, kMaxBatch));
     literal(",mg_state=");
-    op.state = word("an mg_state", cmd_states());
+    op.state = word("an mg_state", kCmdStates);
     literal(",duration=");
     op.duration = milliseconds("a duration");
     literal(",description=");
     op.description = description();
     literal(",group_kind=");
-    op.group_kind = word("a group", cmd_groups());
+    op.group_kind = word("a group", kCmdGroups);
     if (rest_.starts_with(",cmd_uid=")) {
       op.form = LineForm::kV2;
       literal(",cmd_uid=");
       op.cmd_uid = name("a cmd_uid");
       literal(",op_semantics=");
-      op.op_semantics = word("an op_semantics", cmd_op_semantics());
+      op.op_semantics = word("an op_semantics", kCmdOpSemantics);
       literal(",finalize_base_duration_ms=");
       op.finalize_base_duration = optional_milliseconds("a duration or None");
     }
@@ -90,11 +89,11 @@ class LineParser {
     literal(",stage_id=");
     op.stage_id = static_cast<std::int32_t>(integer("a pipeline stage", 0, kMaxStage));
     literal(",mg_state=");
-    op.state = word("an mg_state", cmd_states());
+    op.state = word("an mg_state", kCmdStates);
     literal(",group_kind=");
-    op.group_kind = word("a group", cmd_groups());
+    op.group_kind = word("a group", kCmdGroups);
     literal(",comm_func=");
-    bucket.comm_func = word("a communication function", cmd_comm_functions());
+    bucket.comm_func = word("a communication function", kCmdCommFunctions);
     literal(",buffer_id=");
     bucket.buffer_id = count("a buffer number");
     literal(",bucket_id=");
@@ -138,7 +137,7 @@ class LineParser {
     literal(",logical_stream_role=");
     bucket.logical_stream_role = name("a stream role");
     literal(",grad_dtype=");
-    bucket.grad_dtype = word("a data type", cmd_dtypes());
+    bucket.grad_dtype = word("a data type", kCmdDtypes);
     literal(",data_parallel_world_size=");
     bucket.data_parallel_world_size = count("a number of ranks");
     literal(",duration=");
@@ -174,9 +173,8 @@ class LineParser {
     if (rest_.starts_with(",input__shape=")) shape_and_dtype(sub.shape, sub.dtype);
     if (optional_literal(",func_name=")) sub.func_name = name("the name of a function");
     if (optional_literal(",overlap_op_name=")) sub.overlap_op_name = name("the name of an operation");
-    if (optional_literal(",group=")) sub.group = word("a group", cmd_groups());
-    if (optional_literal(",comm_func="))
-      sub.comm_func = word("a communication function", cmd_comm_functions());
+    if (optional_literal(",group=")) sub.group = word("a group", kCmdGroups);
+    if (optional_literal(",comm_func=")) sub.comm_func = word("a communication function", kCmdCommFunctions);
     if (!rest_.starts_with('\'')) fail("the end of the sub-operation or its next key");
     rank_.sub_operations.push_back(sub);
   }
@@ -196,7 +194,7 @@ class LineParser {
     shape = *parsed;
     rest_.remove_prefix(length);
     literal(",input__dtype=");
-    dtype = word("a data type", cmd_dtypes());
+    dtype = word("a data type", kCmdDtypes);
     if (too_large(shape.elements(), dtype))
       fail_at(start, "the shape " + std::string(text) + " of " + dtype.str(), kPossibleTensor);
   }

@@ -2,13 +2,25 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "traces/recording.h"
 
 namespace moesim::traces {
+
+// A file of one rank, as its name tells.
+struct RankFile {
+  std::filesystem::path path;
+  std::int64_t rank = 0;
+  std::string time;  // the 14 digits YYYYMMDDhhmmss of the name, "" when it has none
+};
+
+// Returns nullopt for names not of the form "...rank<number>[_<14 digits>].txt".
+std::optional<RankFile> parse_rank_file_name(const std::filesystem::path& path);
 
 struct CmdReadOptions {
   // The pass to read where a folder holds several files per rank (distinguished by the time stamps of the

@@ -61,4 +61,18 @@ using ScanEvents = KinetoFacts (*)(const std::filesystem::path&,
 KinetoFacts scan_kineto(const std::filesystem::path& path,
                         const std::function<void(const KinetoEvent&)>& event);
 
+// Likewise for one rank's Chakra execution trace in JSON (MLCommons; schema/protobuf/et_def.proto of
+// mlcommons/chakra) of at most 1 GiB unpacked, with an event for the work of every node, in order of time.
+// Nodes have their own times where the trace was linked with a profiler's; else each begins when its
+// dependencies have ended and its stream, or its thread, is free. Nodes of a GPU become kernels, launched by
+// the node that calls them; collectives keep their kind, bytes and process group, whose members are the
+// callers. Throws InputError for any other content: damaged, without work of a GPU, without durations, with
+// cyclic or missing dependencies, sends without a receiver.
+KinetoFacts scan_chakra(const std::filesystem::path& path,
+                        const std::function<void(const KinetoEvent&)>& event);
+
+// Returns whether a file begins with Chakra nodes: output of chakra_jsonizer (consecutive objects), or the
+// "workload_graph" of Chakra's feeder.
+bool is_chakra(const std::filesystem::path& path);
+
 }  // namespace moesim::traces

@@ -10,8 +10,7 @@
 
 #include "base/text.h"
 #include "traces/call_roles.h"
-#include "traces/line_rules.h"
-#include "traces/named_sizes.h"
+#include "traces/recording_rules.h"
 
 namespace moesim::traces {
 namespace {
@@ -37,15 +36,9 @@ class Examiner {
 
   std::vector<Finding> run() {
     for (const RankRecording& rank : recording_.ranks) examine_rank(rank);
-    stages_present();
+    last_stage_present();
     same_program_on_a_stage();
-    same_collectives_in_an_expert_group();
-    members_agree();
-    matched_sends();
-    sends_have_neighbours();
     rows_conserved();
-    sizes_of_names();
-    names_against_lines();
     ranks_present();
     outliers();
     gradients();
@@ -72,12 +65,6 @@ class Examiner {
     std::map<std::string_view, std::int32_t> next_batch;
     const Operation* before = nullptr;
     for (const Operation& op : rank.operations) {
-      if (op.stage_id != stage_of(rank)) {
-        add(Severity::kProblem, rank.place(op),
-            fmt::format("rank {} stands on stage {} here and on stage {} above", rank.rank, op.stage_id,
-                        stage_of(rank)));
-        break;
-      }
       if (op.form == LineForm::kGradientBucket) continue;
       std::int32_t& expected = next_batch[op.name.view()];
       if (op.batch_id != expected) {
@@ -97,18 +84,9 @@ class Examiner {
       }
       before = &op;
     }
-    for (const Operation& op : rank.operations) {
-      if (const auto fault = fault_in_times(rank, op))
-        add(Severity::kProblem, rank.place(op),
-            fmt::format("found {}, expected {}", fault->found, fault->expected));
+    for (const Operation& op : rank.operations)
       for (const ClockRepair& repair : repairs_in_times(rank, op))
         add(Severity::kWarning, rank.place(op), "found " + repair.what + " (repaired)");
-    }
-    if (const Operation* bucket = bucket_without_trigger(rank)) {
-      const Fault fault = fault_of_bucket(rank, *bucket);
-      add(Severity::kProblem, rank.place(*bucket),
-          fmt::format("found {}, expected {}", fault.found, fault.expected));
-    }
     const std::int64_t forwards = count(rank, "forward_step");
     const std::int64_t backwards = count(rank, "backward_step");
     if (forwards == 0 || forwards != backwards)
@@ -123,16 +101,10 @@ class Examiner {
           fmt::format("rank {} has {} optimizer_step lines", rank.rank, count(rank, "optimizer_step")));
   }
 
-  // Stages count from 0 without gaps, and the last one computes the loss.
-  void stages_present() {
-    std::map<std::int32_t, const RankRecording*> stages;
-    for (const RankRecording& rank : recording_.ranks) stages.try_emplace(stage_of(rank), &rank);
-    std::vector<std::int32_t> missing;
-    for (std::int32_t stage = 0; stage < stages.rbegin()->first; ++stage)
-      if (!stages.contains(stage)) missing.push_back(stage);
-    if (!missing.empty())
-      add(Severity::kProblem, {recording_.source}, "no rank of pipeline stages " + runs_of(missing));
-    const RankRecording& last = *stages.rbegin()->second;
+  // The last stage computes the loss.
+  void last_stage_present() {
+    const RankRecording& last =
+        *std::ranges::max_element(recording_.ranks, {}, [](const auto& rank) { return stage_of(rank); });
     if (count(last, "loss_func") == 0 && !says_real_run(last))
       add(Severity::kProblem, {last.file},
           fmt::format(
@@ -158,123 +130,6 @@ class Examiner {
     }
   }
 
-  // Every member of a collective must call it: the sequence of expert collectives is one per stage. Row
-  // counts may differ, functions may not.
-  void same_collectives_in_an_expert_group() {
-    std::map<std::pair<std::int32_t, std::size_t>, std::pair<const RankRecording*, const Operation*>> first;
-    for (const RankRecording& rank : recording_.ranks) {
-      for (std::size_t i = 0; i < rank.operations.size(); ++i) {
-        const Operation& op = rank.operations[i];
-        if (op.sub_count == 0 && op.name != "forward_step" && op.name != "backward_step") continue;
-        const auto& [model, model_op] = first.try_emplace({stage_of(rank), i}, &rank, &op).first->second;
-        if (model_op->name != op.name) break;  // reported by same_program_on_a_stage
-        const auto a = rank.subs(op);
-        const auto b = model->subs(*model_op);
-        const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), b.end(),
-                                           [](const SubOperation& x, const SubOperation& y) {
-                                             return x.comm_func == y.comm_func && x.group == y.group;
-                                           });
-        if (differs.first == a.end() && differs.second == b.end()) continue;
-        const auto describe_sub = [](std::span<const SubOperation> subs,
-                                     std::span<const SubOperation>::iterator at) {
-          return at == subs.end() ? std::string("nothing more")
-                                  : fmt::format("{} over {}", at->comm_func.view(), at->group.view());
-        };
-        add(Severity::kProblem, rank.place(op),
-            fmt::format("sub-operation {} of {} is {} on rank {} and {} on rank {} of the same stage ({})",
-                        differs.first - a.begin() + 1, op.name.view(), describe_sub(a, differs.first),
-                        rank.rank, describe_sub(b, differs.second), model->rank,
-                        model->place(*model_op).str()));
-        break;
-      }
-    }
-  }
-
-  // Members of a collective other than an all-to-all give equally many bytes. Ranks of one stage call in one
-  // order (same_collectives_in_an_expert_group), so the n-th call of a label is the same one on its members.
-  void members_agree() {
-    const NamedTopology& named = recording_.named;
-    const std::int64_t tp = named.tp.value_or(1), ep = std::max<std::int64_t>(1, named.ep.value_or(1));
-    using Key = std::tuple<std::int64_t, std::size_t, std::size_t, std::int64_t>;  // stage, op, call, group
-    std::map<Key, std::pair<const RankRecording*, const SubOperation*>> first;
-    for (const RankRecording& rank : recording_.ranks) {
-      for (std::size_t i = 0; i < rank.operations.size(); ++i) {
-        const auto subs = rank.subs(rank.operations[i]);
-        for (std::size_t c = 0; c < subs.size(); ++c) {
-          const SubOperation& sub = subs[c];
-          // A label's members follow from the order of ranks; dp contains all of a stage and tp rank.
-          if (!sub.comm_func.present() || is_asynchronous(sub) ||
-              sub.comm_func.view().starts_with("all_to") || sub.comm_func.view().starts_with("allto") ||
-              (sub.group != "exp" && sub.group != "tp"))
-            continue;
-          const std::int64_t group =
-              sub.group == "tp" ? rank.rank / tp : rank.rank / (tp * ep) * tp + rank.rank % tp;
-          const auto& [model, other] =
-              first.try_emplace({stage_of(rank), i, c, group}, &rank, &sub).first->second;
-          if (other->comm_func != sub.comm_func || other->group != sub.group) continue;  // reported above
-          const std::int64_t mine = sub.shape.elements() * dtype_bytes(sub.dtype.view()).value_or(4);
-          const std::int64_t theirs = other->shape.elements() * dtype_bytes(other->dtype.view()).value_or(4);
-          if (mine == theirs) continue;
-          add(Severity::kProblem, rank.place(rank.operations[i]),
-              fmt::format(
-                  "sub-operation {} of {} is {} of {} {} on rank {} and of {} {} on rank {}, which are "
-                  "members of one group",
-                  c + 1, rank.operations[i].name.view(), sub.comm_func.view(), sub.shape.str(),
-                  sub.dtype.view(), rank.rank, other->shape.str(), other->dtype.view(), model->rank));
-          return;
-        }
-      }
-    }
-  }
-
-  // The first stage has no predecessor, the last one no successor.
-  void sends_have_neighbours() {
-    const std::int64_t stages = std::max(facts_.stages, recording_.named.pp.value_or(1));
-    for (const RankRecording& rank : recording_.ranks)
-      for (const Operation& op : rank.operations) {
-        const bool to_next = op.name == "send_forward" || op.name == "recv_backward";
-        const bool to_previous = op.name == "send_backward" || op.name == "recv_forward";
-        if (!(to_next && op.stage_id + 1 >= stages) && !(to_previous && op.stage_id == 0)) continue;
-        add(Severity::kProblem, rank.place(op),
-            fmt::format("{} on stage {} of {}, which has no neighbour there", op.name.view(), op.stage_id,
-                        stages));
-        break;
-      }
-  }
-
-  // The sizes in the names form a plan, and every rank is on the stage that the plan gives it.
-  void sizes_of_names() {
-    const NamedTopology& named = recording_.named;
-    const std::int64_t tp = named.tp.value_or(1), ep = named.ep.value_or(1);
-    const std::int64_t pp = named.pp.value_or(facts_.stages);
-    const auto problem = [&](std::string text) {
-      add(Severity::kProblem, {recording_.source}, std::move(text));
-    };
-    const auto ranks = static_cast<std::int64_t>(recording_.ranks.size());
-    if (!named.world && !named.dp && ranks <= recording_.ranks.back().rank)
-      return problem(fmt::format("{} of at least {} ranks and no name that says how many there were", ranks,
-                                 recording_.ranks.back().rank + 1));
-    constexpr std::int64_t kMost = std::int64_t{1} << 22;
-    for (const auto size : {tp, ep, pp, named.dp.value_or(1), named.world.value_or(1)})
-      if (size < 1 || size > kMost)
-        return problem(fmt::format("a size of {} in the name, expected 1 to {}", size, kMost));
-    if (tp * pp > kMost) return problem(fmt::format("tp {} x pp {}, expected at most {}", tp, pp, kMost));
-    const std::int64_t world = named.world ? *named.world : named.dp ? *named.dp * tp * pp : ranks;
-    if (world % (tp * pp) != 0)
-      return problem(
-          fmt::format("{} ranks with tp {} and pp {}, expected a multiple of tp x pp", world, tp, pp));
-    const std::int64_t dp = world / (tp * pp);
-    if (named.dp && *named.dp != dp)
-      problem(fmt::format("dp {} in the name, expected {} = {} ranks / (tp {} x pp {})", *named.dp, dp, world,
-                          tp, pp));
-    if (dp % ep != 0) problem(fmt::format("ep {} with dp {}, expected an ep that divides dp", ep, dp));
-    for (const RankRecording& rank : recording_.ranks)
-      if (stage_of(rank) != rank.rank / (tp * dp) && rank.rank < world)
-        return add(Severity::kProblem, rank.place(rank.operations.front()),
-                   fmt::format("rank {} stands on stage {}, expected {} of pp {} with {} ranks", rank.rank,
-                               stage_of(rank), rank.rank / (tp * dp), pp, world));
-  }
-
   // Ranks that train together communicate, and a run of several ranks reduces gradients.
   void transfers_seen() {
     const std::int64_t ranks =
@@ -297,25 +152,6 @@ class Examiner {
                           op.description.view()));
           return;
         }
-  }
-
-  void matched_sends() {
-    if (facts_.side != Side::kRealistic || facts_.stages < 2) return;
-    std::map<std::int32_t, const RankRecording*> stages;
-    for (const RankRecording& rank : recording_.ranks) stages.try_emplace(stage_of(rank), &rank);
-    const auto compare = [&](const RankRecording& from, const RankRecording& to, const char* send,
-                             const char* receive) {
-      if (count(from, send) != count(to, receive))
-        add(Severity::kProblem, {from.file},
-            fmt::format("rank {} has {} {} lines, rank {} of the other stage has {} {}", from.rank,
-                        count(from, send), send, to.rank, count(to, receive), receive));
-    };
-    for (const auto& [stage, rank] : stages) {
-      const auto next = stages.find(stage + 1);
-      if (next == stages.end()) continue;
-      compare(*rank, *next->second, "send_forward", "recv_forward");
-      compare(*next->second, *rank, "send_backward", "recv_backward");
-    }
   }
 
   // The ranks of an expert group send as many rows as they receive.
@@ -349,19 +185,6 @@ class Examiner {
         if (const auto role = role_of(sub); role && role->exchanges_tokens())
           return sub.shape.dims().size() > 1;
     return false;
-  }
-
-  void names_against_lines() {
-    const NamedTopology& named = recording_.named;
-    if (named.pp && *named.pp > 0 && facts_.stages > 0 && *named.pp != facts_.stages)
-      add(Severity::kProblem, {recording_.source},
-          fmt::format("the name says {} pipeline stages, the lines show {}", *named.pp, facts_.stages));
-    if (const auto fault = fault_in_names(recording_, facts_.expert))
-      add(Severity::kProblem, fault->place,
-          fmt::format("found {}, expected {}", fault->found, fault->expected));
-    if (named.world && recording_.ranks.back().rank >= *named.world)
-      add(Severity::kProblem, {recording_.ranks.back().file},
-          fmt::format("rank {} in a world of {}", recording_.ranks.back().rank, *named.world));
   }
 
   void ranks_present() {

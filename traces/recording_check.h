@@ -1,4 +1,4 @@
-// Findings about a recording: missing, suspicious or wrong parts.
+// Findings about a recording: missing, suspicious or wrong parts, apart from all that a replay refuses anyhow.
 #pragma once
 
 #include <string>

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "traces/call_roles.h"
-#include "traces/line_rules.h"
+#include "traces/recording_rules.h"
 
 namespace moesim::traces {
 namespace {

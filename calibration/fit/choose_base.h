@@ -1,5 +1,5 @@
 // Chooses the profile or network nearest to a machine's few rows: refines every candidate with them and
-// compares the log probability of the rows under each (law_update.h), marginalised over its laws.
+// compares the log probability of the rows under each (least_squares.h), marginalised over its laws.
 #pragma once
 
 #include <functional>

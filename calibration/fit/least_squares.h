@@ -1,8 +1,11 @@
-// Robust non-linear least squares over positive parameters (Levenberg-Marquardt on their logarithms).
+// Robust non-linear least squares over positive parameters (Levenberg-Marquardt on their logarithms): a law from its
+// rows, and a law that is known, moved by rows of another machine.
 #pragma once
 
 #include <functional>
 #include <vector>
+
+#include "models/hardware/profile.h"
 
 namespace moesim::calibration {
 
@@ -35,5 +38,48 @@ FitResult fit_log(std::vector<double> start,
 // Returns the log standard deviation whose 90 % interval holds 90 % of these residuals: outliers affect it
 // little, unlike a root mean square.
 double covering_sigma(const std::vector<double>& residuals);
+
+// Bayesian update of one law by a few rows of another machine.
+//
+// The prior of the logarithms of the law's parameters is normal around the known law, with the covariance
+// between machines of one kind. A row's log time scatters around the law as a Student t with four degrees of
+// freedom, so that a throttled row counts little; rows of one log share an offset, since a fault of the run
+// affects all of them. The result is the most probable law and, from the curvature there, the remaining
+// uncertainty.
+
+// Returns log(model / measured) of every row under a trial law, always equally many.
+using LawResiduals = std::function<std::vector<double>(const models::ParameterSet&)>;
+
+struct LawUpdate {
+  std::vector<double>
+      covariance;  // prior covariance of the logarithms, n x n; a zero variance fixes a parameter
+  std::vector<double> low, high;  // bounds of the values
+  std::vector<int> log_of_row;    // rows of one log have the same number, from 0
+  double scatter = 0.05;          // initial log standard deviation of a row
+  // Least and most multiple of the spread between machines by which this one is known to differ.
+  double least_spread = 0, most_spread = 1;
+};
+
+struct UpdatedLaw {
+  std::vector<double> values;
+  std::vector<double> covariance;  // posterior covariance of the logarithms
+  double scatter = 0;              // estimated log standard deviation of a row
+  double evidence = 0;             // log probability of the rows, up to a constant
+  double jumps = 1;                // multiple of the spread of corrections that the rows make likely
+  // By row: its weight (1: full), and the error there of a law fitted to the other rows.
+  std::vector<double> weight, left_out;
+};
+
+UpdatedLaw update_law(const models::ParameterSet& before, const LawUpdate& update,
+                      const LawResiduals& residuals);
+
+// Returns d log time / d log parameter at every point, one row of n for each; `log_times` returns the points'
+// log times under a trial law.
+std::vector<std::vector<double>> sensitivities(
+    const models::ParameterSet& law,
+    const std::function<std::vector<double>(const models::ParameterSet&)>& log_times);
+
+// Returns a covariance n x n of logarithms that survives writing its correlations with three digits.
+std::vector<double> writable(std::vector<double> covariance, std::size_t n);
 
 }  // namespace moesim::calibration

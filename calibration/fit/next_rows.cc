@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include <Eigen/Dense>
+#include <Eigen/Cholesky>
 
 #include "base/random.h"
 #include "calibration/fit/fit_dispatch.h"

@@ -1,6 +1,6 @@
 // Refines a built-in profile with a few rows of the user's machine.
 //
-// Every law with rows is updated separately (law_update.h), from the law that would have priced the rows and
+// Every law with rows is updated separately (least_squares.h), from the law that would have priced the rows and
 // from the spread between machines of one kind (machine_spread.h). Laws without rows stay, and the refined
 // profile answers everything that its base answers.
 #pragma once

@@ -7,12 +7,9 @@
 #include <map>
 #include <set>
 
-#include <Eigen/Dense>
-
 #include "calibration/fit/domain.h"
 #include "calibration/fit/machine_spread.h"
 #include "models/costs/measured_calls.h"
-#include "models/hardware/laws_file.h"
 
 namespace moesim::calibration {
 namespace {
@@ -78,17 +75,6 @@ std::vector<double> stated(const ParameterSet& before, const UpdatedLaw& after) 
   return covariance;
 }
 
-// Returns whether a file with the correlations of this covariance, three digits each, can be read back.
-bool readable(const Eigen::MatrixXd& correlation) {
-  const auto n = static_cast<std::size_t>(correlation.rows());
-  std::vector<double> rounded(n * n), lower;
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j < n; ++j)
-      rounded[i * n + j] =
-          std::round(correlation(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) * 1e3) / 1e3;
-  return models::lower_factor(rounded, n, lower);
-}
-
 double variance_along(const std::vector<double>& covariance, const std::vector<double>& direction) {
   const std::size_t n = direction.size();
   double sum = 0;
@@ -121,46 +107,6 @@ void compare(const LawCase& one, const ParameterSet& after, const std::vector<do
 }
 
 }  // namespace
-
-// Returns a covariance whose correlations are valid after rounding to three digits as in files. Where rows
-// tie parameters together the matrix is nearly singular, and rounding makes it invalid; then takes the
-// nearest matrix whose eigenvalues stay away from zero (N. Higham, "Computing the nearest correlation
-// matrix", IMA J. Numer. Anal. 22, 2002: alternating projections with Dykstra's correction). Standard
-// deviations stay.
-std::vector<double> writable(std::vector<double> covariance, std::size_t n) {
-  const auto at = [](std::size_t i) { return static_cast<Eigen::Index>(i); };
-  Eigen::MatrixXd correlation = Eigen::MatrixXd::Identity(at(n), at(n));
-  std::vector<double> sigma(n);
-  for (std::size_t i = 0; i < n; ++i) sigma[i] = std::sqrt(std::max(covariance[i * n + i], 0.0));
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j < n; ++j)
-      if (i != j && sigma[i] > 0 && sigma[j] > 0)
-        correlation(at(i), at(j)) = std::clamp(covariance[i * n + j] / (sigma[i] * sigma[j]), -1.0, 1.0);
-  if (readable(correlation)) return covariance;
-  constexpr int kProjections = 50;
-  Eigen::MatrixXd result = correlation;
-  // From the effect of rounding on the eigenvalues up to no correlation at all.
-  for (double least = 1e-3; least < 1 && !readable(result); least *= 2) {
-    result = correlation;
-    Eigen::MatrixXd correction = Eigen::MatrixXd::Zero(at(n), at(n));
-    for (int i = 0; i < kProjections; ++i) {
-      const Eigen::MatrixXd shifted = result - correction;
-      const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> parts((shifted + shifted.transpose()) / 2);
-      const Eigen::MatrixXd positive = parts.eigenvectors() *
-                                       parts.eigenvalues().cwiseMax(least).asDiagonal() *
-                                       parts.eigenvectors().transpose();
-      correction = positive - shifted;
-      result = positive;
-      result.diagonal().setOnes();
-    }
-    result = result.cwiseMax(-1.0).cwiseMin(1.0);
-  }
-  if (!readable(result)) result.setIdentity();
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j < n; ++j)
-      if (i != j) covariance[i * n + j] = result(at(i), at(j)) * sigma[i] * sigma[j];
-  return covariance;
-}
 
 ParameterSet refined(const LawCase& one, RefinedLaw& law) {
   LawUpdate update;

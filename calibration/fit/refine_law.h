@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "calibration/fit/law_update.h"
+#include "calibration/fit/least_squares.h"
 #include "calibration/fit/refine.h"
 #include "calibration/rows/measurements.h"
 #include "models/hardware/profile.h"
@@ -46,9 +46,6 @@ std::vector<double> values_of(const std::vector<Row>& rows, const Value& value) 
 
 // Returns the law refined by its rows; `law` receives the report.
 models::ParameterSet refined(const LawCase& one, RefinedLaw& law);
-
-// Returns a covariance n x n of logarithms that survives writing its correlations with three digits.
-std::vector<double> writable(std::vector<double> covariance, std::size_t n);
 
 // Refines laws one after another and reports each.
 class Refining {

@@ -11,7 +11,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/workload/architecture.h"
-#include "models/workload/model_aliases.h"
+#include "models/workload/model_names.h"
 #include "models/workload/model_config.h"
 
 namespace moesim::calibration {

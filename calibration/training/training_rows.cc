@@ -189,7 +189,7 @@ class Reader {
     if (is("fp8_mx") || is("fp8-mx")) return "mxfp8";
     if (is("fp8_sc") || is("fp8-sc") || name == "fp8_block") return "fp8_block";
     if (name == "fp16" || name == "bfloat16" || name == "bf16 presumed") return "bf16";
-    const auto known = models::precision_names();
+    const auto known = models::kPrecisions;
     if (std::ranges::find(known, name) == known.end())
       throw Skip{
           fmt::format("precision {} is not one of bf16, fp8, mxfp8, nvfp4", in_quotes(text("precision")))};

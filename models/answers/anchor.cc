@@ -22,7 +22,6 @@
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
 #include "models/workload/fields.h"
-#include "models/workload/usual_origin.h"
 
 namespace moesim::models {
 

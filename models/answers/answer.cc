@@ -24,7 +24,6 @@
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
 #include "models/step/transfers.h"
-#include "models/workload/usual_origin.h"
 
 namespace moesim::models {
 

@@ -57,7 +57,7 @@ std::vector<Relief> reliefs_of(const Scenario& given) {
     for (const char* name : {"optimizer", "activations", "optimizer+activations"})
       add(fmt::format("--offload {}", name), [name](Scenario& s) {
         const bool nothing = s.training.offload == Offload::kNone;
-        s.training.set_offload(name);
+        s.training.offload = named<Offload>("offload", name);
         return nothing;
       });
   for (const std::int64_t times : {2, 4, 8}) {

@@ -200,7 +200,7 @@ std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const Pl
     return values;
   }
   std::vector<std::string> has;
-  for (const std::string_view name : precision_names())
+  for (const std::string_view name : kPrecisions)
     if (s.cluster->profile.device().has_precision(name)) has.emplace_back(name);
   return has;
 }

@@ -212,7 +212,7 @@ class Run {
     std::optional<Scenario> fastest;
     double least = 0;
     PriceCache prices;
-    for (const std::string_view name : precision_names()) {
+    for (const std::string_view name : kPrecisions) {
       // nvfp4 has no known measurement.
       if (name == "bf16" || name == "nvfp4" || !plan->cluster->profile.device().has_precision(name)) continue;
       try {

@@ -16,7 +16,7 @@
 #include "models/programs/program.h"
 #include "models/routing/routing.h"
 #include "models/workload/dispatcher_spec.h"
-#include "models/workload/recompute.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 

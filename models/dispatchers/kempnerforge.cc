@@ -213,7 +213,7 @@ class KempnerForge final : public Dispatcher {
       return "grouped products take bf16 and fp16; rows of other types go through experts=loop";
     if (gradient_scale_ && !layer.train)
       return "gradient_scale runs where gradients are asked for: it needs training";
-    if (!graph_edge_ && layer.ep == 1) return "graph_edge is of the exchange over ep, which ep 1 has not";
+    if (!graph_edge_ && layer.ep == 1) return "graph_edge applies to the EP exchange, and EP is 1";
     if (!graph_edge_ && layer.train) return mismatch_without_edge(layer);
     return std::nullopt;
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/workload/compressed_attention.h"
+#include "models/workload/mixers.h"
 #include "models/workload/parallel.h"
 
 namespace moesim::models {

@@ -7,9 +7,8 @@
 #include "models/programs/attention_core.h"
 #include "models/programs/program_builder.h"
 #include "models/programs/projections.h"
-#include "models/workload/compressed_attention.h"
+#include "models/workload/mixers.h"
 #include "models/workload/residual.h"
-#include "models/workload/state_mixer.h"
 
 namespace moesim::models {
 

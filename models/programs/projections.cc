@@ -1,7 +1,7 @@
 #include "models/programs/projections.h"
 
 #include "models/programs/attention_core.h"
-#include "models/workload/compressed_attention.h"
+#include "models/workload/mixers.h"
 #include "models/workload/parallel.h"
 #include "models/workload/residual.h"
 

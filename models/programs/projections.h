@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/workload/layer_stack.h"
-#include "models/workload/state_mixer.h"
+#include "models/workload/mixers.h"
 #include "models/workload/training_settings.h"
 
 namespace moesim::models {

@@ -14,7 +14,6 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
-#include "models/workload/architecture_check.h"
 #include "models/workload/model_json.h"
 #include "models/workload/scenario.h"
 
@@ -33,27 +32,15 @@ std::string_view rest_of(const ScenarioPath& path) {
   return std::string_view(path.path).substr(path.top().size() + 1);
 }
 
-Architecture& model_to_change(const ScenarioPath& path, Scenario& s) {
-  if (s.model.hidden == 0)
-    throw InputError(fmt::format("{}: found a scenario without a model, expected one to change", path.path));
-  return s.model;
-}
-
-template <std::int64_t Architecture::*Size>
-ScenarioPath model_size(std::string path, std::string about = "") {
-  ScenarioPath part{std::move(path), FieldType::kInteger, std::move(about),
-                    [](const Scenario& s) { return static_cast<double>(s.model.*Size); }};
+ScenarioPath model_size(const ModelSize& size) {
+  ScenarioPath part{"model." + size.key, size.is_switch ? FieldType::kBoolean : FieldType::kInteger,
+                    size.about};
+  if (!size.is_switch)
+    part.number = [key = size.key](const Scenario& s) { return model_object(s.model).value(key, 0.0); };
   part.set_part = [](const ScenarioPath& p, Scenario& s, const JsonNode& value) {
-    change_size(model_to_change(p, s), Size, value);
-  };
-  return part;
-}
-
-template <bool Architecture::*Flag>
-ScenarioPath model_flag(std::string path) {
-  ScenarioPath part{std::move(path), FieldType::kBoolean, ""};
-  part.set_part = [](const ScenarioPath& p, Scenario& s, const JsonNode& value) {
-    model_to_change(p, s).*Flag = value.boolean();
+    if (s.model.hidden == 0)
+      throw InputError(fmt::format("{}: found a scenario without a model, expected one to change", p.path));
+    change_model(s.model, rest_of(p), value);
   };
   return part;
 }
@@ -107,24 +94,7 @@ void set_dispatcher_option(const ScenarioPath& path, Scenario& s, const JsonNode
 
 // Returns the parts of the object fields.
 std::vector<ScenarioPath> make_parts() {
-  using A = Architecture;
   std::vector<ScenarioPath> parts{
-      model_size<&A::hidden>("model.hidden"),
-      model_size<&A::layers>("model.layers"),
-      model_size<&A::vocabulary>("model.vocabulary"),
-      model_size<&A::experts>("model.experts"),
-      model_size<&A::topk>("model.topk", "experts per token as the model was trained"),
-      model_size<&A::expert_ffn>("model.expert_ffn", "inner size of an expert"),
-      model_size<&A::dense_ffn>("model.dense_ffn"),
-      model_size<&A::dense_layers>("model.dense_layers"),
-      model_size<&A::moe_every>("model.moe_every"),
-      model_size<&A::shared_ffn>("model.shared_ffn"),
-      model_size<&A::routing_groups>("model.routing_groups"),
-      model_size<&A::routing_topk_groups>("model.routing_topk_groups"),
-      model_size<&A::mtp_layers>("model.mtp_layers"),
-      model_size<&A::latent>("model.latent"),
-      model_flag<&A::gated>("model.gated"),
-      model_flag<&A::tied_embeddings>("model.tied_embeddings"),
       routing_parameter("routing.zipf", "exponent"),
       routing_parameter("routing.gini", "target Gini coefficient of the load"),
       routing_parameter("routing.dirichlet", "alpha"),
@@ -154,6 +124,7 @@ std::vector<ScenarioPath> make_parts() {
       price("prices.gpu_hour"),
       price("prices.node_hour"),
   };
+  for (const ModelSize& size : model_sizes()) parts.push_back(model_size(size));
   constexpr std::array<FieldType, 4> kTypes{FieldType::kBandwidth, FieldType::kSeconds, FieldType::kFlops,
                                             FieldType::kNumber};
   for (const HardwareNumber& number : hardware_numbers())

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -14,11 +15,9 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/question/apply_recipe.h"
-#include "models/question/effects.h"
 #include "models/question/paths.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
-#include "models/workload/usual_origin.h"
 
 namespace moesim::models {
 
@@ -28,6 +27,11 @@ using nlohmann::ordered_json;
 
 bool is_megatron(const DispatcherSpec& d) {
   return d.name == "alltoall" || d.name == "allgather" || d.name.starts_with("flex-");
+}
+
+// Returns the beginning of a message about a setting: "train.sh:3: " for a line of a file, else "".
+std::string place_of(const Origin& origin) {
+  return origin.kind == Origin::Kind::kFile ? origin.where + ": " : "";
 }
 
 bool by_flag(const Field& field, const Origin& origin) {
@@ -142,6 +146,71 @@ constexpr std::array kSearched{"parallel.tp", "parallel.cp",        "parallel.ep
                                "parallel.dp", "parallel.pp",        "parallel.vpp", "parallel.micro_batch",
                                "gpus",        "training.recompute", "cluster"};
 
+// Returns the origin of a setting, or of the short form that contains it ("training.overlap").
+Origin said_origin(const Scenario& said, std::string_view path) {
+  if (const Origin* part = said.origins.find(path)) return *part;
+  const std::string_view whole = path.substr(0, path.rfind('.'));
+  for (const std::string_view each : {path, whole})
+    if (find_field(each) && said.gave(each)) return said.origin_of(each);
+  return {};
+}
+
+// Returns a resolved scenario with the settings that resolve() drops; nullopt for an impossible plan.
+std::optional<Scenario> sized_as_said(const Scenario& s) {
+  Scenario sized = s;
+  try {
+    sized.resolve();
+  } catch (const InputError&) {  // answer() reports it
+    return std::nullopt;
+  }
+  sized.training.overlap = s.training.overlap;
+  for (const Field& field : scenario_fields()) {
+    const std::size_t bit = index_of(field);
+    if (!s.given.test(bit) || sized.given.test(bit)) continue;
+    field.take(sized, s);
+    sized.given.set(bit);
+  }
+  return sized;
+}
+
+bool is_among(const std::vector<ScenarioPath>& paths, std::string_view path) {
+  return std::ranges::any_of(paths, [&](const ScenarioPath& one) {
+    return path.starts_with(one.path) && (path.size() == one.path.size() || path[one.path.size()] == '.');
+  });
+}
+
+// Parts of a model that change nothing in one without some layers.
+struct ModelPart {
+  std::string_view path;
+  bool (*used)(const Architecture& model);
+  std::string_view lacks;
+};
+bool has_experts(const Architecture& m) { return m.experts > 0; }
+constexpr std::array<ModelPart, 7> kModelParts{
+    {{"model.dense_ffn", [](const Architecture& m) { return m.has_dense_ffn(); }, "dense FFN"},
+     {"model.routing_topk_groups", [](const Architecture& m) { return m.routing_groups > 1; },
+      "routing groups"},
+     {"model.dense_layers", has_experts, "experts"},
+     {"model.moe_every", has_experts, "experts"},
+     {"model.shared_ffn", has_experts, "experts"},
+     {"model.latent", has_experts, "experts"},
+     {"model.routing_groups", [](const Architecture& m) { return m.experts > 0 || m.routing_groups <= 1; },
+      "experts"}}};
+
+// Returns the settings without effect, and the changed parts of the model.
+std::vector<WithoutEffect> all_without_effect(const Scenario& sized) {
+  std::vector<WithoutEffect> all = without_effect(sized);
+  for (const ModelPart& part : kModelParts) {
+    if (part.used(sized.model) || !sized.origins.find(part.path)) continue;
+    const std::string found =
+        fmt::format("{} with model {}, which has no {}", value_at(sized, find_path(part.path)).dump(),
+                    sized.model.name, part.lacks);
+    all.push_back({part.path, found,
+                   fmt::format("{}: found {}; expected a model with {}", part.path, found, part.lacks)});
+  }
+  return all;
+}
+
 }  // namespace
 
 void open_plan(Question& q) {
@@ -199,6 +268,22 @@ Resolved Resolver::resolve(const Question& q) {
 
 Resolved resolve(const Question& question, const ResolveOptions& options) {
   return Resolver(options).resolve(question);
+}
+
+void check_effects(const Question& question, Resolved& resolved, const std::vector<ScenarioPath>* changed) {
+  const std::optional<Scenario> sized = sized_as_said(resolved.scenario);
+  if (!sized) return;
+  for (const WithoutEffect& one : all_without_effect(*sized)) {
+    if (changed && !is_among(*changed, one.path)) continue;
+    const Origin origin = said_origin(question.said, one.path);
+    const bool of_user =
+        origin.kind == Origin::Kind::kSaid || (origin.kind == Origin::Kind::kFile && !question.job);
+    if (!of_user) continue;
+    if (one.cause.empty() || sized->origin_of(one.cause).kind != Origin::Kind::kSearched)
+      throw InputError(place_of(origin) + one.message);
+    resolved.notes.push_back(fmt::format("{}: no effect: {}", one.path, one.found));
+    resolved.scenario.model.remarks.push_back(resolved.notes.back());
+  }
 }
 
 std::vector<DispatcherSpec> usual_dispatchers(const Cluster& cluster, std::int64_t ranks) {

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "models/question/paths.h"
 #include "models/question/plan_choice.h"
 #include "models/workload/scenario.h"
 
@@ -75,6 +76,12 @@ class Resolver {
 
 // Resolver(options).resolve(question).
 Resolved resolve(const Question& question, const ResolveOptions& options = {});
+
+// Throws InputError for the first of the user's settings without effect. Scenario::resolve() drops those of a
+// job's arguments and of recipes; settings that a searched size leaves without effect are dropped with a note
+// in `resolved`. `changed`: checks these paths alone; null: all.
+void check_effects(const Question& question, Resolved& resolved,
+                   const std::vector<ScenarioPath>* changed = nullptr);
 
 // Returns the usual dispatchers for a dispatch group of `ranks` ranks on a machine: Megatron's AllGather and
 // AlltoAll, and DeepEP and HybridEP where their kernels were measured on its GPU, or on its network where the

@@ -9,7 +9,7 @@
 
 #include "models/programs/program.h"
 #include "models/workload/parallel.h"
-#include "models/workload/sharding.h"
+#include "models/workload/training_settings.h"
 
 namespace moesim::models {
 

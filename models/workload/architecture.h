@@ -49,7 +49,7 @@ struct Attention {
   // A low-rank output projection through output_groups groups of output_rank columns each (DeepSeek-V4); 0:
   // direct.
   std::int64_t output_groups = 0, output_rank = 0;
-  // Tokens per compressed key beside a window (DeepSeek-V4; compressed_attention.h), in layers whose indexer
+  // Tokens per compressed key beside a window (DeepSeek-V4; mixers.h), in layers whose indexer
   // chooses among these keys and in layers that take all of them; 0: none.
   std::int64_t compress = 0, compress_all = 0;
 
@@ -98,9 +98,8 @@ struct LinearAttention {
 
   friend bool operator==(const LinearAttention&, const LinearAttention&) = default;
 };
-std::string_view name_of(LinearAttention::Kind kind);  // "lightning", "gated_delta", "kimi_delta"
 
-// Mixing of neighbouring tokens by gates and a short convolution alone (LFM2; short_convolution.h).
+// Mixing of neighbouring tokens by gates and a short convolution alone (LFM2; mixers.h).
 struct ShortConvolution {
   std::int64_t taps = 0;  // 0: the model has none
   bool bias = false;
@@ -204,5 +203,20 @@ struct Architecture {
   static Architecture load(const std::string& name_or_path);
   static std::span<const std::string> names();
 };
+
+// Letters of the mixers of layers (Architecture::pattern).
+inline constexpr std::string_view kMixerLetters = "*WMLCISHF";
+
+// Throws InputError at `node` for sizes that contradict each other, layers without sizes, and counts beyond
+// 64 bits.
+void check_consistent(const Architecture& model, const JsonNode& node);
+
+// Sets the letters of a hybrid model's layers, and with them the number of layers. Throws InputError at
+// `node` for an unknown letter.
+void set_pattern(Architecture& model, const std::string& pattern, const JsonNode& node);
+
+// Sets what an attention leaves out of its heads: heads of 128 columns or one head where the model is narrower,
+// and all of them with their own keys and values.
+void fill_heads(Attention& attention, std::int64_t hidden);
 
 }  // namespace moesim::models

@@ -1,5 +1,3 @@
-#include "models/workload/architecture_config.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,53 +7,25 @@
 #include <vector>
 
 #include "base/text.h"
-#include "models/workload/architecture_check.h"
 #include "models/workload/model_config.h"
-#include "models/workload/model_keys.h"
 #include "models/workload/model_layers.h"
 
 namespace moesim::models {
 
 namespace {
 
+constexpr ModelConfig::Keys kHeads{"num_attention_heads", "n_heads"};
 constexpr ModelConfig::Keys kExperts{"num_local_experts", "n_routed_experts", "num_experts",
                                      "moe_num_experts", "moe_num_primary_experts"};
 
-// Width of a head that the file omits, by the default of the family's class in transformers instead of the
-// quotient.
-constexpr std::array<std::pair<std::string_view, std::int64_t>, 8> kHeadWidths{{{"glm4", 128},
-                                                                                {"glm4_moe", 128},
-                                                                                {"qwen3", 128},
-                                                                                {"gemma", 256},
-                                                                                {"gemma2", 256},
-                                                                                {"gpt_oss", 64},
-                                                                                {"qwen3_next", 256},
-                                                                                {"qwen3_5_moe_text", 256}}};
-// Families whose FFN has two matrices, whatever its activation; and those with three and a squared ReLU.
-constexpr std::array<std::string_view, 9> kUngated{
-    "apertus", "arcee", "nemotron", "nemotron_h", "gpt_neox", "phi", "starcoder2", "falcon", "persimmon"};
-constexpr std::array<std::string_view, 1> kGatedSquare{"bitnet"};
-// Prefixes of families whose output head is the input's table by default.
-constexpr std::array<std::string_view, 4> kTied{"gemma", "minicpm", "cohere", "lfm2"};
 // Activations that most families use without a gate.
 constexpr std::array<std::string_view, 4> kUngatedActivations{"xielu", "relu2", "squared_relu",
                                                               "relu_squared"};
 
-// Returns the default width of a head.
-std::int64_t usual_head_width(const ModelConfig& c, std::int64_t hidden, std::int64_t heads) {
-  const auto known = std::ranges::find(kHeadWidths, c.family(), &decltype(kHeadWidths)::value_type::first);
-  if (known != kHeadWidths.end()) return known->second;
-  if (hidden % heads != 0)
-    c.find({"num_attention_heads", "n_heads"})
-        ->fail(fmt::format("{} heads for {} columns and no width of a head", heads, hidden),
-               "\"head_dim\" where the heads do not divide \"hidden_size\"");
-  return hidden / heads;
-}
-
 // Returns whether the FFN has two up projections. Throws where only the activation is known, which leaves
 // that open.
 bool is_gated(const ModelConfig& c) {
-  if (std::ranges::find(kUngated, c.family()) != kUngated.end()) return false;
+  if (const auto usual = c.usual({"gated"})) return usual->boolean();
   if (const auto says = c.find({"use_gated_activation", "gated_mlp"}); says && says->is_boolean())
     return says->boolean();
   const auto activation =
@@ -63,7 +33,7 @@ bool is_gated(const ModelConfig& c) {
   const bool open =
       activation && activation->is_string() &&
       std::ranges::find(kUngatedActivations, activation->string()) != kUngatedActivations.end() &&
-      std::ranges::find(kGatedSquare, c.family()) == kGatedSquare.end();
+      c.family() != "bitnet";  // three matrices and a squared ReLU
   if (open)
     activation->fail(
         activation->describe(),
@@ -73,20 +43,16 @@ bool is_gated(const ModelConfig& c) {
   return true;
 }
 
-bool qwen3_next(const ModelConfig& c) { return c.family().starts_with("qwen3_next"); }
-
 // Sets biases of the projections, norms of queries and keys, learned logits.
 void set_extras(const ModelConfig& c, Attention& a) {
-  const std::string& family = c.family();
   a.qkv_bias = a.output_bias = c.flag("attention_bias", false);
   for (const char* key : {"qkv_bias", "use_qkv_bias", "add_qkv_bias"})
-    if (c.flag(key, family == "qwen2_moe")) a.qkv_bias = true;
+    if (c.flag(key, false)) a.qkv_bias = true;
   a.output_bias = c.flag("attention_out_bias", a.output_bias);
-  a.qk_norm = c.flag("use_qk_norm", c.flag("qk_norm", family.starts_with("qwen3") ||
-                                                          family.starts_with("lfm2") || family == "olmoe"));
-  a.sinks = a.sinks || family == "gpt_oss" || c.flag("add_full_attention_sink_bias", false);
-  if (c.flag("attn_output_gate", qwen3_next(c) || family == "afmoe") ||
-      c.flag("mla_use_output_gate", false) || c.flag("attention_output_gate", false))
+  a.qk_norm = c.flag("use_qk_norm", c.flag("qk_norm", false));
+  a.sinks = a.sinks || c.flag("add_full_attention_sink_bias", false);
+  if (c.flag("attn_output_gate", false) || c.flag("mla_use_output_gate", false) ||
+      c.flag("attention_output_gate", false))
     a.gate_dim = a.output_dim();
   else if (c.flag("use_head_wise_attn_gate", false))
     a.gate_dim = 1;
@@ -135,7 +101,7 @@ void set_indexer(const ModelConfig& c, Attention& a) {
 
 Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
   Attention a;
-  a.heads = c.size({"num_attention_heads", "n_heads"}, 0, 1);
+  a.heads = c.size(kHeads, 0, 1);
   if (c.has({"kv_lora_rank"})) {
     a.kind = Attention::Kind::kLatent;
     a.q_rank = c.size({"q_lora_rank"}, 0);
@@ -152,7 +118,10 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
         {"num_key_value_heads", "kv_n_heads", "num_attention_groups", "multi_query_group_num"}, a.heads, 1);
     c.flag("multi_query_attention", false);  // the number of groups decides
     static constexpr ModelConfig::Keys kWidth{"head_dim", "attention_head_dim", "kv_channels"};
-    a.head_dim = c.size(kWidth, c.has(kWidth) ? 0 : usual_head_width(c, hidden, a.heads), 1);
+    if (hidden % a.heads != 0 && !c.has(kWidth) && !c.usual(kWidth))
+      c.find(kHeads)->fail(fmt::format("{} heads for {} columns and no width of a head", a.heads, hidden),
+                           "\"head_dim\" where the heads do not divide \"hidden_size\"");
+    a.head_dim = c.size(kWidth, hidden / a.heads, 1);
     if (const std::int64_t values = c.size({"v_head_dim"}, 0); values != a.head_dim) a.value_dim = values;
     a.q_rank = c.size({"q_lora_rank"}, 0);
     a.output_groups = c.size({"o_groups"}, 0);
@@ -174,7 +143,7 @@ void set_windows(const ModelConfig& c, Architecture& a) {
   Attention& full = a.attention;
   const bool llama4 = c.family().starts_with("llama4");
   full.window =
-      llama4 ? c.size({"attention_chunk_size"}, 8192) : c.size({"sliding_window", "sliding_window_size"}, 0);
+      llama4 ? c.size({"attention_chunk_size"}, 0) : c.size({"sliding_window", "sliding_window_size"}, 0);
   full.chunked = llama4;
   if (const auto chunk = c.said({"attention_chunk_size"}); chunk && !llama4) {
     // Beside a sliding window of the same size (MiMo-V2) it is redundant.
@@ -286,7 +255,7 @@ void set_convolution(const ModelConfig& c, Architecture& a) {
     taps->fail(fmt::format("{} without layers of short convolutions", taps->describe()),
                "\"layer_types\" with \"conv\"");
   if (!there) return;
-  a.convolution.taps = c.size({"conv_L_cache"}, c.family().starts_with("lfm2") ? 3 : 0, 1);
+  a.convolution.taps = c.size({"conv_L_cache"}, 0, 1);
   a.convolution.bias = c.flag("conv_bias", false);
 }
 
@@ -374,16 +343,14 @@ void set_experts(const ModelConfig& c, Architecture& a) {
   a.shared_ffn = c.size({"shared_expert_intermediate_size", "share_expert_dim", "share_expert_dims",
                          "shared_intermediate_size"},
                         shared * c.size({"moe_shared_expert_intermediate_size"}, a.expert_ffn));
-  if (c.family().starts_with("llama4") && a.shared_ffn == 0) a.shared_ffn = a.expert_ffn;
   if (c.flag("enable_moe_block", false)) a.shared_ffn = inner;  // Gemma 4: the dense FFN runs beside them
   a.routing_groups = std::max<std::int64_t>(
       1, c.size({"n_group", "n_expert_groups", "num_expert_group", "num_expert_groups"}, 1));
   a.routing_topk_groups =
       std::max<std::int64_t>(1, c.size({"topk_group", "n_limited_groups", "num_limited_groups"}, 1));
   a.latent = c.size({"moe_latent_size", "routed_expert_hidden_size"}, 0);
-  a.router_bias = hybrid || c.family() == "deepseek_v3" || c.family() == "deepseek_v4" ||
-                  c.family() == "kimi_k2" || c.family() == "gpt_oss";
-  a.expert_bias = c.family() == "gpt_oss";
+  a.router_bias = hybrid || c.usual({"router_bias"});
+  a.expert_bias = c.usual({"expert_bias"}).has_value();
   if (const auto zero = c.said({"zero_expert_num"})) {
     a.zero_experts = zero->integer(1, kMaxModelSize);
     const std::int64_t all = a.experts + a.zero_experts;
@@ -417,14 +384,6 @@ std::int64_t mtp_layers(const ModelConfig& c) {
          std::max<std::int64_t>(1, c.size({"mtp_transformer_layers"}, 1));
 }
 
-// Weights that publishers exclude from active parameters: OpenAI the input's table (model card of gpt-oss),
-// Zhipu both tables (arXiv 2508.06471, table 1); MiniMax and IBM give numbers that match only without both.
-void set_counted(std::string_view family, Architecture& a) {
-  const auto of = [&](const char* start) { return family.starts_with(start); };
-  a.head_active = !of("minimax") && !of("glm") && family != "granitemoe";
-  a.embedding_active = a.head_active && family != "gpt_oss";
-}
-
 }  // namespace
 
 Architecture parse_config(const JsonNode& node, const std::string& name, const std::string& family) {
@@ -435,15 +394,9 @@ Architecture parse_config(const JsonNode& node, const std::string& name, const s
   a.source = node.place().file;
   a.hidden = c.size({"hidden_size", "d_model", "dim"}, 0, 1);
   a.vocabulary = c.size({"vocab_size", "padded_vocab_size"}, 0);
-  a.tied_embeddings = c.flag("tie_word_embeddings", std::ranges::any_of(kTied, [&](std::string_view family) {
-                               return c.family().starts_with(family);
-                             }));
-  if (c.has({"num_attention_heads", "n_heads"})) {
-    a.attention = full_attention(c, a.hidden);
-  } else {
-    a.attention.heads = a.attention.kv_heads = std::max<std::int64_t>(1, a.hidden / 128);
-    a.attention.head_dim = std::max<std::int64_t>(1, a.hidden / a.attention.heads);
-  }
+  a.tied_embeddings = c.flag("tie_word_embeddings", false);
+  if (c.has(kHeads)) a.attention = full_attention(c, a.hidden);
+  fill_heads(a.attention, a.hidden);
   set_layers(c, a);
   set_residual(c, a);
   set_convolution(c, a);
@@ -466,7 +419,10 @@ Architecture parse_config(const JsonNode& node, const std::string& name, const s
                             has_shortcut(c));  // hybrids with one block per layer: squared ReLU (Nemotron-H)
   a.mtp_layers = mtp_layers(c);
   if (a.mtp_layers > 1 << 20) node.fail(fmt::format("{} layers of prediction", a.mtp_layers), "at most 2^20");
-  set_counted(c.family(), a);
+  // Weights that publishers exclude from active parameters: OpenAI the input's table (model card of gpt-oss),
+  // Zhipu both tables (arXiv 2508.06471, table 1); MiniMax and IBM give numbers that match only without both.
+  a.embedding_active = !c.usual({"embedding_active"});
+  a.head_active = !c.usual({"head_active"});
   check_consistent(a, node);
   KeyUse use = key_use(node, c.family(), c.asked());
   if (!use.unknown.empty())

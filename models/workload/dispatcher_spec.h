@@ -14,11 +14,15 @@ class JsonNode;
 
 namespace moesim::models {
 
+// DispatcherSpec::origin of one that was chosen because none was given.
+inline constexpr const char* kUsualOrigin = "default";
+
 struct DispatcherSpec {
   std::string name;
   std::map<std::string, std::string, std::less<>> options;
   std::string origin = "--dispatcher";  // for error messages
 
+  friend bool operator==(const DispatcherSpec&, const DispatcherSpec&) = default;
   std::string text() const;  // "name:key=value:..."
   // Parses the text form. Throws InputError for other text.
   static DispatcherSpec parse(const std::string& text);

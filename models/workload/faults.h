@@ -17,10 +17,12 @@ struct Faults {
   struct SlowGpu {
     std::int64_t gpu = 0;
     double factor = 1;  // factor on the compute time of a normal GPU, at least 1
+    friend bool operator==(const SlowGpu&, const SlowGpu&) = default;
   };
   struct Port {
     std::int64_t gpu = 0;
     double share = 1;  // share of the normal bandwidth
+    friend bool operator==(const Port&, const Port&) = default;
   };
   std::vector<SlowGpu> slow_gpus;
   std::vector<Port> nvlinks;  // share above 0

@@ -2,40 +2,45 @@
 // fields.h.
 #pragma once
 
-#include <array>
+#include <concepts>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "base/json_reader.h"
+#include "base/text.h"
 #include "models/workload/fields.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::models::fields {
 
 // The sections, in the table's order.
-std::vector<Field> subject_fields();  // model, machine, dispatchers, routing
-std::vector<Field> step_fields();     // recomputation, framework, precision, schedule, launches, overload log
-std::vector<Field> overlap_fields();  // overlap within a step, kernels, types, order of ranks
-std::vector<Field> scope_fields();    // scope, placement of experts
-std::vector<Field> sharding_fields();   // of parameters, gradients and optimizer state
-std::vector<Field> optimizer_fields();  // optimizer, loss, adapters
+std::vector<Field> subject_fields();   // model, machine, dispatchers, routing
+std::vector<Field> step_fields();      // recomputation, framework, precision, schedule, launches, overlap
+std::vector<Field> scope_fields();     // scope, placement of experts
+std::vector<Field> sharding_fields();  // of parameters, gradients and their state; optimizer, adapters
 std::vector<Field> fault_fields();
-std::vector<Field> parallel_fields();   // mesh, sizes, batch
-std::vector<Field> question_fields();   // experts per token, training, seed, rent
-std::vector<Field> ownership_fields();  // of a machine that is bought
+std::vector<Field> parallel_fields();  // mesh, sizes, batch
+std::vector<Field> question_fields();  // experts per token, training, seed, rent
+std::vector<Field> money_fields();     // of a machine that is rented or bought
 
 using nlohmann::ordered_json;
 
-inline constexpr double kMaxSize = 2147483648.0;  // 2^31
-inline constexpr std::string_view kModel = "Model", kPlan = "Plan", kRouting = "Routing",
-                                  kMachine = "Machine", kDispatcher = "Dispatcher", kStep = "Step",
-                                  kQuestion = "Question", kMoney = "Money";
-inline constexpr std::array<std::string_view, 2> kScopes{"layer", "step"};
+// A section of --help, and the scopes of its fields.
+struct Section {
+  std::string_view name;
+  Scopes scopes = Scopes::kBoth;
+};
+inline constexpr Section kModel{"Model"}, kModelOfLayer{"Model", Scopes::kLayer}, kPlan{"Plan"},
+    kPlanOfStep{"Plan", Scopes::kStep}, kRouting{"Routing"}, kMachine{"Machine"},
+    kMachineOfStep{"Machine", Scopes::kStep}, kDispatcher{"Dispatcher"}, kStep{"Step", Scopes::kStep},
+    kQuestion{"Question"}, kMoney{"Money"};
 
 // Returns the location of a path that the value's file contains.
 inline std::string beside(const JsonNode& value, const std::string& path) {
@@ -51,65 +56,112 @@ auto& member(Object& object) {
     return member<Rest...>(object.*First);
 }
 
+inline const Scenario& defaults() {
+  static const Scenario kDefaults;
+  return kDefaults;
+}
+// Whether the value is not the default.
+inline bool changed(const Field& field, const Scenario& s) {
+  return field.same ? !field.same(s, defaults()) : field.value(field, s) != field.value(field, defaults());
+}
+inline bool never(const Field&, const Scenario&) { return false; }
+
+// A field with a member of its own. What a maker below sets stays where `more` has it already.
 template <auto... Path>
-void take_member(Scenario& to, const Scenario& from) {
-  member<Path...>(to) = member<Path...>(from);
+Field field(FieldType type, std::string_view path, std::string_view flag, const Section& section,
+            std::string_view help, Field more) {
+  using Member = std::remove_cvref_t<decltype(member<Path...>(std::declval<Scenario&>()))>;
+  more.type = type;
+  more.path = path;
+  more.flag = flag;
+  more.group = section.name;
+  more.scopes = section.scopes;
+  more.help = help;
+  if (!more.take)
+    more.take = [](Scenario& to, const Scenario& from) { member<Path...>(to) = member<Path...>(from); };
+  if constexpr (std::equality_comparable<Member>)
+    if (!more.same)
+      more.same = [](const Scenario& one, const Scenario& other) {
+        return member<Path...>(one) == member<Path...>(other);
+      };
+  if constexpr (std::is_constructible_v<ordered_json, Member>)
+    if (!more.value)
+      more.value = [](const Field&, const Scenario& s) -> ordered_json { return member<Path...>(s); };
+  return more;
 }
 
 template <auto... Path>
-Field integer(Field f) {
-  f.type = FieldType::kInteger;
-  f.read = [](const Field& field, Scenario& s, const JsonNode& value) {
+Field integer(std::string_view path, std::string_view flag, const Section& section, std::string_view help,
+              Field more = {}) {
+  static const std::string kDefault = std::to_string(member<Path...>(defaults()));
+  if (more.fallback.empty()) more.fallback = kDefault;
+  more.read = [](const Field& f, Scenario& s, const JsonNode& value) {
     auto& to = member<Path...>(s);
     to = static_cast<std::remove_reference_t<decltype(to)>>(
-        value.integer(static_cast<std::int64_t>(field.low), static_cast<std::int64_t>(field.high)));
+        value.integer(static_cast<std::int64_t>(f.low), static_cast<std::int64_t>(f.high)));
   };
-  f.write = [](const Scenario& s) -> ordered_json { return member<Path...>(s); };
-  f.take = take_member<Path...>;
-  return f;
+  return field<Path...>(FieldType::kInteger, path, flag, section, help, std::move(more));
 }
 
-// An optional integer: 0 is none and is not written.
+// A number that is not written where it is the default, 0: none.
 template <auto... Path>
-Field optional_integer(Field f) {
-  f = integer<Path...>(f);
-  f.write = [](const Scenario& s) -> ordered_json {
-    return member<Path...>(s) > 0 ? ordered_json(member<Path...>(s)) : ordered_json();
+Field number(std::string_view path, std::string_view flag, const Section& section, std::string_view help,
+             Field more) {
+  more.read = [](const Field& f, Scenario& s, const JsonNode& value) {
+    member<Path...>(s) = value.number(f.low, f.high);
   };
-  return f;
-}
-
-template <auto... Path>
-Field number(Field f) {
-  f.type = FieldType::kNumber;
-  f.read = [](const Field& field, Scenario& s, const JsonNode& value) {
-    member<Path...>(s) = value.number(field.low, field.high);
-  };
-  f.write = [](const Scenario& s) -> ordered_json { return member<Path...>(s); };
-  f.take = take_member<Path...>;
-  return f;
-}
-
-// An optional number: 0 is none and is not written.
-template <auto... Path>
-Field optional_number(Field f) {
-  f = number<Path...>(f);
-  f.write = [](const Scenario& s) -> ordered_json {
-    return member<Path...>(s) > 0 ? ordered_json(member<Path...>(s)) : ordered_json();
-  };
-  return f;
+  more.written = changed;
+  return field<Path...>(FieldType::kNumber, path, flag, section, help, std::move(more));
 }
 
 template <auto... Path>
-Field boolean(Field f) {
-  f.type = FieldType::kBoolean;
-  f.read = [](const Field&, Scenario& s, const JsonNode& value) { member<Path...>(s) = value.boolean(); };
-  f.write = [](const Scenario& s) -> ordered_json { return member<Path...>(s); };
-  f.take = take_member<Path...>;
-  return f;
+Field boolean(std::string_view path, std::string_view flag, const Section& section, std::string_view help,
+              Field more = {}) {
+  more.fallback = member<Path...>(defaults()) ? "true" : "false";
+  more.read = [](const Field&, Scenario& s, const JsonNode& value) { member<Path...>(s) = value.boolean(); };
+  return field<Path...>(FieldType::kBoolean, path, flag, section, help, std::move(more));
 }
 
-// Writes nothing: other fields write the value.
-inline ordered_json nothing(const Scenario&) { return {}; }
+// Returns the words of a path for messages about its value: "overload report".
+std::string words_of(std::string_view path);
+
+// One of the choices, which stand in the order of the member's values.
+template <auto... Path>
+Field choice(std::span<const std::string_view> choices, std::string_view path, std::string_view flag,
+             const Section& section, std::string_view help, Field more = {}) {
+  more.choices = choices;
+  more.fallback = choices[static_cast<std::size_t>(member<Path...>(defaults()))];
+  if (!more.read)
+    more.read = [](const Field& f, Scenario& s, const JsonNode& value) {
+      auto& to = member<Path...>(s);
+      to = static_cast<std::remove_reference_t<decltype(to)>>(
+          index_named(words_of(f.path), value.string(), f.choices));
+    };
+  more.value = [](const Field& f, const Scenario& s) -> ordered_json {
+    return f.choices[static_cast<std::size_t>(member<Path...>(s))];
+  };
+  return field<Path...>(FieldType::kChoice, path, flag, section, help, std::move(more));
+}
+
+// One of an enum's names.
+template <auto... Path>
+Field enum_field(std::string_view path, std::string_view flag, const Section& section, std::string_view help,
+                 Field more = {}) {
+  using Enum = std::remove_cvref_t<decltype(member<Path...>(std::declval<Scenario&>()))>;
+  return choice<Path...>(kNamesOf<Enum>, path, flag, section, help, std::move(more));
+}
+
+// A text of a type that reads and writes itself.
+template <auto... Path>
+Field text(std::string_view path, std::string_view flag, const Section& section, std::string_view help,
+           Field more) {
+  using Type = std::remove_cvref_t<decltype(member<Path...>(std::declval<Scenario&>()))>;
+  if (!more.read)
+    more.read = [](const Field&, Scenario& s, const JsonNode& value) {
+      member<Path...>(s) = Type::parse(value.string());
+    };
+  more.value = [](const Field&, const Scenario& s) -> ordered_json { return member<Path...>(s).text(); };
+  return field<Path...>(FieldType::kText, path, flag, section, help, std::move(more));
+}
 
 }  // namespace moesim::models::fields

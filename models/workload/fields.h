@@ -1,11 +1,13 @@
-// The table of a scenario's fields, from which its JSON, command line, `--set`, sweep axes, JSON schema and
-// help are generated. A new field is one entry of the table (fields_*.cc) and a member of Scenario.
+// The table of a scenario's fields, from which its JSON, command line, `--set`, sweep axes, JSON schema, help
+// and refusals are generated. A new field is one entry of the table (fields_*.cc) and a member of Scenario.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -37,6 +39,15 @@ bool is_number(FieldType type);
 // The scopes in which a field has an effect.
 enum class Scopes : std::uint8_t { kLayer = 1, kStep = 2, kBoth = 3 };
 
+// A condition of the rest of a scenario on a field's value.
+struct Condition {
+  bool (*holds)(const Scenario&);
+  // What is found and expected where it does not hold: "{} with tp 1, whose ranks hold all rows; expected tp >
+  // 1". {} is the value, {parallel.ep} another field's, {model} the model's name, {profile} the GPU's.
+  std::string_view words;
+  std::string_view cause = {};  // path of the size that breaks it; empty: others do
+};
+
 struct Field {
   std::string_view path = {};  // path in a scenario file, "parallel.ep"
   std::string_view also = {};  // older path that files may still use; empty: none
@@ -44,24 +55,39 @@ struct Field {
   // default.
   std::string_view flag = {};
   FieldType type = FieldType::kText;
-  double low = 0, high = 0;  // bounds of integers and numbers
+  double low = 1, high = 2147483648.0;  // bounds of integers and numbers
   std::span<const std::string_view> choices = {};
   std::string_view unit = {};      // counted unit, for people: "tokens"
   std::string_view fallback = {};  // default value as text
   Scopes scopes = Scopes::kBoth;
   std::string_view group = {};  // section of --help: "Plan"
   std::string_view help = {};   // one line
+  std::string form = {};        // JSON schema of an object; of other types where they take more than theirs
+
+  // A value that is not the default changes no answer where one of these does not hold: resolve() drops it,
+  // and a user who gave it is told (models/question).
+  std::vector<Condition> used_if = {};
+  // Scenario::resolve() refuses a value that is not the default where one of these does not hold.
+  std::vector<Condition> valid_if = {};
+  bool said_default = false;  // conditions are those of a default that was given, too
+  bool said_itself =
+      false;  // conditions are only those of a value that was given itself, not by a short form
 
   // Reads a JSON value into the scenario. Throws InputError for a value of another kind or out of range.
   void (*read)(const Field& field, Scenario& scenario, const JsonNode& value) = nullptr;
   // Returns the value as JSON that read() takes; null: the scenario has none, or other fields write it.
-  nlohmann::ordered_json (*write)(const Scenario& scenario) = nullptr;
+  nlohmann::ordered_json (*value)(const Field& field, const Scenario& scenario) = nullptr;
+  // Returns whether a scenario's JSON has the value; nullptr: always.
+  bool (*written)(const Field& field, const Scenario& scenario) = nullptr;
   // Copies the value from another scenario.
   void (*take)(Scenario& to, const Scenario& from) = nullptr;
+  bool (*same)(const Scenario& one, const Scenario& other) = nullptr;
 
   bool used_in(Scopes scope) const {
     return (static_cast<unsigned>(scopes) & static_cast<unsigned>(scope)) != 0;
   }
+  // Returns value() where it is written, else null.
+  nlohmann::ordered_json write(const Scenario& scenario) const;
 };
 
 inline constexpr std::size_t kMostFields = 128;
@@ -89,9 +115,26 @@ const Field* unused_field(const Scenario& scenario);
 // that the user gave.
 std::string unused_message(const Field& field, std::string_view named, const Scenario& scenario);
 
+// A setting that changes nothing beside the rest of a scenario, such as sequence parallelism at TP 1.
+struct WithoutEffect {
+  std::string_view path;
+  std::string found;  // value and reason: "false with tp 1, whose ranks hold all rows"
+  std::string message;
+  std::string_view cause = {};  // as in Condition
+};
+// Returns the settings of a scenario with known sizes that differ from their defaults and change no answer.
+std::vector<WithoutEffect> without_effect(const Scenario& sized);
+// Sets them to their defaults, as if they had not been given.
+void drop_without_effect(Scenario& sized);
+// Throws InputError for the first value with a condition in Field::valid_if that does not hold.
+void check_valid(const Scenario& scenario);
+
 // Returns the complete scenario, including fields that its scope does not use: Scenario::parse() reads it
 // back to one that gives the same answers. Values filled in by Scenario::resolve() appear as if they had been
 // given.
 nlohmann::ordered_json to_json(const Scenario& scenario);
+
+// Returns the JSON schema of a scenario file.
+nlohmann::ordered_json scenario_schema();
 
 }  // namespace moesim::models

@@ -7,8 +7,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
-#include "models/workload/compressed_attention.h"
-#include "models/workload/state_mixer.h"
+#include "models/workload/mixers.h"
 
 namespace moesim::models {
 

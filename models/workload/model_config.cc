@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <vector>
+#include <map>
+#include <ranges>
+#include <utility>
+
+#include "models/hardware/embedded_profiles.h"
 
 namespace moesim::models {
 
@@ -17,6 +21,68 @@ bool says_nothing(const JsonNode& value) {
 }
 
 namespace {
+
+using Words = std::vector<std::string>;
+
+// model_keys.json.
+struct KeyTable {
+  struct Family {
+    Words names;  // "gemma*": all that start so
+    std::map<std::string, JsonNode, std::less<>> defaults;
+    Words unchanging;
+    std::string refused;  // why
+  };
+  std::vector<std::pair<std::string, std::string>> refused;  // keys, and why
+  std::set<std::string, std::less<>> unchanging;
+  Words starts, ends;
+  std::vector<Family> families;
+  std::map<std::string, LayerNames, std::less<>> layers;
+
+  // Returns the families' rows that hold for one.
+  auto of(std::string_view family) const {
+    return std::views::filter(families, [family](const Family& row) {
+      return std::ranges::any_of(row.names, [family](std::string_view name) {
+        return name.ends_with('*') ? family.starts_with(name.substr(0, name.size() - 1)) : family == name;
+      });
+    });
+  }
+};
+
+Words words_of(const std::optional<JsonNode>& list) {
+  Words words;
+  for (const JsonNode& item : list ? list->items() : std::vector<JsonNode>()) words.push_back(item.string());
+  return words;
+}
+
+const KeyTable& key_table() {
+  static const KeyTable table = [] {
+    KeyTable t;
+    JsonObject file(JsonNode::parse(embedded_table("model_keys"), "model_keys.json"));
+    file.string("about", "");
+    const JsonNode refused = file.at("refused");
+    for (const std::string& key : refused.keys()) t.refused.emplace_back(key, refused.find(key)->string());
+    for (std::string& key : words_of(file.at("unchanging"))) t.unchanging.insert(std::move(key));
+    t.starts = words_of(file.at("unchanging_starts"));
+    t.ends = words_of(file.at("unchanging_ends"));
+    for (const JsonNode& node : file.at("families").items()) {
+      JsonObject row(node);
+      KeyTable::Family& family = t.families.emplace_back();
+      family.names = words_of(row.at("families"));
+      family.refused = row.string("refused", "");
+      family.unchanging = words_of(row.find("unchanging"));
+      if (const auto defaults = row.find("defaults"))
+        for (const std::string& key : defaults->keys()) family.defaults.emplace(key, *defaults->find(key));
+      row.finish();
+    }
+    const JsonNode lists = file.at("layers");
+    for (const std::string& list : lists.keys())
+      for (const std::string& name : lists.find(list)->keys())
+        t.layers[list][name] = lists.find(list)->find(name)->string().front();
+    file.finish();
+    return t;
+  }();
+  return table;
+}
 
 // Returns the number that a key gives once for all layers or for each one.
 std::optional<std::int64_t> one_size(const JsonNode& value) {
@@ -63,8 +129,16 @@ std::optional<JsonNode> ModelConfig::said(Keys keys) const {
   return value && !says_nothing(*value) ? value : std::nullopt;
 }
 
+std::optional<JsonNode> ModelConfig::usual(Keys keys) const {
+  for (const char* key : keys)
+    for (const KeyTable::Family& row : key_table().of(family_))
+      if (const auto at = row.defaults.find(key); at != row.defaults.end()) return at->second;
+  return std::nullopt;
+}
+
 std::int64_t ModelConfig::size(Keys keys, std::int64_t fallback, std::int64_t low) const {
-  const auto value = find(keys);
+  auto value = find(keys);
+  if (!value) value = usual(keys);
   if (!value) {
     if (fallback < low)
       node_.fail(fmt::format("no \"{}\"", *keys.begin()), "this key in a Hugging Face config");
@@ -81,13 +155,51 @@ std::int64_t ModelConfig::size(Keys keys, std::int64_t fallback, std::int64_t lo
 }
 
 bool ModelConfig::flag(const char* key, bool fallback) const {
-  const auto value = find({key});
+  auto value = find({key});
+  if (!value) value = usual({key});
   return value && value->is_boolean() ? value->boolean() : fallback;
 }
 
 std::string ModelConfig::text(const char* key) const {
   const auto value = find({key});
   return value && value->is_string() ? value->string() : "";
+}
+
+const LayerNames& layer_names(std::string_view list) { return key_table().layers.find(list)->second; }
+
+void refuse_other_models(const JsonNode& config, std::string_view family) {
+  constexpr const char* kExpected = "a model without it: such layers are not modelled here";
+  for (const auto& [key, because] : key_table().refused)
+    if (const auto value = config.find(key); value && !says_nothing(*value))
+      value->fail(fmt::format("({})", because), kExpected);
+  for (const KeyTable::Family& row : key_table().of(family))
+    if (!row.refused.empty())
+      config.find("model_type")
+          .value_or(config)
+          .fail(fmt::format("'{}' ({})", family, row.refused), kExpected);
+}
+
+KeyUse key_use(const JsonNode& config, std::string_view family,
+               const std::set<std::string, std::less<>>& asked) {
+  const KeyTable& table = key_table();
+  KeyUse use;
+  for (const std::string& key : config.keys()) {
+    const JsonNode value = *config.find(key);
+    if (asked.contains(key) || says_nothing(value)) continue;
+    const bool irrelevant =
+        table.unchanging.contains(key) ||
+        std::ranges::any_of(table.starts, [&](const std::string& start) { return key.starts_with(start); }) ||
+        std::ranges::any_of(table.ends, [&](const std::string& end) { return key.ends_with(end); }) ||
+        std::ranges::any_of(table.of(family), [&](const KeyTable::Family& row) {
+          return std::ranges::find(row.unchanging, key) != row.unchanging.end();
+        });
+    // Anything but a name and a fraction may be a size, a list of layers or a switch that adds weights.
+    if (!irrelevant && !value.is_string() && (!value.is_number() || value.is_integer()))
+      value.fail(fmt::format("({})", value.describe()),
+                 "a key that is known here: it may bring weights. Take it out if it brings none");
+    (irrelevant ? use.irrelevant : use.unknown).push_back(key);
+  }
+  return use;
 }
 
 }  // namespace moesim::models

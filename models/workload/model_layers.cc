@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <map>
+#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -17,25 +16,26 @@ namespace {
 // DeepSeek-V4: tokens of a compressed key, with an indexer and without.
 constexpr std::int64_t kChosenRatio = 4, kAllRatio = 128;
 
-using Letters = std::map<std::string_view, char>;
-
-// Returns one letter for each name in a list. Lists may continue with the layers of multi-token prediction.
-std::string letters_of(const JsonNode& list, std::int64_t layers, const Letters& known) {
-  std::string letters;
-  for (const JsonNode& item : list.items()) {
-    const std::string name = item.string();
-    const auto at = known.find(name);
-    if (at == known.end()) {
-      std::vector<std::string> names;
-      for (const auto& [n, letter] : known) names.emplace_back(n);
-      list.fail("with " + in_quotes(name), join(names, ", ") + ": other layers are not modelled here");
-    }
-    letters += at->second;
-  }
+// Cuts the letters of a list to the layers; lists may continue with the layers of multi-token prediction.
+std::string cut(const JsonNode& list, std::string letters, std::int64_t layers) {
   if (static_cast<std::int64_t>(letters.size()) < layers)
     list.fail(fmt::format("{} items", letters.size()), fmt::format("one for each of the {} layers", layers));
   letters.resize(static_cast<std::size_t>(layers));
   return letters;
+}
+
+// Returns one letter for each name in a list.
+std::string letters_of(const JsonNode& list, std::int64_t layers, const LayerNames& known) {
+  std::string letters;
+  for (const JsonNode& item : list.items()) {
+    const std::string name = item.string();
+    const auto at = known.find(name);
+    if (at == known.end())
+      list.fail("with " + in_quotes(name), fmt::format("{}: other layers are not modelled here",
+                                                       fmt::join(std::views::keys(known), ", ")));
+    letters += at->second;
+  }
+  return cut(list, std::move(letters), layers);
 }
 
 // Returns a letter for every item of a list of zeros and ones, or of switches.
@@ -43,10 +43,7 @@ std::string letters_of(const JsonNode& list, std::int64_t layers, char zero, cha
   std::string letters;
   for (const JsonNode& item : list.items())
     letters += (item.is_boolean() ? item.boolean() : item.integer(0, 1) == 1) ? one : zero;
-  if (static_cast<std::int64_t>(letters.size()) < layers)
-    list.fail(fmt::format("{} items", letters.size()), fmt::format("one for each of the {} layers", layers));
-  letters.resize(static_cast<std::size_t>(layers));
-  return letters;
+  return cut(list, std::move(letters), layers);
 }
 
 // Returns positions from a list of numbers, or from a text "3,4,5".
@@ -63,26 +60,21 @@ std::vector<std::int64_t> places_of(const JsonNode& list, std::int64_t first, st
   return places;
 }
 
-// Returns `last` at every period-th position, `other` elsewhere.
+// Returns `there` for the layers, counted from 0, for which something holds, `other` elsewhere.
+template <class Holds>
+std::string letters_if(std::int64_t layers, char there, char other, const Holds& holds) {
+  std::string letters;
+  for (std::int64_t i = 0; i < layers; ++i) letters += holds(i) ? there : other;
+  return letters;
+}
 std::string every(std::int64_t layers, std::int64_t period, char last, char other) {
-  std::string letters;
-  for (std::int64_t i = 0; i < layers; ++i) letters += (i + 1) % period == 0 ? last : other;
-  return letters;
+  return letters_if(layers, last, other, [&](std::int64_t i) { return (i + 1) % period == 0; });
 }
-std::string at_offset(std::int64_t layers, std::int64_t period, std::int64_t offset, char there, char other) {
-  std::string letters;
-  for (std::int64_t i = 0; i < layers; ++i) letters += i % period == offset ? there : other;
-  return letters;
-}
-
-// Kimi's lists of both kinds, numbered from one.
-std::string kimi_mixers(const JsonNode& linear, std::int64_t layers) {
-  const auto list = linear.find("kda_layers");
-  if (!list) linear.fail("no \"kda_layers\"", "the layers with linear attention");
-  std::string letters(static_cast<std::size_t>(layers), '*');
-  for (const std::int64_t place : places_of(*list, 1, layers))
-    letters[static_cast<std::size_t>(place - 1)] = 'L';
-  return letters;
+// For a list of positions, of which the first is 0 or 1.
+std::string at_places(const JsonNode& list, std::int64_t first, std::int64_t layers, char there, char other) {
+  const std::vector<std::int64_t> places = places_of(list, first, layers);
+  return letters_if(layers, there, other,
+                    [&](std::int64_t i) { return std::ranges::find(places, i + first) != places.end(); });
 }
 
 // Returns the windowed layers where no list gives them.
@@ -92,7 +84,7 @@ std::string windows(const ModelConfig& config, std::int64_t layers) {
   if (family.starts_with("llama4")) {
     if (const auto list = config.said({"no_rope_layers"}); list && list->is_array())
       return letters_of(*list, layers, '*', 'W');
-    return every(layers, config.size({"no_rope_layer_interval"}, 4, 1), '*', 'W');
+    return every(layers, config.size({"no_rope_layer_interval"}, 0, 1), '*', 'W');
   }
   if (const auto pattern = config.said({"sliding_window_pattern", "_sliding_window_pattern",
                                         "global_attn_every_n_layers", "global_attention_every_n_layers"})) {
@@ -116,12 +108,8 @@ std::string windows(const ModelConfig& config, std::int64_t layers) {
     return letters;
   }
   // Qwen: enabled by a flag, from a given layer on.
-  if (family.starts_with("qwen")) {
-    const std::int64_t first = std::min(config.size({"max_window_layers"}, 28), layers);
-    return std::string(static_cast<std::size_t>(first), '*') +
-           std::string(static_cast<std::size_t>(layers - first), 'W');
-  }
-  return std::string(static_cast<std::size_t>(layers), 'W');
+  const std::int64_t first = family.starts_with("qwen") ? config.size({"max_window_layers"}, 28) : 0;
+  return letters_if(layers, 'W', '*', [&](std::int64_t i) { return i >= first; });
 }
 
 bool has_windows(const ModelConfig& config) {
@@ -130,7 +118,7 @@ bool has_windows(const ModelConfig& config) {
     return !chunk || !says_nothing(*chunk);  // Llama4TextConfig's own default is 8192
   }
   if (config.family() == "smallthinker") return false;  // by its list alone
-  if (!config.flag("use_sliding_window", !config.family().starts_with("qwen"))) return false;
+  if (!config.flag("use_sliding_window", true)) return false;
   return config.said({"sliding_window", "sliding_window_size"}).has_value();
 }
 
@@ -141,8 +129,7 @@ std::string config_pattern(const ModelConfig& config) {
     if (std::string pattern = config.text(key); !pattern.empty()) return pattern;
   const auto names = config.said({"layers_block_type"});
   if (!names || !names->is_array()) return "";
-  return letters_of(*names, static_cast<std::int64_t>(names->size()),
-                    {{"mamba", 'M'}, {"moe", 'E'}, {"attention", '*'}, {"mlp", '-'}});
+  return letters_of(*names, static_cast<std::int64_t>(names->size()), layer_names("layers_block_type"));
 }
 
 namespace {
@@ -160,14 +147,9 @@ Compression by_ratios(const JsonNode& ratios, std::int64_t layers) {
     if (ratio != 0) of = ratio;
     c.mixers += ratio == 0 ? 'W' : chosen ? 'S' : 'H';
   }
-  if (static_cast<std::int64_t>(c.mixers.size()) < layers)
-    ratios.fail(fmt::format("{} items", c.mixers.size()),
-                fmt::format("one for each of the {} layers", layers));
+  c.mixers = cut(ratios, std::move(c.mixers), layers);
   return c;
 }
-
-const Letters kCompressedNames{
-    {"sliding_attention", 'W'}, {"compressed_sparse_attention", 'S'}, {"heavily_compressed_attention", 'H'}};
 
 bool names_compression(const JsonNode& types) {
   return std::ranges::any_of(types.items(), [](const JsonNode& item) {
@@ -185,9 +167,9 @@ std::optional<Compression> config_compression(const ModelConfig& config) {
   if (!named && (types || !config.family().starts_with("deepseek_v4"))) return std::nullopt;
   Compression c;
   if (named) {
-    c.mixers = letters_of(*types, layers, kCompressedNames);
+    c.mixers = letters_of(*types, layers, layer_names("compressed layer_types"));
   } else {  // transformers' DeepseekV4Config
-    for (std::int64_t i = 0; i < layers; ++i) c.mixers += i >= 2 && i % 2 == 1 ? 'S' : 'H';
+    c.mixers = letters_if(layers, 'S', 'H', [](std::int64_t i) { return i >= 2 && i % 2 == 1; });
   }
   const auto rates = config.said({"compress_rates"});
   const auto tokens = [&](char letter, const char* name, std::int64_t usual) -> std::int64_t {
@@ -209,7 +191,7 @@ void share_choices(const ModelConfig& config, std::string& letters) {
   const auto offset = config.find({"index_skip_topk_offset"});
   std::string shared;
   if (const auto types = config.said({"indexer_types"}); types && types->is_array()) {
-    shared = letters_of(*types, layers, {{"full", '*'}, {"shared", 'I'}});
+    shared = letters_of(*types, layers, layer_names("indexer_types"));
   } else if (const auto pattern = config.said({"index_topk_pattern"}); pattern && pattern->is_string()) {
     shared = pattern->string();
     if (static_cast<std::int64_t>(shared.size()) < layers ||
@@ -218,9 +200,9 @@ void share_choices(const ModelConfig& config, std::string& letters) {
     for (char& letter : shared) letter = letter == 'F' ? '*' : 'I';
   } else if (every && every->integer(1, layers) > 1) {
     if (!offset) every->fail(every->describe(), "\"index_skip_topk_offset\" or \"indexer_types\" beside it");
-    for (std::int64_t i = 0; i < layers; ++i)
-      shared +=
-          std::max<std::int64_t>(0, i - offset->integer(0, layers) + 1) % every->integer() == 0 ? '*' : 'I';
+    shared = letters_if(layers, '*', 'I', [&](std::int64_t i) {
+      return std::max<std::int64_t>(0, i - offset->integer(0, layers) + 1) % every->integer() == 0;
+    });
   }
   for (std::size_t i = 0; i < letters.size() && !shared.empty(); ++i)
     if (letters[i] == '*' && shared[i] == 'I') letters[i] = 'I';
@@ -233,19 +215,7 @@ void share_choices(const ModelConfig& config, std::string& letters) {
 std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
   if (auto compression = config_compression(config)) return std::move(compression->mixers);
   if (const auto types = config.said({"layer_types"}); types && types->is_array()) {
-    std::string letters = letters_of(*types, layers,
-                                     {{"full_attention", '*'},
-                                      {"attention", '*'},
-                                      {"global_attention", '*'},
-                                      {"deepseek_sparse_attention", '*'},
-                                      {"sliding_attention", 'W'},
-                                      {"sliding_window_attention", 'W'},
-                                      {"chunked_attention", 'W'},
-                                      {"linear_attention", 'L'},
-                                      {"lightning_attention", 'L'},
-                                      {"conv", 'C'},
-                                      {"short_conv", 'C'},
-                                      {"mamba", 'M'}});
+    std::string letters = letters_of(*types, layers, layer_names("layer_types"));
     config.has({"full_attn_idxs"});
     config.has({"sliding_window_pattern"});  // redundant (EXAONE)
     if (const auto all = config.said({"full_attention_interval"});
@@ -253,33 +223,30 @@ std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
       all->fail(all->describe(), "what \"layer_types\" says");
     return letters;
   }
-  if (const auto list = config.said({"full_attn_idxs"})) {  // LFM2
-    std::string letters(static_cast<std::size_t>(layers), 'C');
-    for (const std::int64_t place : places_of(*list, 0, layers))
-      letters[static_cast<std::size_t>(place)] = '*';
-    return letters;
-  }
+  if (const auto list = config.said({"full_attn_idxs"}))
+    return at_places(*list, 0, layers, '*', 'C');  // LFM2
   if (const auto types = config.said({"attn_type_list"})) return letters_of(*types, layers, 'L', '*');
-  if (const auto linear = config.said({"linear_attn_config"}); linear && linear->is_object())
-    return kimi_mixers(*linear, layers);
+  if (const auto linear = config.said({"linear_attn_config"}); linear && linear->is_object()) {
+    // Kimi's lists of both kinds, numbered from one.
+    const auto list = linear->find("kda_layers");
+    if (!list) linear->fail("no \"kda_layers\"", "the layers with linear attention");
+    return at_places(*list, 1, layers, 'L', '*');
+  }
   if (const auto all = config.said({"full_attention_interval"}))
     return every(layers, all->integer(1, layers), '*', 'L');
   // The default of Qwen3NextConfig.
   if (config.family().starts_with("qwen3_next")) return every(layers, 4, '*', 'L');
   if (const auto period = config.said({"attn_layer_period"}))
-    return at_offset(layers, period->integer(1, layers), config.size({"attn_layer_offset"}, 0), '*', 'M');
-  if (const auto list = config.said({"attn_layer_indices"})) {  // Bamba
-    std::string letters(static_cast<std::size_t>(layers), 'M');
-    for (const std::int64_t place : places_of(*list, 0, layers))
-      letters[static_cast<std::size_t>(place)] = '*';
-    return letters;
-  }
+    return letters_if(layers, '*', 'M', [&, offset = config.size({"attn_layer_offset"}, 0)](std::int64_t i) {
+      return i % period->integer(1, layers) == offset;
+    });
+  if (const auto list = config.said({"attn_layer_indices"}))  // Bamba
+    return at_places(*list, 0, layers, '*', 'M');
   // Ling linear: layers after the last whole group also have a softmax.
   if (const auto group = config.said({"layer_group_size"})) {
     const std::int64_t size = group->integer(1, layers);
-    std::string letters = every(layers, size, '*', 'L');
-    std::fill(letters.begin() + static_cast<std::ptrdiff_t>(layers / size * size), letters.end(), '*');
-    return letters;
+    return letters_if(layers, '*', 'L',
+                      [&](std::int64_t i) { return (i + 1) % size == 0 || i >= layers / size * size; });
   }
   if (const auto sparse = config.said({"sparse_attention_config"}); sparse && sparse->is_object())
     if (const auto list = sparse->find("sparse_attention_freq"); list && list->is_array())
@@ -287,7 +254,7 @@ std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
   if (const auto windowed = config.said({"hybrid_layer_pattern", "sliding_window_layout"});
       windowed && windowed->is_array())
     return letters_of(*windowed, layers, '*', 'W');
-  return has_windows(config) ? windows(config, layers) : std::string(static_cast<std::size_t>(layers), '*');
+  return has_windows(config) ? windows(config, layers) : every(layers, 1, '*', '*');
 }
 
 }  // namespace
@@ -361,7 +328,7 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
     // Beside a list of all layers these keys are redundant.
     config.has(kLeading), config.has({"moe_layer_freq"});
     if (whole->size() > 0 && whole->items()[0].is_string())
-      return letters_of(*whole, layers, {{"dense", '-'}, {"sparse", 'E'}, {"moe", 'E'}, {"hash_moe", 'E'}});
+      return letters_of(*whole, layers, layer_names("mlp_layer_types"));
     return letters_of(*whole, layers, '-', 'E');
   }
   std::string letters(static_cast<std::size_t>(layers), 'E');
@@ -392,10 +359,7 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
                        offset = config.size({"expert_layer_offset"}, 0);
     only([&](std::int64_t i) { return i % n == offset; });
   }
-  // Dense layers that a class of transformers has by default.
-  const std::string& family = config.family();
-  const std::int64_t usual = family == "glm_moe_dsa" ? 3 : family == "glm4_moe" ? 1 : 0;
-  const std::int64_t first = config.size(kLeading, std::min(usual, layers)),
+  const std::int64_t first = config.size(kLeading, 0),
                      last = config.size({"moe_layer_end_index"}, layers - 1);
   only([&](std::int64_t i) { return i >= first && i <= last; });
   if (const auto list = config.said({"mlp_only_layers"})) {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/checked.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/hardware/cluster.h"
-#include "models/workload/size_limits.h"
-#include "models/workload/without_effect.h"
+#include "models/workload/mixers.h"
 
 namespace moesim::models {
 
@@ -19,157 +19,15 @@ namespace {
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 constexpr int kMostGpusOfANode = 16;  // larger NVLink domains are racks
 
-// Throws InputError for a part that the model lacks or that backward cannot recompute.
-void check_recompute(const Scenario& s) {
-  const StepRecompute& r = s.training.recompute;
-  const Architecture& m = s.model;
-  const auto refuse = [&](const char* name, const std::string& what) {
-    throw InputError(
-        fmt::format("training.recompute: found {} with model {}, which has no {}; expected a part of it",
-                    name, m.name, what));
-  };
-  if (r.latent && m.attention.kind != Attention::Kind::kLatent && m.attention.q_rank == 0)
-    refuse("mla_up_proj", "latent projections");
-  if (r.shared && m.shared_ffn == 0) refuse("shared_experts", "shared experts");
-  if (r.dense && !m.has_dense_ffn()) refuse("mlp", "dense FFN");
-  if (r.streams && m.residual.kind != Residual::Kind::kHyper) refuse("mhc", "hyper-connections");
-  if (m.experts == 0 && (r.moe || r.activation)) refuse(r.moe ? "moe" : "moe_act", "experts");
-}
-
-// Throws InputError for optimizers and adapters that are no such job's.
-void check_trained(const Scenario& s) {
-  const TrainingSettings& settings = s.training;
-  const auto refuse = [](const char* path, const std::string& found, const char* expected) {
-    throw InputError(fmt::format("training.{}: found {}, expected {}", path, found, expected));
-  };
-  if (settings.muon) {
-    if (!s.train) refuse("muon", "true without training", "it with training");
-    if (settings.shampoo) refuse("muon", "true with shampoo", "one of them");
-    if (settings.router_sharding || settings.expert_sharding)
-      refuse("muon", "true with modules that are sharded apart", "training.sharding alone");
-  } else if (settings.newton_schulz_steps != TrainingSettings().newton_schulz_steps) {
-    refuse("newton_schulz_steps", "it without training.muon", "both");
-  }
-  const Lora& lora = settings.lora;
-  if (lora.rank == 0) {
-    if (s.gave("training.lora_modules"))
-      refuse("lora_modules", std::string(name_of(lora.modules)) + " without training.lora", "both");
-    return;
-  }
-  const std::string rank = std::to_string(lora.rank);
-  if (!s.train) refuse("lora", rank + " without training", "it with training");
-  if (settings.muon || settings.shampoo)
-    refuse("lora", rank + (settings.muon ? " with muon" : " with shampoo"), "Adam");
-  if (settings.router_sharding || settings.expert_sharding)
-    refuse("lora", rank + " with modules that are sharded apart", "training.sharding alone");
-  if (lora.modules == Lora::Modules::kDense && s.model.shared_ffn == 0 && !s.model.has_dense_ffn())
-    refuse("lora_modules",
-           fmt::format("{} with model {}, which has neither dense FFN nor shared expert",
-                       name_of(lora.modules), s.model.name),
-           "attention");
-  if (lora.modules == Lora::Modules::kExperts && s.model.experts == 0)
-    refuse("lora_modules",
-           fmt::format("{} with model {}, which has no experts", name_of(lora.modules), s.model.name),
-           "attention+ffn");
-  if (s.placement.given())
-    refuse("lora", rank + " with a placement of experts, whose copies sum gradients", "experts as they are");
-}
-
-// Throws InputError for settings without effect beside the rest of the plan.
-void check_plan(const Scenario& s) {
-  const TrainingSettings& settings = s.training;
-  if (settings.framework == Framework::kNone &&
-      (settings.gemm != DType::kBf16 || settings.fused_kernels || settings.launch != LaunchMode::kEager))
-    throw InputError(
-        "training.framework: found none with a precision, fused kernels or a launch mode, which are a "
-        "framework's; expected one of them");
-  if (s.activation != DType::kBf16 && settings.framework != Framework::kNone)
-    throw InputError(
-        fmt::format("activation_dtype: found {} with framework {}, whose products were measured with bf16 "
-                    "rows; expected it with framework none",
-                    name_of(s.activation), name_of(settings.framework)));
-  const auto found_with = [&](const char* path, std::string_view value, const char* expected) {
-    throw InputError(fmt::format("training.{}: found {} with {}, expected it with {}", path, value,
-                                 name_of(settings.sharding), expected));
-  };
-  using enum ShardingScheme;
-  if (settings.shard_group > 0 && settings.sharding != kHsdp)
-    found_with("shard_group", std::to_string(settings.shard_group), "hsdp");
-  if (!settings.reshard_after_forward && settings.sharding != kFsdp && settings.sharding != kHsdp)
-    found_with("reshard_after_forward", "false", "fsdp or hsdp");
-  if (settings.reshard_after_forward && s.parallel.pp > 1 && s.gave("training.reshard_after_forward"))
-    throw InputError(fmt::format(
-        "training.reshard_after_forward: found true with parallel.pp {}, whose stages stay gathered for all "
-        "microbatches; expected false, or pp 1",
-        s.parallel.pp));
-  if (settings.shampoo && !s.train)
-    throw InputError("training.shampoo: found true without training, expected it with training");
-  if (settings.shampoo && settings.sharding == kZero1) found_with("shampoo", "true", "ddp, fsdp or hsdp");
-  check_trained(s);
-  for (const auto& [path, module] : {std::pair{"router_sharding", settings.router_sharding},
-                                     {"expert_sharding", settings.expert_sharding}})
-    if (module == kHsdp && settings.sharding != kHsdp)
-      found_with(path, "hsdp", "hsdp:shard=N for the rest, too");
-  const auto shards = [](ShardingScheme scheme) { return scheme == kFsdp || scheme == kHsdp; };
-  if (settings.fsdp_unit != FsdpUnit::kAuto && !shards(settings.sharding) &&
-      !shards(settings.expert_sharding.value_or(settings.sharding)))
-    found_with("fsdp_unit", name_of(settings.fsdp_unit), "fsdp or hsdp");
-  if (settings.offload != Offload::kNone) {
-    const auto refuse = [&](const std::string& found, const char* expected) {
-      throw InputError(fmt::format("training.offload: found {} {}, expected {}", name_of(settings.offload),
-                                   found, expected));
-    };
-    if (!s.train) refuse("without training", "none");
-    if (s.cluster) {
-      const DeviceLimits& device = s.cluster->profile.device();
-      if (device.host_link <= 0 || (offloads_optimizer(settings.offload) && device.host_memory <= 0))
-        refuse("with profile " + s.cluster->profile.name() + ", which states no host_link or no host_memory",
-               "them in its device");
-    }
-    // FSDP's own offload also keeps the weights on the host and gathers them from there.
-    if (offloads_optimizer(settings.offload)) {
-      if (settings.shampoo || settings.muon) refuse(settings.muon ? "with muon" : "with shampoo", "Adam");
-      for (const ShardingScheme each :
-           {settings.sharding, settings.router_sharding.value_or(settings.sharding),
-            settings.expert_sharding.value_or(settings.sharding)})
-        if (each == kFsdp || each == kHsdp) refuse(fmt::format("with {}", name_of(each)), "ddp or zero1");
-    }
-    if (offloads_activations(settings.offload) && settings.recompute.full)
-      refuse("with recompute full", "activations that are kept");
-  }
-  if (!settings.shampoo)
-    for (const auto& [path, value] :
-         {std::pair{"precondition_frequency", settings.preconditioning.frequency - 1},
-          {"start_preconditioning_step", settings.preconditioning.start},
-          {"shampoo_step", settings.preconditioning.step}})
-      if (value != 0)
-        throw InputError(fmt::format("training.{}: found without training.shampoo, expected both", path));
-  if (settings.preconditioning.start > 0 && settings.preconditioning.step == 0)
-    throw InputError(
-        "training.start_preconditioning_step: found without training.shampoo_step: the mean of a period lies "
-        "after the start; expected both");
-  if (s.gave("faults.seed") && !s.gave("faults.jitter"))
-    throw InputError("faults.seed: found without faults.jitter, expected both");
-}
-
 // Checks that the GPU's matrix units support the precision.
 void check_precision(const Scenario& s) {
   const Profile& gpu = s.cluster->profile;
   if (gpu.device().has_precision(s.training.precision)) return;
   std::vector<std::string> has;
-  for (const std::string_view name : precision_names())
+  for (const std::string_view name : kPrecisions)
     if (gpu.device().has_precision(name)) has.emplace_back(name);
   throw InputError(fmt::format("training.precision: found {} on {}, expected {}: what the GPU has",
                                s.training.precision, gpu.name(), join(has, ", ")));
-}
-
-// Throws InputError for settings that do not apply to one layer.
-void check_layer_settings(const TrainingSettings& settings) {
-  if (settings.recompute.dense)
-    throw InputError(
-        "training.recompute: found mlp with scope layer, which has no dense FFN; scope step has");
-  if (settings.sharding == ShardingScheme::kHsdp && settings.shard_group == 0)
-    throw InputError("training.sharding: found hsdp, expected hsdp:shard=N, the ranks that shard");
 }
 
 // Throws InputError for settings that do not apply to a dense model, and sets the single answer's name.
@@ -232,6 +90,73 @@ void take_blocks(Scenario& s) {
   cluster = std::move(blocks);
 }
 
+// Returns the columns of the widest row that any operation reads or writes, on one rank of a plan without
+// tensor parallelism.
+double widest_row(const Architecture& m) {
+  const Attention& t = m.attention;
+  const auto n = [](std::int64_t value) { return static_cast<double>(value); };
+  double heads = 0, states = 0;
+  for (const Attention* a : {&m.attention, &m.windowed})
+    heads = std::max(heads, n(a->heads + 2 * a->kv_heads) *
+                                n(a->score_dim() + a->output_dim() + a->nope_dim + a->gate_dim));
+  for (const auto& [mixer, there] : {std::pair(LayerKind::Mixer::kMamba, m.mamba.heads > 0),
+                                     std::pair(LayerKind::Mixer::kLinear, m.linear.value_heads > 0),
+                                     std::pair(LayerKind::Mixer::kConvolution, m.convolution.taps > 0)})
+    if (there) {
+      const StateMixer s = state_mixer(m, mixer);
+      states = std::max(states, n(s.input) + n(s.state) + n(s.between));
+    }
+  double dense = n(m.dense_ffn);
+  for (const std::int64_t size : m.dense_sizes) dense = std::max(dense, n(size));
+  const double streams = n(2 * (2 + m.residual.streams) * m.hidden);
+  return std::max({3 * n(m.hidden), streams, 3 * dense, n(t.output_groups * t.output_rank),
+                   n(4 * (t.head_dim + t.index_dim)), 3 * n(m.expert_ffn), 3 * n(m.shared_ffn),
+                   n(m.vocabulary), n(m.experts + m.zero_experts), heads, n(t.index_heads * t.index_dim),
+                   n(t.q_rank + t.kv_rank + t.rope_dim), states});
+}
+
+// Returns the most rows that a dispatcher's options may create, as a multiple of a balanced routing's.
+double most_capacity(const DispatcherSpec& spec) {
+  double most = 1;
+  for (const auto& [key, value] : spec.options)
+    if (key.find("capacity") != std::string::npos)
+      if (const auto number = parse_number(value)) most = std::max(most, *number);
+  return most;
+}
+
+// Throws InputError where a message, buffer or product of the scenario could exceed kMostSize, so that no sum
+// of them leaves 64 bits, and for steps of more than kMostLayerPasses. The plan must be resolved.
+void check_sizes(const Scenario& s) {
+  // For the widest element; a collective gathers at most all rows of the group, a kernel moves twice as many.
+  constexpr double kBytes = 8 * 2;
+  const Parallel& p = s.parallel;
+  double capacity = 1;
+  for (const DispatcherSpec& spec : s.dispatchers) capacity = std::max(capacity, most_capacity(spec));
+  const double tokens =
+      static_cast<double>(p.micro_batch) * static_cast<double>(p.seq) / static_cast<double>(p.cp);
+  const double group = static_cast<double>(p.dispatch_ranks());
+  const double copies = std::max<double>(1, static_cast<double>(s.topk));
+  const double rows = capacity * std::max(tokens * copies, static_cast<double>(s.model.experts)) * group;
+  // An indexer's scores of a token are fp32, over half of the sequence.
+  const double scores = s.model.attention.index_topk > 0 ? static_cast<double>(p.seq) : 0;
+  const double bytes = rows * std::max(scores, widest_row(s.model)) * kBytes;
+  if (!(bytes <= static_cast<double>(kMostSize)))
+    throw InputError(
+        fmt::format("scenario: found {:.0f} tokens a microbatch on a dispatch group of {:.0f} ranks and a "
+                    "capacity of {:g}, "
+                    "whose buffers could take {:.2g} bytes, expected at most 2^56",
+                    tokens, group, capacity, bytes));
+  if (!s.is_step()) return;
+  const double layers =
+      std::max(1.0, static_cast<double>(s.model.layers + s.model.mtp_layers) / static_cast<double>(p.pp));
+  const double passes = layers * static_cast<double>(p.microbatches);
+  if (passes > static_cast<double>(kMostLayerPasses))
+    throw InputError(fmt::format(
+        "parallel.microbatches: found {} of {:.0f} layers a stage, expected at most 2^18 layers and "
+        "microbatches together",
+        p.microbatches, layers));
+}
+
 }  // namespace
 
 void Scenario::set_model(const std::string& name_or_path) { model = Architecture::load(name_or_path); }
@@ -243,20 +168,6 @@ void Scenario::set_cluster(const std::string& name_or_path) {
 void Scenario::set_dispatchers(const std::string& text) {
   dispatchers = DispatcherSpec::parse_list(text);
   all_dispatchers = trim(text) == "all";
-}
-
-void Scenario::set_router_dtype(const std::string& name) {
-  router_dtype = dtype_named(name);
-  if (router_dtype != DType::kBf16 && router_dtype != DType::kFp16 && router_dtype != DType::kFp32 &&
-      router_dtype != DType::kFp64)
-    throw InputError(
-        fmt::format("router dtype: found {}, expected bf16, fp16, fp32 or fp64", in_quotes(name)));
-}
-
-void Scenario::set_activation(const std::string& name) {
-  activation = dtype_named(name);
-  if (activation != DType::kBf16 && activation != DType::kFp16 && activation != DType::kFp32)
-    throw InputError(fmt::format("activation dtype: found {}, expected bf16, fp16 or fp32", in_quotes(name)));
 }
 
 bool Scenario::sharding_asked() const {
@@ -349,23 +260,9 @@ void Scenario::resolve() {
   if (mesh.given) take_mesh();
   if (const Field* unused = unused_field(*this))
     throw InputError(unused_message(*unused, unused->path, *this));
-  check_plan(*this);
-  if (!is_step()) check_layer_settings(training);
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0) check_dense(*this);
-  check_recompute(*this);
-  if (gave("training.overload.recorder") && training.launch != LaunchMode::kGraphs)
-    throw InputError(fmt::format(
-        "training.overload.recorder: found {} with launch {}, expected graphs: without them every step is "
-        "recorded",
-        name_of(training.overload.recorder), name_of(training.launch)));
-  if (training.overload.allgather_quirk &&
-      std::none_of(dispatchers.begin(), dispatchers.end(), [](const DispatcherSpec& d) {
-        return d.name.starts_with("allgather") || d.name == "all";
-      }))
-    throw InputError(
-        "training.overload.allgather_quirk: found no allgather dispatcher, expected one: only its log "
-        "differs");
+  check_valid(*this);
   take_expert_tp(*this);
   if (topk == 0) topk = model.topk;
   if (model.experts > 0 && topk > model.experts)
@@ -428,7 +325,7 @@ void Scenario::resolve() {
     throw InputError(fmt::format("parallel.etp: found {}, expected a divisor of the experts' inner size {}",
                                  p.etp, model.expert_ffn));
   if (training.stages_inside) {
-    const std::string found = fmt::format("training.rank_order: found {}", training.rank_order());
+    const std::string found = fmt::format("training.rank_order: found {}", kRankOrders[1]);
     if (training.unfolded || p.mesh_ep > 1 || p.edp() != p.dp)
       throw InputError(
           fmt::format("{} with {} replicas of the dense part and {} of an expert, expected equally many "

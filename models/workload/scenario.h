@@ -48,8 +48,16 @@ struct DeviceMesh {
   RankGrid grid() const;  // of the axes in use: replicate, shard, tp, and the others where not 1
 };
 
+enum class Scope : std::uint8_t { kLayer, kStep };
+template <>
+inline constexpr auto kNamesOf<Scope> = name_list("layer", "step");
+
+// Passes of a layer on one rank in a step: microbatches x layers of its stage, forward and backward together.
+// About 7 kB each while a step is booked.
+inline constexpr std::int64_t kMostLayerPasses = std::int64_t{1} << 18;
+
 struct Scenario {
-  enum class Scope : std::uint8_t { kLayer, kStep };
+  using Scope = models::Scope;
 
   Architecture model;
   DeviceMesh mesh;    // where given, sets tp, cp, ep, dp, pp and the sharding
@@ -88,9 +96,7 @@ struct Scenario {
 
   void set_model(const std::string& name_or_path);
   void set_cluster(const std::string& name_or_path);
-  void set_dispatchers(const std::string& text);   // "a,b:key=value", or "all"; names are not checked
-  void set_router_dtype(const std::string& name);  // bf16, fp16, fp32, fp64
-  void set_activation(const std::string& name);    // bf16, fp16, fp32
+  void set_dispatchers(const std::string& text);  // "a,b:key=value", or "all"; names are not checked
 
   // Return whether the field at a path ("parallel.dp") was given, and record that it is.
   bool gave(std::string_view path) const;
@@ -107,7 +113,7 @@ struct Scenario {
   bool sharding_asked() const;
 
   // Fills derived values (topk, dp, cluster), sets settings without effect to their defaults
-  // (without_effect.h), and checks the plan against model and cluster. Throws InputError naming the rule, and
+  // (Field::used_if), and checks the plan against model and cluster. Throws InputError naming the rule, and
   // for a given field that the scope does not use.
   void resolve();
 

@@ -1,4 +1,4 @@
-// Reads and writes scenarios as JSON by the table of fields.
+// Reads and writes scenarios as JSON by the table of fields, and the schema of such files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,12 +10,13 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
-#include "models/workload/fields.h"
-#include "models/workload/scenario.h"
+#include "models/workload/field_makers.h"
 
 namespace moesim::models {
 
 namespace {
+
+using nlohmann::ordered_json;
 
 // A key of a scenario file: a field, an object of keys, or both (an object, or a short form of it).
 struct Key {
@@ -85,10 +86,9 @@ void read_keys(const Key& parent, Scenario& scenario, const JsonNode& node, cons
 
 // Removes values below a key that a new value replaces.
 void forget(const Key& parent, Scenario& scenario) {
-  static const Scenario kNothingSaid;
   for (const Key& key : parent.keys) {
     if (key.field) {
-      key.field->take(scenario, kNothingSaid);
+      key.field->take(scenario, fields::defaults());
       scenario.given.reset(index_of(*key.field));
       scenario.origins.erase(key.field->path);
     }
@@ -96,7 +96,68 @@ void forget(const Key& parent, Scenario& scenario) {
   }
 }
 
+// The largest whole number that every reader of JSON keeps.
+constexpr double kMostWhole = 9007199254740992.0;
+
+ordered_json schema_of(const Field& field) {
+  ordered_json schema;
+  const bool whole = field.type == FieldType::kInteger;
+  const auto bound = [&](double value) {
+    return whole ? ordered_json(static_cast<std::int64_t>(value)) : ordered_json(value);
+  };
+  if (!field.form.empty()) {
+    schema = ordered_json::parse(field.form);
+  } else if (field.type == FieldType::kBoolean) {
+    schema["type"] = "boolean";
+  } else if (field.type == FieldType::kChoice) {
+    schema["enum"] = field.choices;
+  } else if (is_number(field.type)) {
+    schema["type"] = whole ? "integer" : "number";
+    schema["minimum"] = bound(field.low);
+    if (!whole || field.high <= kMostWhole) schema["maximum"] = bound(field.high);
+  } else {
+    schema["type"] = "string";
+  }
+  std::string text(field.help);
+  if (!field.unit.empty()) text += "; " + std::string(field.unit);
+  if (field.scopes != Scopes::kBoth)
+    text +=
+        fmt::format("; of scope {}", name_of(field.used_in(Scopes::kStep) ? Scope::kStep : Scope::kLayer));
+  if (!field.fallback.empty()) text += fmt::format(" [{}]", field.fallback);
+  schema["description"] = std::move(text);
+  return schema;
+}
+
+// The schema of an object with the keys below a key.
+ordered_json schema_below(const Key& parent) {
+  ordered_json keys = ordered_json::object(), older = ordered_json::object();
+  for (const Key& key : parent.keys) {
+    ordered_json schema = key.keys.empty() ? schema_of(*key.field) : schema_below(key);
+    if (!key.keys.empty() && key.field) {  // a text is a short form
+      ordered_json text = schema_of(*key.field);
+      schema = {{"description", text["description"]},
+                {"anyOf", {{{"type", text["type"]}}, std::move(schema)}}};
+    }
+    if (key.field && key.field->also == key.name) {
+      schema["description"] = "the same as " + std::string(key.field->path);
+      schema["deprecated"] = true;
+      older[key.name] = std::move(schema);
+    } else {
+      keys[key.name] = std::move(schema);
+    }
+  }
+  keys.update(older);
+  return {{"type", "object"}, {"properties", std::move(keys)}, {"additionalProperties", false}};
+}
+
 }  // namespace
+
+ordered_json scenario_schema() {
+  ordered_json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                      {"title", "a scenario file"}};
+  schema.update(schema_below(root()));
+  return schema;
+}
 
 void set_field(const Field& field, Scenario& scenario, const JsonNode& value, const Origin* origin) {
   const Key& key = key_of(field);
@@ -126,13 +187,13 @@ Faults Faults::parse(const JsonNode& node) {
   return scenario.faults;
 }
 
-nlohmann::ordered_json to_json(const Scenario& scenario) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+ordered_json to_json(const Scenario& scenario) {
+  ordered_json all = ordered_json::object();
   for (const Field& field : scenario_fields()) {
     if (!field.used_in(scope_of(scenario))) continue;
-    nlohmann::ordered_json value = field.write(scenario);
+    ordered_json value = field.write(scenario);
     if (value.is_null()) continue;
-    nlohmann::ordered_json* at = &all;
+    ordered_json* at = &all;
     for (const std::string_view name : split(field.path, '.')) at = &(*at)[std::string(name)];
     *at = std::move(value);
   }

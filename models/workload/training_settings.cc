@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 #include <vector>
 
@@ -14,22 +15,24 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kFrameworks{"megatron", "none", "megatron-recipe",
-                                                      "megatron-stock"};
-constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
-// As PipelineKind; the last is an alias of 1f1b, which is interleaved where vpp > 1.
-constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
-constexpr std::array<std::string_view, 5> kFsdpUnits{"auto", "module", "block", "root", "experts"};
-constexpr std::array<std::string_view, 2> kRankOrders{"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"};
-constexpr std::array<std::string_view, 4> kOffloads{"none", "optimizer", "activations",
-                                                    "optimizer+activations"};
-constexpr std::array<std::string_view, 3> kAttentions{"flash", "unfused", "unfused-dropout"};
-constexpr std::array<std::string_view, 3> kLoraModules{"attention", "attention+ffn", "attention+ffn+experts"};
-constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
-constexpr std::array<std::string_view, 3> kReports{"none", "sequential", "fused"};
-constexpr std::array<std::string_view, 3> kRecorders{"deferred-clear", "direct-clear", "journal"};
+struct RecomputeName {
+  std::string_view name;
+  bool StepRecompute::*flag;
+};
+constexpr std::array<RecomputeName, 9> kRecompute{{{"full", &StepRecompute::full},
+                                                   {"core_attn", &StepRecompute::attention},
+                                                   {"mla_up_proj", &StepRecompute::latent},
+                                                   {"layernorm", &StepRecompute::norms},
+                                                   {"moe_act", &StepRecompute::activation},
+                                                   {"moe", &StepRecompute::moe},
+                                                   {"mlp", &StepRecompute::dense},
+                                                   {"shared_experts", &StepRecompute::shared},
+                                                   {"mhc", &StepRecompute::streams}}};
 
-std::size_t choose(std::string_view what, std::string_view name, std::span<const std::string_view> names) {
+}  // namespace
+
+std::size_t index_named(std::string_view what, std::string_view name,
+                        std::span<const std::string_view> names) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
   const std::vector<std::string> known(names.begin(), names.end());
@@ -37,7 +40,81 @@ std::size_t choose(std::string_view what, std::string_view name, std::span<const
                                did_you_mean(name, known)));
 }
 
-}  // namespace
+std::string StepRecompute::text() const {
+  std::string all;
+  for (const RecomputeName& r : kRecompute)
+    if (this->*r.flag) all += (all.empty() ? "" : "+") + std::string(r.name);
+  return all.empty() ? "none" : all;
+}
+
+StepRecompute StepRecompute::parse(std::string_view text) {
+  StepRecompute result;
+  std::size_t from = 0;
+  while (from < text.size()) {
+    const std::size_t end = std::min(text.find_first_of("+, \t", from), text.size());
+    std::string_view name = text.substr(from, end - from);
+    from = end + 1;
+    if (name.empty() || name == "none") continue;
+    if (name == "selective") name = "core_attn";
+    if (name == "activation" || name == "act") name = "moe_act";
+    if (name == "norm") name = "layernorm";
+    const auto found =
+        std::find_if(kRecompute.begin(), kRecompute.end(), [&](const auto& r) { return r.name == name; });
+    if (found == kRecompute.end()) {
+      std::vector<std::string> known{"none", "selective"};
+      for (const RecomputeName& r : kRecompute) known.emplace_back(r.name);
+      throw InputError(fmt::format("recompute: found {}, expected {}{}", in_quotes(name), join(known, ", "),
+                                   did_you_mean(name, known)));
+    }
+    result.*found->flag = true;
+  }
+  return result;
+}
+
+ShardingSpec ShardingSpec::parse(const std::string& text) {
+  ShardingSpec spec;
+  const std::vector<std::string_view> parts = split(text, ':');
+  std::string name(trim(parts.front()));
+  if (name == "distributed-optimizer") name = "zero1";
+  const auto found = std::find(kNamesOf<ShardingScheme>.begin(), kNamesOf<ShardingScheme>.end(), name);
+  if (found == kNamesOf<ShardingScheme>.end())
+    throw InputError(
+        fmt::format("sharding: found {}, expected ddp, zero1, fsdp or hsdp{}", in_quotes(name),
+                    did_you_mean(name, std::vector<std::string>(kNamesOf<ShardingScheme>.begin(),
+                                                                kNamesOf<ShardingScheme>.end()))));
+  spec.scheme = static_cast<ShardingScheme>(found - kNamesOf<ShardingScheme>.begin());
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const std::string part(trim(parts[i]));
+    const std::size_t equals = part.find('=');
+    const std::string key = part.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "true" : part.substr(equals + 1);
+    const auto flag = [&] {
+      if (value != "true" && value != "false")
+        throw InputError(
+            fmt::format("sharding: {}: found {}, expected true or false", key, in_quotes(value)));
+      return value == "true";
+    };
+    if (key == "shard") {
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), spec.shard);
+      if (error != std::errc() || end != value.data() + value.size() || spec.shard < 1)
+        throw InputError(fmt::format("sharding: shard: found {}, expected a number of ranks of at least 1",
+                                     in_quotes(value)));
+    } else if (key == "reshard") {
+      spec.reshard = flag();
+    } else if (key == "shampoo") {
+      spec.shampoo = flag();
+    } else if (key == "muon") {
+      spec.muon = flag();
+    } else {
+      static const std::vector<std::string> kKeys{"shard", "reshard", "shampoo", "muon"};
+      throw InputError(fmt::format("sharding: found option {}, expected shard, reshard, shampoo or muon{}",
+                                   in_quotes(key), did_you_mean(key, kKeys)));
+    }
+  }
+  if (spec.shard > 0 && spec.scheme != ShardingScheme::kHsdp)
+    throw InputError(fmt::format("sharding: found shard with {}, expected it with hsdp", name));
+  return spec;
+}
 
 StepOverlap StepOverlap::parse(std::string_view text) {
   static constexpr std::array<std::pair<std::string_view, bool StepOverlap::*>, 4> kParts{
@@ -60,10 +137,6 @@ StepOverlap StepOverlap::parse(std::string_view text) {
     chosen.*found->second = true;
   }
   return chosen;
-}
-
-void TrainingSettings::set_framework(std::string_view name) {
-  framework = static_cast<Framework>(choose("framework", name, kFrameworks));
 }
 
 std::string OptimizerTypes::text() const {
@@ -97,7 +170,7 @@ OptimizerTypes OptimizerTypes::parse(std::string_view text) {
 }
 
 void TrainingSettings::set_precision(std::string_view name) {
-  choose("precision", name, kPrecisions);
+  index_named("precision", name, kPrecisions);
   precision = name;
   note.clear();
   if (name == "nvfp4") {
@@ -108,11 +181,6 @@ void TrainingSettings::set_precision(std::string_view name) {
   }
 }
 
-void TrainingSettings::set_pipeline(std::string_view name) {
-  const std::size_t word = choose("schedule", name, kPipelines);
-  pipeline = name == "interleaved" ? PipelineKind::k1F1B : static_cast<PipelineKind>(word);
-}
-
 void TrainingSettings::set_sharding(std::string_view text) {
   const ShardingSpec spec = ShardingSpec::parse(std::string(text));
   sharding = spec.scheme;
@@ -121,64 +189,5 @@ void TrainingSettings::set_sharding(std::string_view text) {
   shampoo = spec.shampoo;
   muon = spec.muon;
 }
-
-void TrainingSettings::set_fsdp_unit(std::string_view name) {
-  fsdp_unit = static_cast<FsdpUnit>(choose("fsdp unit", name, kFsdpUnits));
-}
-
-void TrainingSettings::set_offload(std::string_view name) {
-  offload = static_cast<Offload>(choose("offload", name, kOffloads));
-}
-
-void TrainingSettings::set_attention(std::string_view name) {
-  attention = static_cast<AttentionKernel>(choose("attention", name, kAttentions));
-}
-
-void TrainingSettings::set_lora_modules(std::string_view name) {
-  lora.modules = static_cast<Lora::Modules>(choose("lora modules", name, kLoraModules));
-}
-
-void TrainingSettings::set_rank_order(std::string_view order) {
-  stages_inside = choose("rank order", order, kRankOrders) == 1;
-}
-
-std::string_view TrainingSettings::rank_order() const { return kRankOrders[stages_inside ? 1 : 0]; }
-
-void TrainingSettings::set_launch(std::string_view name) {
-  launch = static_cast<LaunchMode>(choose("launch", name, kLaunches));
-}
-
-std::string_view name_of(FsdpUnit unit) { return kFsdpUnits[static_cast<std::size_t>(unit)]; }
-std::string_view name_of(Offload offload) { return kOffloads[static_cast<std::size_t>(offload)]; }
-std::span<const std::string_view> offload_names() { return kOffloads; }
-std::string_view name_of(AttentionKernel kernel) { return kAttentions[static_cast<std::size_t>(kernel)]; }
-std::span<const std::string_view> attention_names() { return kAttentions; }
-std::string_view name_of(Lora::Modules modules) { return kLoraModules[static_cast<std::size_t>(modules)]; }
-std::span<const std::string_view> lora_module_names() { return kLoraModules; }
-std::span<const std::string_view> rank_orders() { return kRankOrders; }
-std::span<const std::string_view> fsdp_unit_names() { return kFsdpUnits; }
-void TrainingSettings::set_overload_report(std::string_view name) {
-  overload.report = static_cast<OverloadLog::Report>(choose("overload report", name, kReports));
-}
-
-void TrainingSettings::set_overload_recorder(std::string_view name) {
-  overload.recorder = static_cast<OverloadLog::Recorder>(choose("overload recorder", name, kRecorders));
-}
-
-std::string_view name_of(OverloadLog::Report report) { return kReports[static_cast<std::size_t>(report)]; }
-std::string_view name_of(OverloadLog::Recorder recorder) {
-  return kRecorders[static_cast<std::size_t>(recorder)];
-}
-
-std::string_view name_of(Framework framework) { return kFrameworks[static_cast<std::size_t>(framework)]; }
-std::string_view name_of(PipelineKind kind) { return kPipelines[static_cast<std::size_t>(kind)]; }
-std::string_view name_of(LaunchMode mode) { return kLaunches[static_cast<std::size_t>(mode)]; }
-
-std::span<const std::string_view> framework_names() { return kFrameworks; }
-std::span<const std::string_view> precision_names() { return kPrecisions; }
-std::span<const std::string_view> pipeline_names() { return kPipelines; }
-std::span<const std::string_view> launch_names() { return kLaunches; }
-std::span<const std::string_view> overload_report_names() { return kReports; }
-std::span<const std::string_view> overload_recorder_names() { return kRecorders; }
 
 }  // namespace moesim::models

@@ -1,7 +1,10 @@
-// Execution of a whole training step: precision, sharding, pipeline schedule, recomputation, overlap.
+// Execution of a whole training step: precision, sharding, pipeline schedule, recomputation, overlap; and the
+// names of its enums.
 // Parallel sizes are in models/workload/parallel.h.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -9,10 +12,87 @@
 #include <string_view>
 
 #include "models/hardware/dtype.h"
-#include "models/workload/recompute.h"
-#include "models/workload/sharding.h"
 
 namespace moesim::models {
+
+// The names of an enum's values, in their order: one table serves reading, writing and help.
+template <class Enum>
+inline constexpr std::array<std::string_view, 0> kNamesOf{};
+
+template <class Enum>
+concept Named = !kNamesOf<Enum>.empty();
+
+template <class... Name>
+constexpr std::array<std::string_view, sizeof...(Name)> name_list(Name... names) {
+  return {names...};
+}
+
+template <Named Enum>
+constexpr std::string_view name_of(Enum value) {
+  return kNamesOf<Enum>[static_cast<std::size_t>(value)];
+}
+
+// Returns the position of a name. Throws InputError naming `what`, and the nearest name.
+std::size_t index_named(std::string_view what, std::string_view name,
+                        std::span<const std::string_view> names);
+
+template <Named Enum>
+Enum named(std::string_view what, std::string_view name) {
+  return static_cast<Enum>(index_named(what, name, kNamesOf<Enum>));
+}
+
+// Recomputation inside a dispatcher's program: none, the experts' activation, or the whole MoE layer with its
+// collectives.
+enum class Recompute : std::uint8_t { kNone, kActivation, kFull };
+
+// Recomputation in backward, named as in Megatron's --recompute-modules.
+struct StepRecompute {
+  bool full = false;        // every layer
+  bool attention = false;   // "core_attn": the attention core
+  bool latent = false;      // "mla_up_proj": MLA's up projections
+  bool norms = false;       // "layernorm"
+  bool activation = false;  // "moe_act": the experts' activation
+  bool moe = false;         // "moe": the whole MoE layer with its collectives
+  bool dense = false;       // "mlp": the FFN of dense layers
+  bool shared = false;      // "shared_experts"
+  bool streams = false;     // "mhc": the streams of hyper-connections (residual.h)
+
+  bool any() const {
+    return full || attention || latent || norms || activation || moe || dense || shared || streams;
+  }
+  // Returns the recomputation inside a dispatcher's program; that of a whole layer runs around it.
+  Recompute of_program() const {
+    if (moe) return Recompute::kFull;
+    return activation ? Recompute::kActivation : Recompute::kNone;
+  }
+  friend bool operator==(const StepRecompute&, const StepRecompute&) = default;
+  // "none", or the names joined with "+".
+  std::string text() const;
+  // Inverse of text(); separators "+", "," or blanks; "selective" is "core_attn", "activation" is "moe_act".
+  // Throws InputError with the nearest name.
+  static StepRecompute parse(std::string_view text);
+};
+
+enum class ShardingScheme : std::uint8_t {
+  kDdp,    // all-reduce of gradients
+  kZero1,  // distributed optimizer: reduce-scatter of gradients, all-gather of parameters
+  kFsdp,   // ZeRO-3: all-gather per unit in forward (and backward), reduce-scatter of gradients
+  kHsdp,   // FSDP inside a shard group, all-reduce over the replicate group
+};
+template <>
+inline constexpr auto kNamesOf<ShardingScheme> = name_list("ddp", "zero1", "fsdp", "hsdp");
+
+// Parsed "ddp", "zero1" (also "distributed-optimizer"), "fsdp" or "hsdp:shard=8", with ":reshard=false" (FSDP
+// keeps gathered parameters until backward) and ":shampoo" (one all-gather of updates per step).
+struct ShardingSpec {
+  ShardingScheme scheme = ShardingScheme::kZero1;
+  std::int64_t shard = 0;  // HSDP: ranks of a shard group; 0: not given
+  bool reshard = true;
+  bool shampoo = false, muon = false;
+
+  // Throws InputError for an unknown scheme or option, with the nearest name, and for shard without hsdp.
+  static ShardingSpec parse(const std::string& text);
+};
 
 enum class PipelineKind : std::uint8_t {
   k1F1B,        // one forward, one backward; interleaved where vpp > 1 (Megatron)
@@ -20,6 +100,8 @@ enum class PipelineKind : std::uint8_t {
   // bidirectional (DeepSeek-V3, arXiv 2412.19437): two directions, forward and backward overlapped
   kDualPipe,
 };
+template <>
+inline constexpr auto kNamesOf<PipelineKind> = name_list("1f1b", "zero-bubble", "dualpipe");
 
 // The unit that FSDP gathers and reduces at once.
 enum class FsdpUnit : std::uint8_t {
@@ -29,6 +111,8 @@ enum class FsdpUnit : std::uint8_t {
   kRoot,     // the whole model: one gather before everything, one reduction after it
   kExperts,  // a layer, its experts always separately: fully_shard() first on them, then on the block
 };
+template <>
+inline constexpr auto kNamesOf<FsdpUnit> = name_list("auto", "module", "block", "root", "experts");
 
 // State that is kept in the host's memory instead of the GPU's.
 enum class Offload : std::uint8_t {
@@ -37,6 +121,9 @@ enum class Offload : std::uint8_t {
   kActivations,  // tensors that layers keep for backward; two layers are on the GPU at a time
   kBoth,
 };
+template <>
+inline constexpr auto kNamesOf<Offload> = name_list("none", "optimizer", "activations",
+                                                    "optimizer+activations");
 inline bool offloads_optimizer(Offload o) { return o == Offload::kOptimizer || o == Offload::kBoth; }
 inline bool offloads_activations(Offload o) { return o == Offload::kActivations || o == Offload::kBoth; }
 
@@ -46,6 +133,8 @@ enum class AttentionKernel : std::uint8_t {
   kUnfused,         // scores and probabilities go through memory, in whole rows
   kUnfusedDropout,  // the same, with dropout on the probabilities
 };
+template <>
+inline constexpr auto kNamesOf<AttentionKernel> = name_list("flash", "unfused", "unfused-dropout");
 
 // Distributed Shampoo (arXiv 2309.06497): schedule of the roots of its preconditioners.
 struct Shampoo {
@@ -68,6 +157,9 @@ struct Lora {
 
   friend bool operator==(const Lora&, const Lora&) = default;
 };
+template <>
+inline constexpr auto kNamesOf<Lora::Modules> = name_list("attention", "attention+ffn",
+                                                          "attention+ffn+experts");
 
 // Operations that overlap with others.
 struct StepOverlap {
@@ -88,6 +180,8 @@ enum class LaunchMode : std::uint8_t {
   kPartialGraphs,  // attention and router are graphs, the experts with their host synchronisation are not
   kGraphs,         // the whole iteration: no host time, no blocking synchronisation
 };
+template <>
+inline constexpr auto kNamesOf<LaunchMode> = name_list("eager", "partial-graphs", "graphs");
 
 // The training framework that launches the kernels.
 enum class Framework : std::uint8_t {
@@ -98,6 +192,9 @@ enum class Framework : std::uint8_t {
   kMegatronRecipe,  // Megatron tuned for this job on this machine: a published performance recipe
   kMegatronStock,   // Megatron with its library defaults: the host is not tuned
 };
+template <>
+inline constexpr auto kNamesOf<Framework> = name_list("megatron", "none", "megatron-recipe",
+                                                      "megatron-stock");
 
 // Types of Adam's state. Published recipes of large models keep moments in bf16 (Megatron-Core's
 // precision-aware optimizer; DeepSeek-V3, arXiv 2412.19437, 3.3.3).
@@ -125,6 +222,15 @@ struct OverloadLog {
   bool allgather_quirk = false;  // OverloadOptions::allgather_quirk of the log
   friend bool operator==(const OverloadLog&, const OverloadLog&) = default;
 };
+template <>
+inline constexpr auto kNamesOf<OverloadLog::Report> = name_list("none", "sequential", "fused");
+template <>
+inline constexpr auto kNamesOf<OverloadLog::Recorder> = name_list("deferred-clear", "direct-clear",
+                                                                  "journal");
+
+inline constexpr auto kPrecisions = name_list("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4");
+// Orders of the parallel axes, the fastest first; by TrainingSettings::stages_inside.
+inline constexpr auto kRankOrders = name_list("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp");
 
 struct TrainingSettings {
   Framework framework = Framework::kMegatron;
@@ -166,53 +272,14 @@ struct TrainingSettings {
   // them.
   bool stages_inside = false;
 
-  // Sets Megatron's order of ranks, fastest axis first; one of rank_orders(). Throws InputError for others.
-  void set_rank_order(std::string_view order);
-  std::string_view rank_order() const;
-  // Sets "megatron", "none", "megatron-recipe" or "megatron-stock". Throws InputError with the nearest name.
-  void set_framework(std::string_view name);
-  // Sets "bf16", "fp8", "fp8_block" or "mxfp8"; also "nvfp4", which has no known measurement: it takes
-  // MXFP8's products, and `note` says so. Throws InputError for anything else.
+  // Sets one of kPrecisions. "nvfp4" has no known measurement: it takes MXFP8's products, and `note` says so.
+  // Throws InputError for anything else.
   void set_precision(std::string_view name);
-  // Set "1f1b", "interleaved", "zero-bubble", "dualpipe"; "eager", "partial-graphs", "graphs". Throw
-  // InputError with the nearest name.
-  void set_pipeline(std::string_view name);
-  void set_launch(std::string_view name);
-  // Set "none", "sequential", "fused"; "deferred-clear", "direct-clear", "journal". Throw likewise.
-  void set_overload_report(std::string_view name);
-  void set_overload_recorder(std::string_view name);
-  void set_fsdp_unit(std::string_view name);
-  void set_offload(std::string_view name);
-  void set_attention(std::string_view name);
-  void set_lora_modules(std::string_view name);
   // Sets everything about sharding from a text for ShardingSpec::parse().
   void set_sharding(std::string_view text);
 
   std::string precision = "bf16";  // as requested
   std::string note;                // note of set_precision()
 };
-
-std::string_view name_of(FsdpUnit unit);  // "auto", "module", "block", "root", "experts"
-std::span<const std::string_view> fsdp_unit_names();
-std::string_view name_of(Offload offload);  // "none", "optimizer", "activations", "optimizer+activations"
-std::span<const std::string_view> offload_names();
-std::string_view name_of(AttentionKernel kernel);  // "flash", "unfused", "unfused-dropout"
-std::span<const std::string_view> attention_names();
-std::string_view name_of(Lora::Modules modules);  // "attention", "attention+ffn", "attention+ffn+experts"
-std::span<const std::string_view> lora_module_names();
-std::span<const std::string_view> rank_orders();
-std::string_view name_of(Framework framework);
-std::string_view name_of(PipelineKind kind);
-std::string_view name_of(LaunchMode mode);
-std::string_view name_of(OverloadLog::Report report);
-std::string_view name_of(OverloadLog::Recorder recorder);
-
-// Names that the setters take.
-std::span<const std::string_view> framework_names();
-std::span<const std::string_view> precision_names();
-std::span<const std::string_view> pipeline_names();
-std::span<const std::string_view> launch_names();
-std::span<const std::string_view> overload_report_names();
-std::span<const std::string_view> overload_recorder_names();
 
 }  // namespace moesim::models

@@ -11,8 +11,7 @@
 #include "base/input_error.h"
 #include "base/random.h"
 #include "replay/recording/gradients.h"
-#include "replay/recording/routing_from_dispatching.h"
-#include "replay/recording/routing_recovery.h"
+#include "replay/recording/recorded_routing.h"
 #include "traces/dispatching.h"
 
 namespace moesim::replay {

@@ -12,9 +12,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "traces/call_roles.h"
-#include "traces/line_rules.h"
-#include "traces/named_sizes.h"
 #include "traces/recording_facts.h"
+#include "traces/recording_rules.h"
 
 namespace moesim::replay {
 
@@ -183,8 +182,7 @@ class Interpreter {
 
   RecordedJob job() {
     job_.topology = topology_of(recording_);
-    if (const auto fault = traces::fault_in_names(recording_, traces::expert_rows(recording_)))
-      throw InputError(fault->place, fault->found, fault->expected);
+    traces::require_names(recording_, traces::expert_rows(recording_));
     if (std::string suspect = traces::unseen_tensor_parallelism(recording_); !suspect.empty())
       job_.warnings.push_back(std::move(suspect));
     if (const auto strangers = traces::calls_without_role(recording_); strangers.count > 0)
@@ -214,10 +212,7 @@ class Interpreter {
       else
         rank.steps.push_back(step_of(recorded, i, rank.steps.size()));
     }
-    if (const traces::Operation* bucket = traces::bucket_without_trigger(recorded)) {
-      const traces::Fault fault = traces::fault_of_bucket(recorded, *bucket);
-      throw InputError(recorded.place(*bucket), fault.found, fault.expected);
-    }
+    traces::require_triggers(recorded);
     // Placeholders of a rank without buckets represent their own reduction.
     if (std::ranges::none_of(rank.steps, [](const Step& step) { return !step.buckets.empty(); }))
       for (Step& step : rank.steps) step.waits_for_buckets = false;
@@ -243,8 +238,7 @@ class Interpreter {
     if (transfer) look_at_type(recorded, line, line.shape.has_dims(), line.dtype.view());
     if (is_p2p(step.kind) || (step.kind == StepKind::forward && step.microbatch > 0)) job_.realistic = true;
 
-    if (const auto fault = traces::fault_in_times(recorded, line))
-      throw InputError(recorded.place(line), fault->found, fault->expected);
+    traces::require_times(recorded, line);
     const std::vector<traces::ClockRepair> repaired = traces::repairs_in_times(recorded, line);
     for (const traces::ClockRepair& repair : repaired) {
       ++repairs_;

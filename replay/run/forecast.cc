@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "base/statistics.h"
 #include "base/units.h"
-#include "replay/recording/schedule.h"
+#include "models/step/pipeline_schedule.h"
 #include "replay/run/model_pricing.h"
 #include "replay/run/recorded_run.h"
 
@@ -30,9 +30,26 @@ constexpr int kFirstForwards = 4;  // of effect first_forwards
 constexpr double kSustainedReadAtUs = 2100;
 constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
 
-}  // namespace
-
-namespace {
+std::vector<Slot> with_transfers(const std::vector<models::PipelineSlot>& passes, int stage, int stages) {
+  const bool first = stage == 0, last = stage == stages - 1;
+  const bool steady = static_cast<int>(passes.size()) / 2 >= stages - stage;
+  std::vector<Slot> slots;
+  const models::PipelineSlot* before = nullptr;
+  for (const models::PipelineSlot& pass : passes) {
+    const bool forward = pass.kind == models::PipelineSlot::Kind::kForward;
+    if (forward ? !first : !last) {
+      if (steady && before != nullptr && before->kind != pass.kind) slots.back().fused_with_next = true;
+      slots.push_back({forward ? StepKind::recv_forward : StepKind::recv_backward, pass.microbatch});
+    }
+    if (forward && (first || last)) slots.push_back({StepKind::get_batch, pass.microbatch});
+    slots.push_back({forward ? StepKind::forward : StepKind::backward, pass.microbatch});
+    if (forward && last) slots.push_back({StepKind::loss, pass.microbatch});
+    if (forward ? !last : !first)
+      slots.push_back({forward ? StepKind::send_forward : StepKind::send_backward, pass.microbatch});
+    before = &pass;
+  }
+  return slots;
+}
 
 // Returns each rank's slowness in standard deviations: on every stage the same evenly spread normal scores,
 // shuffled by the seed. One run then has the spread of many, where independent draws would depend on luck.
@@ -184,6 +201,13 @@ Activation activation_of(const CleanJob& job, const traces::NamedTopology& named
 }
 
 }  // namespace
+
+std::vector<std::vector<Slot>> one_forward_one_backward(int stages, int microbatches) {
+  std::vector<std::vector<Slot>> all;
+  for (const auto& passes : models::pipeline_schedule({.stages = stages, .microbatches = microbatches}))
+    all.push_back(with_transfers(passes, static_cast<int>(all.size()), stages));
+  return all;
+}
 
 int default_microbatches(const Topology& topology, const traces::NamedTopology& named) {
   const auto micro_batch = std::max<std::int64_t>(1, named.micro_batch.value_or(1));

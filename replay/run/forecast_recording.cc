@@ -11,7 +11,7 @@
 #include "base/input_error.h"
 #include "models/answers/doubt.h"
 #include "replay/recording/denoise.h"
-#include "replay/recording/one_rank.h"
+#include "replay/recording/recorded_routing.h"
 #include "replay/run/forecast.h"
 #include "replay/run/model_pricing.h"
 #include "replay/run/recorded_run.h"
@@ -217,13 +217,13 @@ class ScalingModeForecast {
     options_.architecture = q_.job.architecture ? &*q_.job.architecture : nullptr;
     options_.microbatches = out.microbatches;
     options_.seed = q_.seed;
-    ScalingForecast made = told(requested_, *out.effects, options_);
+    ScalingForecast made = forecast_job(requested_, *out.effects, options_);
     const double calibrated_us = made.iteration.us();
     if (q_.flow) {
       const sim::Fabric fabric = models::cluster_fabric(out.cluster);
       ForecastOptions sharing = options_;
       sharing.fabric = &fabric;
-      made = told(requested_, *out.effects, sharing);
+      made = forecast_job(requested_, *out.effects, sharing);
       const auto groups = static_cast<int>(made.iteration.topology.groups(GroupKind::expert).size());
       out.network = {calibrated_us, groups, models::busiest_link(made.iteration.timeline, fabric)};
     }
@@ -239,7 +239,7 @@ class ScalingModeForecast {
       JobRequest same = q_.job;
       same.dispatcher.clear();
       const RequestedJob job = requested_job(recorded_, named_, same);
-      set_iteration(out.as_recorded.emplace(), told(job, *out.effects, options_).iteration, tokens);
+      set_iteration(out.as_recorded.emplace(), forecast_job(job, *out.effects, options_).iteration, tokens);
       if (out.substitution) {
         JobDraw drawn_job = drawn_jobs(recorded_, named_, same);
         // A job of its own, so that both dispatchers take the same numbers of a draw.
@@ -265,13 +265,14 @@ class ScalingModeForecast {
       for (std::size_t k = 0; k < kEffects; ++k)
         out.effect_gains_us.push_back(
             calibrated_us -
-            told(requested_, out.effects->without(static_cast<EffectKind>(k)), options_).iteration.us());
+            forecast_job(requested_, out.effects->without(static_cast<EffectKind>(k)), options_)
+                .iteration.us());
     return out;
   }
 
  private:
-  static ScalingForecast told(const RequestedJob& job, const Effects& effects,
-                              const ForecastOptions& options) {
+  static ScalingForecast forecast_job(const RequestedJob& job, const Effects& effects,
+                                      const ForecastOptions& options) {
     return forecast(job.clean, job.named, job.cluster, effects, options);
   }
 
@@ -285,7 +286,7 @@ class ScalingModeForecast {
     ForecastOptions options = options_;
     options.microbatches = default_microbatches(recorded_.topology, named_);
     RecordingForecast::Before out;
-    set_time(out, told(job, effects, options).iteration.us(),
+    set_time(out, forecast_job(job, effects, options).iteration.us(),
              tokens_of(named_, recorded_.topology, options.microbatches), recorded_.topology);
     out.what = fmt::format("{}, {} microbatches, on {}", recorded_.topology.str(), options.microbatches,
                            job.cluster.name);
@@ -360,6 +361,31 @@ int microbatches_of(const RecordedJob& job) {
     for (const auto& step : rank.steps)
       if (step.kind == StepKind::forward) count = std::max(count, step.microbatch + 1);
   return count;
+}
+
+namespace {
+
+models::Answer answer_of(const models::Forecast& forecast, const std::string& dispatcher,
+                         const std::optional<RecordedMemory>& held) {
+  models::Answer answer(forecast);
+  answer.dispatcher = dispatcher;
+  if (held) answer.memory = held->step;
+  return answer;
+}
+
+}  // namespace
+
+std::optional<models::Comparison> compared(const RecordingForecast& f) {
+  if (!f.substitution || !f.as_recorded) return std::nullopt;
+  models::Comparison c;
+  auto scenario = std::make_shared<models::Scenario>();
+  scenario->scope = models::Scenario::Scope::kStep;
+  c.scenario = std::move(scenario);
+  c.answers = {answer_of(*f.as_recorded, f.substitution->recorded, f.held_as_recorded),
+               answer_of(f, f.substitution->asked, f.held)};
+  models::rank(c.answers, false);
+  c.decision = models::decide(c.answers);
+  return c;
 }
 
 }  // namespace moesim::replay

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/step/forecast.h"
@@ -78,5 +79,10 @@ RecordingForecast forecast_recording(std::span<const RecordedJob> jobs, const tr
 
 // Returns the microbatches per rank of a realistic recording.
 int microbatches_of(const RecordedJob& job);
+
+// Returns the recorded dispatcher and another one, compared as answer() compares dispatchers, the recorded one
+// first: its answers have times, breakdown
+// and memory, but no program. nullopt where no other dispatcher was asked for.
+std::optional<models::Comparison> compared(const RecordingForecast& forecast);
 
 }  // namespace moesim::replay

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "replay/recording/steps.h"
@@ -55,6 +57,20 @@ class Pricing {
   // Returns the host time of the call before a member can arrive, where costs() does not contain it.
   virtual double launch_us(const Instance&) const { return 0; }
   virtual sim::RunOptions run_options() const { return {}; }
+};
+
+// Bytes moved by the instances of one graph; recurring matrices are added to its builder once.
+class InstanceTraffic {
+ public:
+  // Returns the bytes of all members. An exchange is split between its members by their inputs and outputs
+  // (recorded_routing.h), or evenly where the outputs are unknown.
+  sim::TrafficRef of(const Instance& instance, sim::TaskGraphBuilder& builder);
+
+ private:
+  sim::TrafficRef exchange(const Instance& instance, sim::TaskGraphBuilder& builder);
+
+  using Margins = std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>;
+  std::map<Margins, sim::MatrixId> matrices_;
 };
 
 // Span of one step of one rank.

@@ -11,8 +11,8 @@
 #include "base/units.h"
 #include "models/costs/cluster_costs.h"
 #include "models/hardware/cluster_fabric.h"
-#include "replay/recording/routing_recovery.h"
-#include "replay/run/instance_traffic.h"
+#include "replay/recording/recorded_routing.h"
+#include "replay/run/iteration.h"
 
 namespace moesim::replay {
 

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "replay/run/instance_traffic.h"
 #include "replay/run/iteration.h"
 
 namespace moesim::replay {

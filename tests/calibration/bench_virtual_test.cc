@@ -379,26 +379,5 @@ TEST_F(BenchVirtual, CardsHaveTheirDriversNameAndSensorsTheirGpu) {
   }
 }
 
-// The layer's kernels, with their shuffles, sorts and streams, compute what the reference does; one wrong
-// product is found.
-TEST_F(BenchVirtual, TheLayerTrainsRight) {
-  if (!fs::exists(MOESIM_LAYER_VIRTUAL))
-    GTEST_SKIP() << "moesim-layer-cuda was not built for the virtual GPU";
-  const auto layer = [&](const std::string& machine) {
-    const fs::path out = folder_ / "layer", errors = folder_ / "errors.txt";
-    fs::remove_all(out);
-    const std::string command =
-        "VIRTUAL_GPU=" + machine +
-        " LD_LIBRARY_PATH=" + fs::path(MOESIM_LAYER_VIRTUAL).parent_path().string() +
-        " " MOESIM_LAYER_VIRTUAL " --out " + out.string() +
-        " --ep 4 --tokens 64 --hidden 64 --ffn 32 --experts 16 --topk 2 --iterations 5 >/dev/null 2>" +
-        errors.string();
-    const int status = std::system(command.c_str());
-    return std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : -1) + ": " + text_of(errors);
-  };
-  EXPECT_EQ(layer("gpus=1,effects=1"), "0: ");
-  EXPECT_THAT(layer("gpus=1,effects=1,wrong=gemm"), HasSubstr("1: moesim-layer"));
-}
-
 }  // namespace
 }  // namespace moesim::virtual_gpu

@@ -1,29 +1,23 @@
-"""tools/gpu_pass.sh from end to end on a machine without a GPU: a stand-in measures. Stopped in the middle, it goes on.
-The layer is moesim-layer-host (the third argument), smaller, whose clock counts work and whose recordings say that they are a
-GPU's."""
+"""tools/gpu_pass.sh from end to end on a machine without a GPU: a stand-in measures. Stopped in the middle, it goes on."""
 import csv
 import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
 SOURCE, MOESIM = pathlib.Path(sys.argv[1]).resolve(), str(pathlib.Path(sys.argv[2]).resolve())
-LAYER_HOST = str(pathlib.Path(sys.argv[3]).resolve())
 STAND_IN = SOURCE / "tests/calibration/stand_in_bench.py"
 FAKE_SMI = """#!/bin/sh
 case "$*" in *--query-gpu=name\\ *) echo "NVIDIA H200" ;; *) echo "a stand-in for nvidia-smi" ;; esac
 """
-# The later of two options counts.
-LAYER = """#!/bin/sh
-set -e
-%s "$@" --tokens 64 --hidden 64 --ffn 32 --experts 16 --topk 2 --iterations 9 %s
-for folder; do [ ! -d "$folder" ] || sed -i 's/^# device: .*/# device: cuda, NVIDIA H200/' "$folder"/pp*/scaling/*; done
-"""
-# A Python whose torch has CUDA: what is recorded is what another recording was.
+# A step of one rank in ms, one operation after another, as moesim_capture writes it.
+OPERATIONS = {"forward_step": 1.25, "loss_func": 0.05, "backward_step": 2.5, "optimizer_step": 0.4}
+OPERATION = ("rank:0:%s(stage_id=0,batch_id=0,mg_state=None,duration=%s,description=None,group_kind=None,cmd_uid=cmd-%s,"
+             "op_semantics=None,finalize_base_duration_ms=None,input__shape=None,input__dtype=None,timestamp=%.2f,sub_operations=[])\n")
+# A Python whose torch has CUDA: what is recorded lies there already.
 TORCH = """#!/bin/sh
 case "$*" in
   *torch.cuda.is_available*) exit 0 ;;
@@ -63,7 +57,7 @@ def run(folder, *more, ep="without=torch"):
     environment = dict(os.environ, PATH=str(folder) + ":" + os.environ["PATH"], PYTHONPATH=str(SOURCE / "tests/calibration/virtual_ep"),
                        PYTHONDONTWRITEBYTECODE="1", VIRTUAL_EP=ep)
     return subprocess.run(["sh", str(SOURCE / "tools/gpu_pass.sh"), "--out", str(folder / "out"), "--bench", str(STAND_IN),
-                           "--layer", str(folder / "layer"), "--moesim", MOESIM, *more], cwd=folder, env=environment, capture_output=True, text=True)
+                           "--moesim", MOESIM, *more], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def numbers(text, pattern):
@@ -72,45 +66,39 @@ def numbers(text, pattern):
     return [float(group) for group in found.groups()]
 
 
-def check_layer(out):
-    """The recordings were checked, replayed, and what replay says of them is what was measured."""
-    text = (out / "capture.txt").read_text()
-    for ranks in (1, 8):
-        measured = json.loads(next((out / ("capture/layer%d" % ranks)).glob("pp*/layer.json")).read_text())
-        together = measured["longest_operations_us"]
-        part = text.split("EP %d: " % ranks)[1]
-        step, = numbers(part, r"took ([0-9.]+) us without marks")
-        check(step == measured["longest_step_us"], "%s is not the step that was measured" % step)
-        busy, iteration = numbers(part, r"of this recording: computing ([0-9.]+) us .*iteration ([0-9.]+) us")
-        check(abs(busy / together - 1) < 1e-3, "replay computes for %s us, recorded are %s" % (busy, together))
-        check(iteration >= busy, "the iteration is shorter than its computing")
-        if ranks == 1:
-            check(abs(iteration - busy) < 0.2, "one rank waits for another: %s of %s" % (busy, iteration))
-        said, = numbers(part, r"of this recording: computing [0-9.]+ us \(([-+0-9.]+) %\)")
-        check(abs(said - 100 * (busy / step - 1)) < 0.06, "%s %% is not the error" % said)
-        base, = numbers(part, r"with those of h200-sxm.* iteration ([0-9.]+) us")
-        check(base > iteration, "the base has no host gaps")
-    check("no problems" in (out / "capture.log").read_text(), "trace check did not run")
-
-
-def check_torch(folder):
-    """With PyTorch its recording is taken; where that fails, our own."""
+def check_capture(folder):
+    """The recording was checked, replayed, and what replay says of it is what was measured; without one the pass goes on."""
     out = folder / "out"
-    (out / "done/capture").unlink()
-    program(folder / "python3", TORCH % ("exit 1", sys.executable))
-    done = run(folder, "--only", "capture")
     text = (out / "capture.txt").read_text()
-    check(done.returncode == 0 and "that failed" in text and "EP 8: a step" in text, "no fallback: " + text)
-    # Its recording: a step of one rank, with gaps.
-    kept = folder / "kept"
-    shutil.copytree(next((out / "capture/layer1").glob("pp*")), kept / "pp1_tp1_exp1_expn16_dp1_nl1_hs64_sl64")
-    (kept / "pp1_tp1_exp1_expn16_dp1_nl1_hs64_sl64/run_scaling.json").write_text('{"plain_ms": [3, 1, 2]}')
+    check(text == "capture: skipped, no PyTorch with CUDA here\n", "without PyTorch: " + text)
+    check(text in (out / "report.md").read_text(), "the report does not tell the capture")
+    recording = folder / "kept/pp1_tp1_exp1_expn16_dp1_nl1_hs64_sl64"
+    (recording / "scaling").mkdir(parents=True)
+    at, lines = 1000.0, ["# device: cuda, NVIDIA H200\n"]
+    for number, (name, length) in enumerate(OPERATIONS.items()):
+        at += length
+        lines.append(OPERATION % (name, length, number, at))
+    (recording / "scaling/wd1_tp1_pp1_exp1_expNum16_l1_bs1_rank0_20261126120000.txt").write_text("".join(lines))
+    (recording / "run_scaling.json").write_text('{"plain_ms": [5, 3, 4]}')
     (out / "done/capture").unlink()
     program(folder / "python3", TORCH % ("mkdir -p out/capture && cp -r kept " + str(out / "capture/torch"), sys.executable))
     done = run(folder, "--only", "capture")
     text = (out / "capture.txt").read_text()
-    check(done.returncode == 0 and "torch 9" in text and "took 2000.0 us" in text and "that failed" not in text and
-          "EP 8: a step" in text, "not PyTorch's recording and --layer's: " + text + (out / "capture.log").read_text())
+    check(done.returncode == 0 and "torch 9" in text and "a step took 4000.0 us" in text, "not PyTorch's recording: " + text)
+    busy, off, iteration = numbers(text, r"of this recording: computing ([0-9.]+) us \(([-+0-9.]+) %\), iteration ([0-9.]+) us")
+    together = 1e3 * sum(OPERATIONS.values())
+    check(abs(busy / together - 1) < 1e-3, "replay computes for %s us, recorded are %s" % (busy, together))
+    check(abs(off - 100 * (busy / 4000 - 1)) < 0.06, "%s %% is not the error" % off)
+    check(0 <= iteration - busy < 0.2, "one rank waits for another: %s of %s" % (busy, iteration))
+    base, = numbers(text, r"with those of h200-sxm.* iteration ([0-9.]+) us")
+    check(base > iteration, "the base has no host gaps")
+    check("no problems" in (out / "capture.log").read_text(), "trace check did not run")
+    # A capture that fails is told.
+    (out / "done/capture").unlink()
+    program(folder / "python3", TORCH % ("exit 1", sys.executable))
+    done = run(folder, "--only", "capture")
+    text = (out / "capture.txt").read_text()
+    check(done.returncode == 0 and "capture: failed, see capture.log" in text, "nobody tells: " + text)
     (folder / "python3").unlink()
 
 
@@ -155,16 +143,6 @@ def check_ep_kernels(folder):
     check(done.returncode == 0 and "ep/deepep_v1_normal_dispatch@bf16" in refined and "ep/hybridep_dispatch_api@bf16" in refined,
           "fit with rows of kernels: " + done.stderr + refined)
     check("ep/hybridep_combine_api@bf16" in json.loads((out / "fitted.json").read_text())["laws"], "no law of its own: " + (out / "fit.log").read_text())
-
-
-def check_broken_layer(folder):
-    """A layer that is wrong is told, and the pass goes on."""
-    out = folder / "out"
-    (out / "done/capture").unlink()
-    program(folder / "layer", "#!/bin/sh\necho 'moesim-layer-cuda: outputs: found values off' >&2\nexit 1\n")
-    done = run(folder, "--only", "capture")
-    text = (out / "capture.txt").read_text()
-    check(done.returncode == 0 and "found values off" in text and "capture: failed" in text, "nobody tells: " + text)
 
 
 def check_pack(folder):
@@ -212,7 +190,6 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         program(folder / "nvidia-smi", FAKE_SMI)
-        program(folder / "layer", LAYER % (LAYER_HOST, "--clock work"))
         out = folder / "out"
         bad = run(folder, "--only", "sleep")
         check(bad.returncode == 2 and "expected one of" in bad.stderr, "an unknown step is refused: " + bad.stderr)
@@ -250,16 +227,13 @@ def main():
         check(sum(off) / len(off) < 0.25, "the predictions are %s off" % off)
         log = (out / "raw/measure.log").read_text()
         check("throttled" in log and "skipped: one GPU" not in log.split("unusual")[0], "the throttled row is not told: " + log)
-        check_layer(out)
-        check("EP 8: a step" in (out / "report.md").read_text(), "the report does not tell the capture")
         check_collectives(out)
         check_pack(folder)
         again = run(folder)
         check(again.returncode == 0 and "gpu_pass.sh: report.md" not in again.stderr, "a finished pass does nothing")
         check_nearest(folder)
         check_ep_kernels(folder)
-        check_torch(folder)
-        check_broken_layer(folder)
+        check_capture(folder)
     print("gpu_pass: ok")
 
 

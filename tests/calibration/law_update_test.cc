@@ -1,5 +1,5 @@
 // The update of one law, on laws whose answer is known.
-#include "calibration/fit/law_update.h"
+#include "calibration/fit/least_squares.h"
 
 #include <gtest/gtest.h>
 

@@ -87,7 +87,7 @@ TEST(Anchor, CarriesOverToAnotherPlan) {
 
 TEST(Anchor, ARunThatNothingExplainsIsToldWithItsSuspects) {
   Scenario s = step_of("alltoall");
-  s.training.set_launch("eager");
+  s.training.launch = named<LaunchMode>("launch", "eager");
   s.give("training.launch");
   Scenario full = s;
   full.training.recompute = StepRecompute::parse("full");
@@ -125,7 +125,7 @@ TEST(Anchor, TakesTheDispatcherThatWasMeant) {
 // The layer of the step: what its host takes carries over, what frameworks differ in stays as uncertain.
 TEST(Anchor, AMeasuredLayerCarriesOverToSteps) {
   Scenario s = step_of("allgather,alltoall");
-  s.training.set_launch("eager");
+  s.training.launch = named<LaunchMode>("launch", "eager");
   s.give("training.launch");
   Scenario layer = s;
   layer.scope = Scenario::Scope::kLayer;

@@ -42,15 +42,5 @@ TEST(Answer, SeedsScatterWithinTheIntervalOfOne) {
   }
 }
 
-// Each MoE layer and microbatch has a routing of its own: the busiest rank of one is not that of all.
-TEST(Answer, IndependentLayersHoldLessThanTheSameHotRankEverywhere) {
-  nlohmann::json json{{"model", "qwen3-30b-a3b"}, {"cluster", "dgx-h100x2"}, {"scope", "step"},
-                      {"dispatcher", "alltoall"}, {"routing", "zipf:1.2"},   {"parallel", {{"ep", 16}}}};
-  const double independent = answer(read(json)).answers.front().memory.max_bytes;
-  json["routing"] = "zipf:1.2:shared";
-  const double shared = answer(read(json)).answers.front().memory.max_bytes;
-  EXPECT_LT(independent, shared);
-}
-
 }  // namespace
 }  // namespace moesim::models

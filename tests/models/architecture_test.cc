@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <set>
+#include <string>
+
+#include "models/workload/model_names.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {
@@ -73,6 +77,31 @@ RC_GTEST_PROP(Architecture, MoeLayersAreThoseThatAre, ()) {
   std::int64_t counted = 0;
   for (std::int64_t layer = 0; layer < a.layers; ++layer) counted += a.is_moe_layer(layer) ? 1 : 0;
   RC_ASSERT(a.moe_layers() == counted);
+}
+
+// Requirements on every size for programs to be built from it.
+TEST(BuiltInArchitectures, HaveNamesOfTheirOwnAndWholeSizes) {
+  std::set<std::string> names;
+  for (const Architecture& a : builtin_architectures()) {
+    EXPECT_TRUE(names.insert(a.name).second) << a.name;
+    EXPECT_GT(a.hidden * a.layers * a.vocabulary, 0) << a.name;
+    EXPECT_GT(a.attention.heads, 0) << a.name;
+    if (a.attention.kind == Attention::Kind::kGrouped) {
+      EXPECT_EQ(a.attention.heads % a.attention.kv_heads, 0) << a.name;
+    }
+    if (a.experts > 0) {
+      EXPECT_LE(a.topk, a.experts) << a.name;
+      EXPECT_EQ(a.experts % a.routing_groups, 0) << a.name;
+      EXPECT_GT(a.moe_layers(), 0) << a.name;
+      EXPECT_LT(a.active_parameters(), a.parameters()) << a.name;
+    }
+    if (a.pattern.empty() && a.moe_layers() < a.layers) {
+      EXPECT_GT(a.dense_ffn, 0) << a.name;
+    }
+    if (!a.pattern.empty()) {
+      EXPECT_EQ(a.layers, static_cast<std::int64_t>(a.pattern.size())) << a.name;
+    }
+  }
 }
 
 }  // namespace

@@ -106,13 +106,6 @@ TEST(DeduplicatedExchange, NeedsOneNodeOrWholeOnes) {
       DeduplicatedExchange::illegal(layer).value_or(""),
       "a dispatch group of 4 ranks straddles nodes unevenly: its rows are handed on inside a node by the "
       "GPU with the same local index");
-  // Cards by PCIe, even inside one node.
-  MoeLayer cards = example_layer(routing);
-  cards.own_links = false;
-  for (const char* name : {"flex-deepep", "flex-hybridep", "nccl-ep"})
-    EXPECT_EQ(rule_against(*make_dispatcher(DispatcherSpec::parse(name)), cards).value_or(""),
-              "its kernels write into the GPUs of a node over NVLink, which these reach by PCIe alone");
-  EXPECT_FALSE(rule_against(*make_dispatcher(DispatcherSpec::parse("alltoall")), cards));
 }
 
 // Every copy arrives: inside the nodes as many rows as without nodes, between them never more.

@@ -6,62 +6,19 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
 #include <string>
 
-#include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/random.h"
-#include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
-#include "models/step/step_forecast.h"
-#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
 
-using moesim::testing::message_of;
 using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 Faults faults_of(const std::string& text) { return Faults::parse(JsonNode::parse(text, "faults.json")); }
-
-Scenario scenario(const std::string& faults, std::int64_t ep = 16) {
-  Scenario s;
-  s.model = Architecture::load("qwen3-30b-a3b");
-  s.cluster = std::make_shared<const Cluster>(Cluster::load("dgx-h100x4"));
-  s.set_dispatchers("alltoall");
-  s.parallel.ep = ep;
-  s.parallel.pp = 2;
-  s.parallel.microbatches = 8;
-  s.scope = Scenario::Scope::kStep;
-  s.faults = faults_of(faults);
-  s.resolve();
-  return s;
-}
-
-Answer forecast(const std::string& faults, std::int64_t ep = 16) {
-  return answer(scenario(faults, ep), {.draws = 0}).answers.front();
-}
-
-TEST(Faults, AreReadStrictly) {
-  const auto error = [](const std::string& text) -> std::string {
-    return message_of([&] {
-      const Faults f = faults_of(text);
-      f.check_against(Cluster::load("dgx-h100x1"));
-    });
-  };
-  EXPECT_EQ(error(R"({"slow_gpus": [{"gpu": 7, "factor": 1.5}], "nics": [{"gpu": 0, "bandwidth": 0}]})"), "");
-  EXPECT_THAT(error(R"({"slow_gpu": []})"), HasSubstr("slow_gpus"));
-  EXPECT_THAT(error(R"({"slow_gpus": [{"gpu": 8, "factor": 2}]})"),
-              HasSubstr("found GPU 8, expected 0 to 7"));
-  EXPECT_THAT(error(R"({"slow_gpus": [{"gpu": 1, "factor": 0.5}]})"), HasSubstr("0.5"));
-  EXPECT_THAT(error(R"({"nvlinks": [{"gpu": 1, "bandwidth": 0}]})"), HasSubstr("bandwidth"));
-  EXPECT_THAT(error(R"({"jitter": -1})"), HasSubstr("-1"));
-  EXPECT_THAT(error(R"({"restart_s": 60})"), HasSubstr("gpu_mtbf_hours"));
-  EXPECT_THAT(error(R"({"slow_gpus": 3})"), HasSubstr("array"));
-}
 
 TEST(Faults, AFailedPortSharesItsNeighbours) {
   const Cluster cluster = Cluster::load("dgx-h100x2");
@@ -75,53 +32,6 @@ TEST(Faults, AFailedPortSharesItsNeighbours) {
   const RankFaults last =
       RankFaults::of(faults_of(R"({"nics": [{"gpu": 15, "bandwidth": 0}]})"), cluster, gpus);
   EXPECT_THAT(last.network, ElementsAre(1, 1, 2, 1, 2));
-}
-
-TEST(Faults, NothingIsFree) {
-  const double healthy = forecast("{}").time_us.value;
-  EXPECT_EQ(forecast("{}").healthy_us, healthy);
-  for (const char* text :
-       {R"({"slow_gpus": [{"gpu": 3, "factor": 1.2}]})", R"({"nics": [{"gpu": 3, "bandwidth": 0.5}]})",
-        R"({"nics": [{"gpu": 3, "bandwidth": 0}]})", R"({"jitter": 0.1})"}) {
-    const Answer f = forecast(text);
-    EXPECT_EQ(f.healthy_us, healthy) << text;
-    EXPECT_GT(f.time_us.value, healthy) << text;
-  }
-}
-
-TEST(Faults, LinksCountWhereTheyAreUsed) {
-  constexpr const char* kNvlink = R"({"nvlinks": [{"gpu": 3, "bandwidth": 0.2}]})";
-  constexpr const char* kNic = R"({"nics": [{"gpu": 3, "bandwidth": 0.2}]})";
-  // Experts inside a node: dispatch goes over NVLink, only gradients and stages over the network.
-  const Answer inside = forecast(kNvlink, 8), network = forecast(kNic, 8);
-  EXPECT_GT(inside.time_us.value, 1.05 * inside.healthy_us);
-  EXPECT_LT(network.time_us.value / network.healthy_us, inside.time_us.value / inside.healthy_us);
-  // Experts over two nodes: the network is what dispatch waits for.
-  EXPECT_GT(forecast(kNic).time_us.value, 1.3 * forecast(kNic).healthy_us);
-}
-
-TEST(Faults, OneSlowGpuSlowsTheStepAtMostByItsFactor) {
-  const double healthy = forecast("{}").time_us.value;
-  double last = healthy;
-  for (const double factor : {1.1, 1.5, 3.0}) {
-    const double t =
-        forecast(R"({"slow_gpus": [{"gpu": 20, "factor": )" + std::to_string(factor) + "}]}").time_us.value;
-    EXPECT_GT(t, last);
-    EXPECT_LT(t, factor * healthy);
-    last = t;
-  }
-  // Wherever it is in its stage, and a second one in the same place costs nothing more.
-  const double one = forecast(R"({"slow_gpus": [{"gpu": 20, "factor": 1.5}]})").time_us.value;
-  const double two =
-      forecast(R"({"slow_gpus": [{"gpu": 20, "factor": 1.5}, {"gpu": 20, "factor": 1.2}]})").time_us.value;
-  EXPECT_EQ(one, two);
-}
-
-TEST(Faults, JitterRepeatsWithItsSeed) {
-  const double a = forecast(R"({"jitter": 0.1, "seed": 5})").time_us.value;
-  EXPECT_EQ(a, forecast(R"({"jitter": 0.1, "seed": 5})").time_us.value);
-  EXPECT_NE(a, forecast(R"({"jitter": 0.1, "seed": 6})").time_us.value);
-  EXPECT_LT(a, forecast(R"({"jitter": 0.3, "seed": 5})").time_us.value);
 }
 
 // Plays failures out: work, checkpoints, losses and restarts, a failure possible at any time.

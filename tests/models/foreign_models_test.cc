@@ -1,6 +1,5 @@
 // Model files as people have them: the parameters that their authors publish, or one line that names the key
 // which makes the model another one than we can describe.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/workload/architecture.h"
-#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
@@ -120,86 +118,6 @@ TEST(ForeignModels, OfTheThirdDeliveryNoneBecomesAnother) {
     }
   }
   EXPECT_GE(understood, 30);
-}
-
-Architecture config(const std::string& keys) {
-  const bool heads = keys.find("num_attention_heads") != std::string::npos;
-  return Architecture::parse(JsonNode::parse(
-      R"({"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 512, "vocab_size": 1000, )" +
-          std::string(heads ? "" : R"("num_attention_heads": 8, )") + keys + "}",
-      "config.json"));
-}
-std::string refusal(const std::string& keys) {
-  return moesim::testing::message_of([&] { config(keys); });
-}
-
-using ::testing::HasSubstr;
-
-TEST(ForeignModels, AnActivationWithoutAGateHasTwoMatrices) {
-  EXPECT_FALSE(config(R"("model_type": "apertus", "hidden_act": "xielu")").gated);
-  EXPECT_FALSE(config(R"("model_type": "nemotron", "hidden_act": "relu2")").gated);
-  EXPECT_TRUE(config(R"("model_type": "bitnet", "hidden_act": "relu2")").gated);
-  EXPECT_TRUE(config(R"("model_type": "llama", "hidden_act": "silu")").gated);
-  EXPECT_THAT(refusal(R"("model_type": "odd", "hidden_act": "relu2")"), HasSubstr("gated_mlp"));
-  EXPECT_FALSE(config(R"("model_type": "odd", "hidden_act": "relu2", "gated_mlp": false)").gated);
-}
-
-TEST(ForeignModels, HeadsThatDoNotDivideTheColumnsSayTheirWidth) {
-  EXPECT_THAT(refusal(R"("num_attention_heads": 6)"), HasSubstr("head_dim"));
-  EXPECT_EQ(config(R"("model_type": "glm4_moe")").attention.head_dim, 128);
-  EXPECT_EQ(config(R"("kv_channels": 64)").attention.head_dim, 64);
-  EXPECT_EQ(config(R"("head_dim": 48)").attention.head_dim, 48);
-}
-
-TEST(ForeignModels, OtherNamesOfExpertsAreExperts) {
-  const Architecture a = config(
-      R"("model_type": "smallthinker", "moe_num_primary_experts": 32, "moe_num_active_primary_experts": 4,
-         "moe_ffn_hidden_size": 64, "dense_ffn_hidden_size": 128, "moe_layer_layout": [0, 1, 1, 1])");
-  EXPECT_EQ(a.experts, 32);
-  EXPECT_EQ(a.topk, 4);
-  EXPECT_EQ(a.expert_ffn, 64);
-  EXPECT_EQ(a.dense_ffn, 128);
-  EXPECT_EQ(a.dense_layers, 1);
-  const Architecture b = config(
-      R"("num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
-         "is_moe_layer": [false, true, false, true])");
-  EXPECT_EQ(b.moe_layers(), 2);
-  EXPECT_EQ(b.moe_every, 2);
-}
-
-// The whole file names the family of its language model, whose part has the keys of that family.
-TEST(ForeignModels, APartWithoutAFamilyTakesTheFiles) {
-  const auto file = [](const std::string& family) {
-    return Architecture::parse(JsonNode::parse(
-        R"({"model_type": ")" + family + R"(", "text_config": {"hidden_size": 256, "num_hidden_layers": 4,
-            "num_attention_heads": 8, "intermediate_size": 512, "use_gemma_norm": true},
-            "vision_config": {"num_hidden_layers": 24, "hidden_size": 1024, "intermediate_size": 4096,
-                              "hidden_act": "silu"}})",
-        "config.json"));
-  };
-  const Architecture a = file("minimax_m3_vl");
-  ASSERT_EQ(a.remarks.size(), 1u);
-  // 24 x 1024 x (4 x 1024 + 3 x 4096) = 0.403 B.
-  EXPECT_THAT(a.remarks[0],
-              HasSubstr("(text_config) alone is taken; left out: vision_config, 24 layers of 1024 "
-                        "columns with about 0.4 B parameters"));
-  EXPECT_THAT(moesim::testing::message_of([&] { file("odd"); }), HasSubstr("use_gemma_norm"));
-}
-
-TEST(ForeignModels, KeysOfModelsTrainedNowAreNeutral) {
-  EXPECT_NO_THROW(config(R"("model_type": "gemma4_text", "vocab_size_per_layer_input": 1000)"));
-  EXPECT_NO_THROW(config(R"("model_type": "deepseek_ref", "hc_mult": 4, "hc_sinkhorn_iters": 20)"));
-  EXPECT_EQ(config(R"("hc_mult": 4, "mhc": true)").residual.streams, 4);
-  EXPECT_THAT(
-      refusal(R"("kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
-                         "v_head_dim": 32, "index_topk": 64, "index_n_heads": 4, "index_head_dim": 16,
-                         "index_kpool": 4)"),
-      HasSubstr("index_kpool_compress"));
-  EXPECT_THAT(
-      refusal(R"("sparse_attention_config": {"sparse_attention_freq": [0, 1, 1, 1], "sparse_block_size": 16,
-                         "sparse_disable_index_value": [0, 1, 0, 1], "sparse_topk_blocks": 4,
-                         "sparse_num_index_heads": 4, "sparse_index_dim": 16})"),
-      HasSubstr("values of an indexer"));
 }
 
 }  // namespace

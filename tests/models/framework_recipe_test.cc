@@ -66,9 +66,11 @@ TEST(FrameworkRecipe, EveryLineHasASourceAndSetsFieldsToValuesThatTheyTake) {
     }
     for (const std::string& name : recipe.runs.dispatchers)
       EXPECT_NO_THROW(make_dispatcher(DispatcherSpec::parse(name))) << recipe.id();
-    TrainingSettings plan;
-    for (const std::string& name : recipe.runs.schedules) EXPECT_NO_THROW(plan.set_pipeline(name));
-    for (const std::string& name : recipe.runs.launches) EXPECT_NO_THROW(plan.set_launch(name));
+    Scenario plan;
+    for (const std::string& name : recipe.runs.schedules)
+      EXPECT_NO_THROW(set_field(*find_field("training.schedule"), plan, name));
+    for (const std::string& name : recipe.runs.launches)
+      EXPECT_NO_THROW(set_field(*find_field("training.launch"), plan, name));
   }
 }
 

@@ -14,7 +14,7 @@
 #include "base/checked.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "models/workload/size_limits.h"
+#include "models/workload/scenario.h"
 #include "tests/message_of.h"
 
 namespace moesim::models {
@@ -93,30 +93,6 @@ TEST(Invariants, OfAMemoryAndOfADecision) {
                 d.fastest[static_cast<std::size_t>(d.winner)] = 0.5;
               }),
               HasSubstr("a clear decision"));
-}
-
-TEST(SizeLimits, RefuseWhatWouldWrap) {
-  const auto refusal = [](const char* text) {
-    return moesim::testing::message_of([&] { answer(scenario_of(text), {.draws = 0}); });
-  };
-  EXPECT_THAT(refusal(R"({"model": "deepseek-v3", "cluster": "dgx-h100x16", "scope": "step",
-                          "parallel": {"ep": 64, "seq": 131072, "microbatches": 100000}})"),
-              HasSubstr("parallel.microbatches: found 100000"));
-  EXPECT_THAT(refusal(R"({"model": "deepseek-v3", "cluster": "dgx-h100x16",
-                          "parallel": {"ep": 64, "seq": 1000000000}})"),
-              HasSubstr("expected at most 2^56"));
-  EXPECT_THAT(refusal(R"({"model": "deepseek-v3", "cluster": "dgx-h100x16", "dispatcher": "deepspeed",
-                          "parallel": {"ep": 64, "seq": 1000000000}})"),
-              HasSubstr("expected at most 2^56"));
-  EXPECT_THAT(refusal(R"({"model": "olmoe", "cluster": "dgx-h100x1", "dispatcher": "deepspeed",
-                          "parallel": {"ep": 8, "seq": 67108864}})"),
-              HasSubstr("found"));
-  EXPECT_THAT(refusal(R"({"model": "deepseek-v3", "cluster": "dgx-h100x16", "parallel": {"ep": 64},
-                          "dispatcher": "alltoall:capacity_factor=1000000"})"),
-              HasSubstr("a capacity of 1e+06"));
-  EXPECT_THAT(refusal(R"({"model": "deepseek-v3", "cluster": "dgx-h100x16",
-                          "parallel": {"ep": 64, "seq": 30000000}})"),
-              HasSubstr("expected at most 1000 s"));
 }
 
 // A step at the limit of its microbatches is answered.

@@ -21,8 +21,8 @@
 #include "models/step/step_memory.h"
 #include "models/step/training_flops.h"
 #include "models/workload/layer_stack.h"
+#include "models/workload/mixers.h"
 #include "models/workload/residual.h"
-#include "models/workload/state_mixer.h"
 #include "tests/models/layers.h"
 #include "tests/models/small_job.h"
 

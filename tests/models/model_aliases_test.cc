@@ -1,4 +1,4 @@
-#include "models/workload/model_aliases.h"
+#include "models/workload/model_names.h"
 
 #include <gtest/gtest.h>
 

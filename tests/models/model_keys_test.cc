@@ -1,4 +1,4 @@
-#include "models/workload/model_keys.h"
+#include "models/workload/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

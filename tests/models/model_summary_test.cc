@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 
 #include <nlohmann/json.hpp>
 
@@ -16,23 +15,6 @@ namespace moesim::models {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::vector<std::pair<std::string, std::int64_t>> counts_of(const char* name) {
-  std::vector<std::pair<std::string, std::int64_t>> all;
-  for (const LayerCount& one : layer_counts(Architecture::load(name))) all.emplace_back(one.kind, one.count);
-  return all;
-}
-
-TEST(ModelSummary, LayersAreCountedByKind) {
-  using Counts = std::vector<std::pair<std::string, std::int64_t>>;
-  EXPECT_EQ(counts_of("mixtral-8x7b"), (Counts{{"attention + experts", 32}}));
-  EXPECT_EQ(
-      counts_of("deepseek-v3"),
-      (Counts{{"attention + dense FFN", 3}, {"attention + experts", 58}, {"MTP: attention + experts", 1}}));
-  EXPECT_EQ(counts_of("gpt-oss-120b"),
-            (Counts{{"windowed attention + experts", 18}, {"attention + experts", 18}}));
-  EXPECT_EQ(counts_of("nemotron-3-nano"), (Counts{{"Mamba", 23}, {"experts", 23}, {"attention", 6}}));
-}
 
 TEST(ModelSummary, EveryLayerOfEveryBuiltInModelIsCountedOnce) {
   for (const std::string& name : Architecture::names()) {

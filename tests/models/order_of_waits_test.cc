@@ -12,7 +12,7 @@ namespace {
 Scenario blocks() {
   Scenario s = testing::small_job();
   s.training.set_sharding("fsdp");
-  s.training.set_fsdp_unit("block");
+  s.training.fsdp_unit = named<FsdpUnit>("fsdp unit", "block");
   s.resolve();
   return s;
 }
@@ -34,7 +34,7 @@ TEST(HangOfUnit, OtherPlansAreOrdered) {
   EXPECT_EQ(hang_of_unit(s, program), "");
   for (const char* unit : {"auto", "module", "root", "experts"}) {
     s = blocks();
-    s.training.set_fsdp_unit(unit);
+    s.training.fsdp_unit = named<FsdpUnit>("fsdp unit", unit);
     EXPECT_EQ(hang_of_unit(s, program), "") << unit;
   }
   for (const char* sharding : {"ddp", "zero1"}) {

@@ -53,7 +53,7 @@ TEST(PipelineLayout, InferenceRunsForwardPassesOnly) {
   s.parallel.ep = 2;
   s.parallel.pp = 2;
   s.parallel.microbatches = 8;
-  s.training.set_pipeline("dualpipe");
+  s.training.pipeline = named<PipelineKind>("schedule", "dualpipe");
   s.resolve();
   s.train = false;
   const PipelineLayout plan(s, true);

@@ -36,13 +36,13 @@ TEST(QuickAnswer, InAPipelineWithASkewedRouting) {
 // The log of the overload is part of a step's time.
 TEST(QuickAnswer, WithALogOfTheOverload) {
   Scenario s = testing::small_job();
-  s.training.set_overload_report("sequential");
+  s.training.overload.report = named<OverloadLog::Report>("overload report", "sequential");
   s.resolve();
   PriceCache prices;
   const double logged = QuickAnswer(s, prices).seconds();
-  s.training.set_overload_report("none");
+  s.training.overload.report = named<OverloadLog::Report>("overload report", "none");
   EXPECT_GT(logged, QuickAnswer(s, prices).seconds());
-  s.training.set_overload_report("sequential");
+  s.training.overload.report = named<OverloadLog::Report>("overload report", "sequential");
   expect_one_number(s);
 }
 

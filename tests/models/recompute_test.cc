@@ -1,11 +1,10 @@
 // Recomputation in backward, by name.
-#include "models/workload/recompute.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <string>
 
+#include "models/workload/training_settings.h"
 #include "tests/message_of.h"
 
 namespace moesim::models {

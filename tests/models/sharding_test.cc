@@ -1,8 +1,7 @@
 // Sharding of parameters, as users write it.
-#include "models/workload/sharding.h"
-
 #include <gtest/gtest.h>
 
+#include "models/workload/training_settings.h"
 #include "tests/message_of.h"
 
 namespace moesim::models {

@@ -34,7 +34,7 @@ TEST(StepForecast, BreakdownAddsUpAndRatesAgree) {
   for (const char* schedule : {"1f1b", "zero-bubble", "dualpipe"}) {
     Scenario s = small();
     s.parallel.pp = 2;
-    s.training.set_pipeline(schedule);
+    s.training.pipeline = named<PipelineKind>("schedule", schedule);
     const Answer f = forecast(s);
     const double sum = std::accumulate(f.breakdown_us.begin(), f.breakdown_us.end(), 0.0);
     EXPECT_NEAR(sum / f.time_us.value, 1, 1e-6) << schedule;
@@ -59,14 +59,14 @@ TEST(StepForecast, UnfusedAttentionIsNeitherFasterNorSmaller) {
   double seconds = 0, bytes = 0;
   for (const char* kernel : {"flash", "unfused", "unfused-dropout"}) {
     Scenario s = small();
-    s.training.set_attention(kernel);
+    s.training.attention = named<AttentionKernel>("attention", kernel);
     const Answer f = forecast(s);
     EXPECT_GT(f.time_us.value, seconds) << kernel;
     EXPECT_GT(f.memory.max_bytes, bytes) << kernel;
     seconds = f.time_us.value, bytes = f.memory.max_bytes;
   }
   Scenario s = small();
-  s.training.set_attention("unfused");
+  s.training.attention = named<AttentionKernel>("attention", "unfused");
   s.parallel.cp = 2;
   EXPECT_THAT(moesim::testing::message_of([&] { forecast(s); }),
               HasSubstr("training.attention: found unfused with context parallelism"));
@@ -103,7 +103,8 @@ TEST(StepForecast, MoreWorkTakesLonger) {
   const double whole = with([](Scenario& s) { s.training.recompute = StepRecompute::parse("full"); });
   EXPECT_GT(whole, 1.15 * base);  // a third more computing, with its communication
   EXPECT_LT(whole, 1.5 * base);
-  EXPECT_LT(with([](Scenario& s) { s.training.set_launch("graphs"); }), base * (1 + 1e-9));
+  EXPECT_LT(with([](Scenario& s) { s.training.launch = named<LaunchMode>("launch", "graphs"); }),
+            base * (1 + 1e-9));
   EXPECT_LT(with([](Scenario& s) { s.training.fused_kernels = true; }), base * (1 + 1e-9));
   EXPECT_GT(with([](Scenario& s) { s.model.layers *= 2; }), 1.7 * base);
 }
@@ -118,10 +119,10 @@ TEST(StepForecast, ScheduleAndOverlapSaveWhatTheyPromise) {
   other.parallel.vpp = 2;
   EXPECT_LT(bubble_us(forecast(other)), bubble_us(plain));
   other = s;
-  other.training.set_pipeline("zero-bubble");
+  other.training.pipeline = named<PipelineKind>("schedule", "zero-bubble");
   EXPECT_LT(bubble_us(forecast(other)), bubble_us(plain));
   other = s;
-  other.training.set_pipeline("dualpipe");
+  other.training.pipeline = named<PipelineKind>("schedule", "dualpipe");
   EXPECT_LT(forecast(other).exposed_comm_us, plain.exposed_comm_us);
   Scenario one = small();
   const Answer apart = forecast(one);
@@ -160,7 +161,7 @@ TEST(StepForecast, HardwareMattersTheRightWay) {
   EXPECT_GT(seconds(s), 1.5 * h100);
   // Without a host in the way: eager launches of the conversions cost more than fp8 saves here.
   s = small();
-  s.training.set_launch("graphs");
+  s.training.launch = named<LaunchMode>("launch", "graphs");
   const double bf16 = seconds(s);
   s.training.set_precision("fp8");
   EXPECT_LT(seconds(s), bf16);
@@ -204,7 +205,8 @@ TEST(StepForecast, RefusesPlansThatDoNotFitTogether) {
   };
   EXPECT_THAT(error([](Scenario& s) { s.parallel.ep = 3; }), HasSubstr("ep"));
   EXPECT_THAT(error([](Scenario& s) { s.parallel.pp = 2, s.parallel.vpp = 48; }), HasSubstr("48"));
-  EXPECT_THAT(error([](Scenario& s) { s.training.set_pipeline("dual-pipe"); }), HasSubstr("dualpipe"));
+  EXPECT_THAT(error([](Scenario& s) { s.training.pipeline = named<PipelineKind>("schedule", "dual-pipe"); }),
+              HasSubstr("dualpipe"));
   EXPECT_THAT(error([](Scenario& s) { s.training.set_precision("fp9"); }), HasSubstr("did you mean"));
   EXPECT_THAT(error([](Scenario& s) { s.training.recompute = StepRecompute::parse("core_atn"); }),
               HasSubstr("core_attn"));

@@ -267,28 +267,6 @@ TEST(StepMemory, ProbabilityOfFitting) {
 
 Answer forecast(const Scenario& s) { return answer(s, {.draws = 0}).answers.front(); }
 
-TEST(StepMemory, ShrinksWithShardingAndRecomputation) {
-  const auto bytes = [](const char* sharding, const char* recompute) {
-    Scenario s = published_job();
-    s.training.set_sharding(sharding);
-    s.training.recompute = StepRecompute::parse(recompute);
-    return forecast(s).memory.max_bytes;
-  };
-  const double ddp = bytes("ddp", "none"), zero1 = bytes("distributed-optimizer", "none"),
-               fsdp = bytes("fsdp", "none");
-  EXPECT_GT(ddp, zero1);
-  EXPECT_GT(zero1, fsdp);
-  EXPECT_GT(zero1, bytes("distributed-optimizer", "moe_act"));
-  EXPECT_GT(bytes("distributed-optimizer", "moe_act"), bytes("distributed-optimizer", "full"));
-  // Without any sharding a rank holds bf16 weights, fp32 gradients and 12 bytes of optimizer state an
-  // element.
-  Scenario s = published_job();
-  s.training.set_sharding("ddp");
-  const RankMemory m = forecast(s).memory.worst;
-  EXPECT_DOUBLE_EQ(m.gradients, 2 * m.parameters);
-  EXPECT_DOUBLE_EQ(m.optimizer, 6 * m.parameters);
-}
-
 TEST(StepMemory, SaysWhatIsMissingAndWhatWouldHelp) {
   Scenario s = published_job("qwen3-30b-a3b", "dgx-h100x1");
   s.parallel.ep = 8;

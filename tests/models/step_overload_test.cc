@@ -122,9 +122,9 @@ TEST(StepOverload, TheQuirkIsOfTheLogAndOfAllGather) {
 
 TEST(StepOverload, GraphReplaysAreLoggedAsTheRecorderCan) {
   Scenario s = routed("zipf:1.2:shared");
-  s.training.set_launch("graphs");
+  s.training.launch = named<LaunchMode>("launch", "graphs");
   const auto recorded = [&](const char* recorder) {
-    s.training.set_overload_recorder(recorder);
+    s.training.overload.recorder = named<OverloadLog::Recorder>("overload recorder", recorder);
     return Job(s).overload();
   };
   EXPECT_EQ(recorded("deferred-clear").recorded, 6);
@@ -142,7 +142,7 @@ TEST(OverloadReport, CountsItsAllReduces) {
     Scenario s = routed("balanced");
     s.parallel.ep = ep;
     s.parallel.pp = pp;
-    s.training.set_overload_report(how);
+    s.training.overload.report = named<OverloadLog::Report>("overload report", how);
     const Job job(s);
     const ProgramPricer pricer(*job.scenario.cluster);
     return overload_report(job.scenario, job.plan, job.programs, job.placement, pricer);

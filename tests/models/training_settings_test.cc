@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/input_error.h"
+#include "models/workload/fields.h"
+#include "models/workload/scenario.h"
 #include "tests/message_of.h"
 
 namespace moesim::models {
@@ -38,8 +42,6 @@ TEST(TrainingSettings, WordsSetWhatTheySay) {
   EXPECT_EQ(plan.note, "NVFP4 products were never measured here: MXFP8's are taken");
   plan.set_precision("bf16");
   EXPECT_TRUE(plan.note.empty());
-  plan.set_pipeline("interleaved");  // a word for 1f1b with vpp > 1
-  EXPECT_EQ(plan.pipeline, PipelineKind::k1F1B);
   plan.set_sharding("hsdp:shard=8:reshard=false:shampoo");
   EXPECT_EQ(plan.sharding, ShardingScheme::kHsdp);
   EXPECT_EQ(plan.shard_group, 8);
@@ -51,46 +53,27 @@ TEST(TrainingSettings, WordsSetWhatTheySay) {
   EXPECT_FALSE(plan.shampoo);
   plan.set_sharding("zero1:muon");
   EXPECT_TRUE(plan.muon);
-  plan.set_lora_modules("attention+ffn");
-  EXPECT_EQ(plan.lora.modules, Lora::Modules::kDense);
 }
 
 TEST(TrainingSettings, EveryNameIsTakenAndNamedAgain) {
-  TrainingSettings plan;
-  for (const std::string_view name : framework_names()) {
-    plan.set_framework(name);
-    EXPECT_EQ(name_of(plan.framework), name);
-  }
-  for (const std::string_view name : launch_names()) {
-    plan.set_launch(name);
-    EXPECT_EQ(name_of(plan.launch), name);
-  }
-  for (const std::string_view name : fsdp_unit_names()) {
-    plan.set_fsdp_unit(name);
-    EXPECT_EQ(name_of(plan.fsdp_unit), name);
-  }
-  for (const std::string_view name : overload_report_names()) {
-    plan.set_overload_report(name);
-    EXPECT_EQ(name_of(plan.overload.report), name);
-  }
-  for (const std::string_view name : overload_recorder_names()) {
-    plan.set_overload_recorder(name);
-    EXPECT_EQ(name_of(plan.overload.recorder), name);
-  }
-  for (const std::string_view name : pipeline_names()) {
-    plan.set_pipeline(name);
-    if (name != "interleaved") {
-      EXPECT_EQ(name_of(plan.pipeline), name);
+  int names = 0;
+  for (const Field& field : scenario_fields())
+    for (const std::string_view name : field.choices) {
+      Scenario s;
+      set_field(field, s, name);
+      // "interleaved" is a word for 1f1b with vpp > 1.
+      EXPECT_EQ(field.value(field, s), name == "interleaved" ? "1f1b" : name) << field.path;
+      ++names;
     }
-  }
-  for (const std::string_view name : precision_names()) EXPECT_NO_THROW(plan.set_precision(name));
+  EXPECT_GT(names, 40);
 }
 
 TEST(TrainingSettings, MistakesNameTheNearest) {
-  TrainingSettings plan;
-  EXPECT_EQ(message_of([&] { plan.set_launch("graph"); }),
+  Scenario s;
+  const auto launch = [&](const char* name) { set_field(*find_field("training.launch"), s, name); };
+  EXPECT_EQ(message_of([&] { launch("graph"); }),
             "launch: found 'graph', expected one of eager, partial-graphs, graphs; did you mean 'graphs'?");
-  EXPECT_EQ(plan.launch, LaunchMode::kEager);
+  EXPECT_EQ(s.training.launch, LaunchMode::kEager);
 }
 
 TEST(StepOverlap, PartsAreJoined) {

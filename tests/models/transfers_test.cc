@@ -119,7 +119,7 @@ TEST(StepTransfers, FsdpGathersUnitByUnit) {
   EXPECT_NEAR(static_cast<double>(job.transfers().sharded[0].forward), (gathers(6) + experts(3)) * 1e12, 1);
   const auto forward_of = [](const char* unit) {
     Scenario s = sharded("fsdp");
-    s.training.set_fsdp_unit(unit);
+    s.training.fsdp_unit = named<FsdpUnit>("fsdp unit", unit);
     return static_cast<double>(Job(s).transfers().sharded[0].forward);
   };
   // Attention and FFN of a layer apart; everything at once.
@@ -156,7 +156,7 @@ TEST(StepTransfers, ReplicasOfHsdpSumOnceAStep) {
 TEST(StepTransfers, ExpertsOfTheirOwnAreExposedBehindAWait) {
   Scenario s = sharded("fsdp");
   const Job together(s);
-  s.training.set_fsdp_unit("experts");
+  s.training.fsdp_unit = named<FsdpUnit>("fsdp unit", "experts");
   const Job apart(s);
   const StageParameters n = apart.parameters();
   EXPECT_EQ(together.transfers({}, true).sharded[0].exposed, 0);
@@ -178,7 +178,7 @@ TEST(StepTransfers, FsdpGathersInEveryPass) {
               static_cast<double>(t.sharded[0].forward), 1);
   // A root unit hides nothing: the links count as busy for the whole pass.
   Scenario root = sharded("fsdp");
-  root.training.set_fsdp_unit("root");
+  root.training.fsdp_unit = named<FsdpUnit>("fsdp unit", "root");
   EXPECT_EQ(Job(root).transfers().sharded[0].forward_link, std::numeric_limits<std::int64_t>::max() / 4);
   EXPECT_EQ(t.sharded[0].forward_link, 0);
 }
@@ -187,7 +187,7 @@ TEST(StepTransfers, FsdpGathersInEveryPass) {
 TEST(StepTransfers, APipelineGathersOnceAStepInBothScopes) {
   Scenario s = testing::small_job("dgx-h100x2");
   s.training.set_sharding("fsdp");
-  s.training.set_fsdp_unit("root");
+  s.training.fsdp_unit = named<FsdpUnit>("fsdp unit", "root");
   s.parallel.pp = 2;
   s.parallel.microbatches = 4;
   const PipelineTransfers t = Job(s).transfers();
@@ -270,7 +270,7 @@ TEST(StepTransfers, AdamMovesItsState) {
 TEST(StepTransfers, OffloadTakesTheLinkToTheHost) {
   Scenario s = testing::small_job();
   const Job here(s);
-  s.training.set_offload("optimizer+activations");
+  s.training.offload = named<Offload>("offload", "optimizer+activations");
   const Job job(s);
   const models::DeviceLimits& device = job.scenario.cluster->profile.device();
   const StageParameters n = job.parameters();

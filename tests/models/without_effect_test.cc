@@ -1,6 +1,4 @@
 // Settings without effect: the user's are refused by name, those of jobs and searches are dropped.
-#include "models/workload/without_effect.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +9,6 @@
 
 #include "base/json_reader.h"
 #include "models/answers/answer.h"
-#include "models/question/effects.h"
 #include "models/question/paths.h"
 #include "models/question/question.h"
 #include "models/workload/fields.h"

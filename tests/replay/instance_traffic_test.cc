@@ -1,6 +1,4 @@
 // The bytes of a replay's transfers are those of the recording's shapes, whatever the source of the times.
-#include "replay/run/instance_traffic.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,6 +8,7 @@
 #include "made_job.h"
 #include "replay/job/synthesize.h"
 #include "replay/run/forecast_recording.h"
+#include "replay/run/iteration.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {

@@ -9,7 +9,7 @@
 
 #include "base/input_error.h"
 #include "recording_builder.h"
-#include "replay/recording/schedule.h"
+#include "replay/run/forecast.h"
 #include "replay/run/recorded_run.h"
 #include "tests/message_of.h"
 

@@ -1,5 +1,3 @@
-#include "replay/recording/routing_from_dispatching.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "base/input_error.h"
+#include "replay/recording/recorded_routing.h"
 #include "tests/message_of.h"
 #include "traces/dispatching.h"
 

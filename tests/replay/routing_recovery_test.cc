@@ -1,6 +1,4 @@
 // The split matrix: margins exact, spread as evenly as whole rows allow.
-#include "replay/recording/routing_recovery.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -9,6 +7,7 @@
 #include <numeric>
 
 #include "base/input_error.h"
+#include "replay/recording/recorded_routing.h"
 
 namespace moesim::replay {
 namespace {

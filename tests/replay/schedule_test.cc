@@ -1,6 +1,4 @@
 // 1F1B: the order of operations of every real run, and what any pipeline needs.
-#include "replay/recording/schedule.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -11,6 +9,7 @@
 
 #include "echo_data.h"
 #include "replay/recording/steps.h"
+#include "replay/run/forecast.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {

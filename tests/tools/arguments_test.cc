@@ -450,7 +450,7 @@ TEST(ArgumentsOut, MegatronCarriesAttentionAndSequenceParallelism) {
     Scenario s = resolved(R"({"model": {"name": "dense", "hidden": 512, "layers": 4, "experts": 0,
       "dense_ffn": 2048, "vocabulary": 32000, "attention": {"heads": 8}}, "scope": "step",
       "parallel": {"tp": 2, "dp": 4}, "training": {"sequence_parallel": false}})");
-    s.training.set_attention(kernel);
+    s.training.attention = models::named<models::AttentionKernel>("attention", kernel);
     EXPECT_THAT(arguments_of(s, JobFramework::kMegatron).left_out, IsEmpty()) << kernel;
   }
 }

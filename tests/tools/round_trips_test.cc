@@ -16,7 +16,6 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
@@ -44,9 +43,8 @@ models::Question of_words(Words words) {
   QuestionOptions options;
   CommonOptions common;
   options.declare(app);
-  const CLI::Option* seed = app.add_option("--seed", common.seed);
-  std::reverse(words.begin(), words.end());
-  app.parse(words);
+  const CLI::Option seed = app.add_option("--seed", common.seed);
+  app.parse(std::move(words));
   common.seed_given = seed->count() > 0;
   return options.question(common);
 }

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
@@ -47,8 +46,7 @@ models::Scenario by_flags(const Words& words) {
   CLI::App app;
   QuestionOptions options;
   options.declare(app);
-  Words reversed(words.rbegin(), words.rend());
-  app.parse(reversed);
+  app.parse(words);
   return options.question({}).said;
 }
 

@@ -8,6 +8,7 @@ what moesim refuses. Exit code 77 (skipped) where python3-jsonschema is not inst
 import copy
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,8 @@ except ImportError:
     sys.exit(77)
 
 SOURCE, MOESIM = pathlib.Path(sys.argv[1]), sys.argv[2]
-SCHEMAS = SOURCE / "docs" / "schemas"
+# Written there by the program, which has those of docs/schemas and makes the others.
+SCHEMAS = pathlib.Path(tempfile.mkdtemp(prefix="moesim_schemas_"))
 SAMPLE = SOURCE / "traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024"
 SCENARIO = str(SOURCE / "docs/examples/scenario.json")
 JOB = str(SOURCE / "tests/fuzz/corpus/training_job/megatron.sh")
@@ -109,8 +111,22 @@ GOOD_SCENARIOS = [
     {"training": {"precision": "bf16", "overlap": {"gradients": True}}, "scope": "step"},
     {"training": {"overlap": "gradients+parameters", "schedule": "interleaved"}, "scope": "step"},
     {"recompute": "full", "sharding": "hsdp:shard=8", "placement": [0, 1], "seed": "18446744073709551615"},
-    {"faults": "slow.json", "routing": {"path": "routing.json"}},
+    {"faults": "slow.json", "routing": {"path": "routing.json"}}, {"prices": "2.10"}, {"parallel": {"global_batch": 512}},
     {"faults": {"slow_gpus": [{"gpu": 3, "factor": 1.5}], "nics": [{"gpu": 0, "bandwidth": 0}], "jitter": 0.1}}]
+
+
+def write_schemas():
+    listed = subprocess.run([MOESIM, "list", "schemas", "--format", "json"], capture_output=True, text=True, check=True)
+    for one in json.loads(listed.stdout)["schemas"]:
+        text = subprocess.run([MOESIM, "schema", one["name"]], capture_output=True, text=True, check=True).stdout
+        (SCHEMAS / (one["name"] + ".schema.json")).write_text(text)
+    for path in (SOURCE / "docs" / "schemas").glob("*.schema.json"):
+        if json.loads(path.read_text()) != json.loads((SCHEMAS / path.name).read_text()):
+            print("FAILED: moesim schema prints another", path.name)
+            sys.exit(1)
+
+
+write_schemas()
 
 
 def fail(text):
@@ -274,9 +290,10 @@ with tempfile.TemporaryDirectory() as temporary:
     check_sweeps(here)
     check_serve(here)
     check_files(here)
-listed = (SCHEMAS / "README.md").read_text()
+listed = (SOURCE / "docs" / "schemas" / "README.md").read_text()
 for path in SCHEMAS.glob("*.schema.json"):
     name = path.name.removesuffix(".schema.json")
     if name not in listed:
         fail(path.name + " is not in docs/schemas/README.md")
+shutil.rmtree(SCHEMAS)
 sys.exit(1 if FAILURES else 0)

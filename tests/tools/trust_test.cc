@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "process.h"
+#include "tools/moesim/show/report_template.h"
 
 namespace moesim::tools {
 namespace {
@@ -219,6 +220,7 @@ TEST(Outputs, OfASweepFollowLinksAndKeepModes) {
   EXPECT_TRUE(fs::exists(folder.path() / "old.csv.json"));
   EXPECT_EQ(run_moesim(with(words, {"--resume"}), folder.path()).exit_code, 0);
   EXPECT_EQ(run_moesim({"rerun", "old.csv.json"}, folder.path()).exit_code, 0);
+  if (!report_missing().empty()) GTEST_SKIP() << report_missing();
   // Its own files stand where the link leads.
   EXPECT_THAT(run_moesim(with(words, {"--report", "old.csv.json"}), folder.path()).err,
               HasSubstr("beside its table"));
@@ -257,7 +259,6 @@ TEST(Outputs, BesideATableReplaceNothingOfOthers) {
   EXPECT_EQ(read_text(folder.path() / "r.csv.json"), job);
   fs::remove(folder.path() / "r.csv.json");
 
-  refused({"s.json", "--report", "r.csv.json"}, "beside its table");
   for (const char* ending : {".partial", ".partial.sums"}) {
     const std::string name = std::string("r.csv") + ending;
     folder.write(name, "parallel.ep\n2\n4\n");
@@ -269,6 +270,8 @@ TEST(Outputs, BesideATableReplaceNothingOfOthers) {
     fs::remove(folder.path() / name);
   }
   EXPECT_EQ(read_text(folder.path() / "s.json"), job);
+  if (!report_missing().empty()) GTEST_SKIP() << report_missing();
+  refused({"s.json", "--report", "r.csv.json"}, "beside its table");
 }
 
 TEST(PlanSearch, OneForecastAtMostIsEnough) {

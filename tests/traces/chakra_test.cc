@@ -9,10 +9,9 @@
 
 #include "tests/message_of.h"
 #include "tests/traces/temporary_folder.h"
-#include "traces/chakra_events.h"
 #include "traces/cmd_reader.h"
 #include "traces/cmd_writer.h"
-#include "traces/foreign_format.h"
+#include "traces/kineto_events.h"
 #include "traces/kineto_reader.h"
 
 namespace moesim::traces {
@@ -162,15 +161,18 @@ TEST(Chakra, WhatIsWrongIsNamed) {
   EXPECT_THAT(refusal("{\"id\": \"-4\", \"type\": \"COMP_NODE\"}"), HasSubstr("a whole number"));
 }
 
-TEST(Chakra, IsToldByItsContent) {
-  EXPECT_TRUE(is_chakra(rank_of("1")));
-  EXPECT_FALSE(is_chakra(R"({"traceEvents": [{"name": "COMM_COLL_NODE"}]})"));
-  EXPECT_FALSE(is_chakra(R"({"schema": "1.0.2-chakra.0.0.4", "nodes": []})"));
+TEST(Chakra, IsKnownByItsContent) {
   const TemporaryFolder folder;
-  folder.write("x.0.json", rank_of("1"));
-  EXPECT_THAT(message_of([&] { refuse_foreign(folder.path() / "x.0.json", Traces::kForeign); }),
-              HasSubstr("found a Chakra execution trace (JSON), expected rank files; 'moesim trace convert"));
-  EXPECT_EQ(message_of([&] { refuse_foreign(folder.path() / "x.0.json", Traces::kRead); }), "");
+  const auto known = [&](const std::string& text) {
+    folder.write("x.0.json", text);
+    return is_chakra(folder.path() / "x.0.json");
+  };
+  EXPECT_TRUE(known(rank_of("1")));
+  EXPECT_FALSE(known(R"({"traceEvents": [{"name": "COMM_COLL_NODE"}]})"));
+  EXPECT_FALSE(known(R"({"schema": "1.0.2-chakra.0.0.4", "nodes": []})"));
+  EXPECT_THAT(message_of([&] { read_cmd(folder.path()); }),
+              HasSubstr("found a folder without rank files, expected files like rank00.txt"));
+  EXPECT_THAT(message_of([&] { read_cmd(folder.path()); }), HasSubstr("`moesim trace convert"));
 }
 
 TEST(Chakra, PublicGraphOfOneRankIsReadOrNamed) {

@@ -1,6 +1,4 @@
 // Names of recordings against their lines: what contradicts is found, what agrees or is not said is not.
-#include "traces/named_sizes.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/message_of.h"
 #include "traces/cmd_reader.h"
+#include "traces/recording_rules.h"
 
 namespace moesim::traces {
 namespace {
@@ -38,8 +38,7 @@ Recording named(const std::string& name) {
 }
 
 std::string fault(const Recording& recording) {
-  const auto found = fault_in_names(recording, expert_rows(recording));
-  return found ? found->place.str() + ": found " + found->found + ", expected " + found->expected : "";
+  return moesim::testing::message_of([&] { require_names(recording, expert_rows(recording)); });
 }
 
 TEST(NamedSizes, AgreeWithTheLines) {
@@ -66,10 +65,10 @@ TEST(NamedSizes, AreRefusedWhereTheyDiffer) {
   const Recording recording = named("nl4");
   ExpertRows shown;
   shown.moe_layers = 4;
-  EXPECT_FALSE(fault_in_names(recording, shown));
+  require_names(recording, shown);
   shown.moe_layers = 5;
-  ASSERT_TRUE(fault_in_names(recording, shown));
-  EXPECT_EQ(fault_in_names(recording, shown)->expected, "at most the 4 layers of the name");
+  EXPECT_THAT(moesim::testing::message_of([&] { require_names(recording, shown); }),
+              HasSubstr("at most the 4 layers of the name"));
 }
 
 // A scaling recording sends nothing: what its experts exchange has the hidden size.

@@ -140,13 +140,6 @@ TEST(RecordingCheck, WholeRecordingsHaveNoProblems) {
   EXPECT_THAT(texts(job.recording(), Severity::kProblem), ElementsAre());
 }
 
-TEST(RecordingCheck, ARankOnTwoStagesIsAProblem) {
-  Recording recording = Job().recording();
-  recording.ranks[1].operations.back().stage_id = 1;
-  EXPECT_THAT(texts(recording, Severity::kProblem),
-              ElementsAre("rank01.txt:5: rank 1 stands on stage 1 here and on stage 0 above"));
-}
-
 TEST(RecordingCheck, ABatchLeftOutIsAProblem) {
   Recording recording = Job().recording();
   operation(recording, 2, "backward_step").batch_id = 1;
@@ -166,16 +159,6 @@ TEST(RecordingCheck, RanksOfOneStageMustRunOneProgram) {
   recording.ranks[3].operations.pop_back();
   EXPECT_THAT(texts(recording, Severity::kProblem),
               ElementsAre("rank03.txt: rank 3 ends where rank 2 of the same stage has optimizer_step"));
-}
-
-TEST(RecordingCheck, RanksThatDisagreeOnACollectiveAreAProblem) {
-  Recording recording = Job().recording();
-  recording.ranks[1].sub_operations[2].comm_func = recording.pool.name("allreduce");
-  EXPECT_THAT(
-      texts(recording, Severity::kProblem),
-      ::testing::Contains(
-          "rank01.txt:1: sub-operation 3 of forward_step is allreduce over exp on rank 1 and all_to_all "
-          "over exp on rank 0 of the same stage (rank00.txt:1)"));
 }
 
 TEST(RecordingCheck, RowsThatGetLostAreAProblem) {
@@ -209,17 +192,6 @@ TEST(RecordingCheck, AMissingStageIsAProblemWithoutAnyName) {
   EXPECT_THAT(texts(first, Severity::kProblem),
               ElementsAre("rank00.txt: rank 0 of stage 0, the last one recorded, has no loss_func: later "
                           "stages are missing"));
-  Recording second = Job().recording("recording");
-  second.ranks.erase(second.ranks.begin(), second.ranks.begin() + 2);
-  EXPECT_THAT(texts(second, Severity::kProblem),
-              ElementsAre("recording: no rank of pipeline stages 0",
-                          "recording: 2 of at least 4 ranks and no name that says how many there were"));
-}
-
-TEST(RecordingCheck, NamesThatContradictTheLinesAreAProblem) {
-  EXPECT_THAT(texts(Job().recording("pp4_tp1_ep2_expn8_dp1_nl4_hs8_sl4"), Severity::kProblem),
-              ::testing::IsSupersetOf({HasSubstr("the name says 4 pipeline stages, the lines show 2"),
-                                       HasSubstr("found 4 experts in the lines, expected 8 of the name")}));
 }
 
 TEST(RecordingCheck, OutliersAreJudgedAmongRanksOfEqualWork) {
@@ -242,36 +214,19 @@ TEST(RecordingCheck, Float16GradientsOfScalingRunsAreDoubted) {
               ElementsAre(HasSubstr("dp_allreduce is written as torch.float16")));
 }
 
-TEST(RecordingCheck, SendsWithoutReceivesAreAProblem) {
-  Job job;
-  job.realistic = true;
-  job.microbatches = 2;
-  Recording recording = job.recording();
-  for (std::size_t rank : {2u, 3u}) {
-    auto& operations = recording.ranks[rank].operations;
-    operations.erase(std::find_if(operations.rbegin(), operations.rend(),
-                                  [](const Operation& op) { return op.name == "recv_forward"; })
-                         .base() -
-                     1);
-  }
-  EXPECT_THAT(texts(recording, Severity::kProblem),
-              ElementsAre(HasSubstr(
-                  "rank 0 has 2 send_forward lines, rank 2 of the other stage has 1 recv_forward")));
-}
-
 // Calls with the times that a test gives them, in one v1 operation from 1000 to 1010 ms.
-Recording with_calls(const std::string& subs, const std::string& more = "") {
+Recording with_calls(const std::string& subs) {
   Recording out;
   out.source = "recording";
   const std::string head = "rank:0:", fields = "stage_id=0,batch_id=0,mg_state=None,duration=";
   const std::string rest =
       ",description=simulation,group_kind=None,input__shape=None,input__dtype=None,timestamp=";
-  out.ranks.push_back(read_cmd_text(
-      more + head + "forward_step(" + fields + "10.0" + rest + "1010.0,sub_operations=[" + subs + "])\n" +
-          head + "loss_func(" + fields + "1.0" + rest + "1012.0,sub_operations=[])\n" + head +
-          "backward_step(" + fields + "1.0" + rest + "1014.0,sub_operations=[])\n" + head +
-          "optimizer_step(" + fields + "1.0" + rest + "1016.0,sub_operations=[])\n",
-      "rank00.txt", out.pool));
+  out.ranks.push_back(
+      read_cmd_text(head + "forward_step(" + fields + "10.0" + rest + "1010.0,sub_operations=[" + subs +
+                        "])\n" + head + "loss_func(" + fields + "1.0" + rest + "1012.0,sub_operations=[])\n" +
+                        head + "backward_step(" + fields + "1.0" + rest + "1014.0,sub_operations=[])\n" +
+                        head + "optimizer_step(" + fields + "1.0" + rest + "1016.0,sub_operations=[])\n",
+                    "rank00.txt", out.pool));
   return out;
 }
 
@@ -284,12 +239,6 @@ std::string call(const std::string& source, double duration, double end) {
 TEST(RecordingCheck, CallsStandInTheOrderOfTheirTimes) {
   EXPECT_THAT(texts(with_calls(call("a", 2, 1004) + ", " + call("b", 2, 1008)), Severity::kProblem),
               ElementsAre());
-  // A call that was never ended lasts to the end of its operation, and the next one begins inside it.
-  EXPECT_THAT(
-      texts(with_calls(call("a", 8, 1010) + ", " + call("b", 2, 1004.5)), Severity::kProblem),
-      ElementsAre(
-          "rank00.txt:1: found a call of b at 1002.50 ms, before 1010.00 ms where the one before ends, "
-          "expected calls in the order of their time stamps"));
   // Host clocks stamp late: that is repaired, and listed.
   const auto late = with_calls(call("a", 2, 1006) + ", " + call("b", 2, 1007.4));
   EXPECT_THAT(texts(late, Severity::kProblem), ElementsAre());
@@ -305,68 +254,8 @@ TEST(RecordingCheck, CallsStandInTheOrderOfTheirTimes) {
 TEST(RecordingCheck, CallsStandInsideTheirOperation) {
   EXPECT_THAT(texts(with_calls(call("a", 2, 1010.1)), Severity::kProblem),
               ElementsAre());  // clocks are rounded
-  EXPECT_THAT(
-      texts(with_calls(call("a", 2, 1016)), Severity::kProblem),
-      ElementsAre("rank00.txt:1: found calls that end 6.00 ms after forward_step, expected calls inside the "
-                  "operation"));
   EXPECT_THAT(texts(with_calls(call("a", 2, 1011)), Severity::kWarning),
               Contains("rank00.txt:1: found calls that end 1.00 ms after forward_step (repaired)"));
-}
-
-TEST(RecordingCheck, GradientBucketsWaitForTheLineThatLaunchedThem) {
-  const std::string bucket =
-      "rank:0:ddp_grad_comm(comm_uid=ddpcomm-1,iter=0,stage_id=0,mg_state=None,group_kind=dp,comm_func="
-      "allreduce,"
-      "buffer_id=0,bucket_id=0,bucket_offset=0,bucket_numel=8,bucket_numel_unpadded=8,param_count=1,trigger_"
-      "cmd_uid="
-      "cmd-gone,trigger_op=backward_step,trigger_batch_id=0,trigger_timestamp_ms=1.0,launch_timestamp_ms=1.0,"
-      "launch_source=param_hook,timing_domain=metadata_only,metadata_only=True,status=launch_only,"
-      "completion_observed_timestamp_ms=None,completion_source=None,wait_cmd_uid=None,wait_start_timestamp_"
-      "ms=None,"
-      "wait_end_timestamp_ms=None,logical_stream_role=dp_comm,grad_dtype=torch.float32,data_parallel_world_"
-      "size=1,"
-      "duration=0.0,timestamp=1.0,sub_operations=[])\n";
-  EXPECT_THAT(
-      texts(with_calls("", bucket), Severity::kProblem),
-      ElementsAre(
-          "rank00.txt:1: found a gradient bucket launched by cmd-gone, expected a later line with this "
-          "cmd_uid"));
-}
-
-TEST(RecordingCheck, MembersOfAGroupGiveEquallyMuch) {
-  Recording recording = Job().recording();
-  const std::int64_t other[] = {6};
-  recording.ranks[3].sub_operations[0].shape = recording.pool.shape(other);
-  EXPECT_THAT(texts(recording, Severity::kProblem),
-              ::testing::Contains(
-                  "rank03.txt:1: sub-operation 1 of forward_step is allgather of [6] torch.bfloat16 on "
-                  "rank 3 and of [4] torch.bfloat16 on rank 2, which are members of one group"));
-}
-
-TEST(RecordingCheck, SendsNeedANeighbour) {
-  Job job;
-  job.realistic = true;
-  job.microbatches = 2;
-  Recording recording = job.recording();
-  for (Operation& op : recording.ranks[1].operations)
-    if (op.name == "send_forward") op.name = recording.pool.name("recv_forward");
-  EXPECT_THAT(texts(recording, Severity::kProblem),
-              ::testing::Contains(
-                  HasSubstr("rank01.txt:2: recv_forward on stage 0 of 2, which has no neighbour there")));
-}
-
-TEST(RecordingCheck, SizesOfNamesMakeAPlan) {
-  const auto problems = [](const char* name) { return texts(Job().recording(name), Severity::kProblem); };
-  EXPECT_THAT(problems("wd4_pp2_tp1_ep2_expn4_dp4_nl4_hs8_sl4"),
-              ::testing::Contains(HasSubstr("dp 4 in the name, expected 2 = 4 ranks / (tp 1 x pp 2)")));
-  EXPECT_THAT(problems("wd6_pp4_tp1"),
-              ::testing::Contains(HasSubstr("6 ranks with tp 1 and pp 4, expected a multiple of tp x pp")));
-  EXPECT_THAT(problems("pp2_tp1_ep3_expn6_dp2_nl4_hs8_sl4"),
-              ::testing::Contains(HasSubstr("ep 3 with dp 2, expected an ep that divides dp")));
-  // A rank of the second stage of four ranks stands on the first stage of eight.
-  Recording recording = Job().recording("wd8_pp2_tp1_ep2");
-  EXPECT_THAT(texts(recording, Severity::kProblem),
-              ::testing::Contains(HasSubstr("rank 2 stands on stage 1, expected 0 of pp 2 with 8 ranks")));
 }
 
 TEST(RecordingCheck, ARunWithoutSomeOfItsRanksIsFilledOnRequest) {

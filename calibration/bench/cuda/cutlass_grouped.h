@@ -5,8 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu.h"
-#include "layer/product.h"
+#include "products.h"
 
 namespace moesim::bench {
 

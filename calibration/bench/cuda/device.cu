@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "device.h"
-#include "layer/arithmetic.h"
 #include "ranks.h"
 
 namespace moesim::bench {
@@ -17,6 +16,17 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Returns a normal random number for a counter (splitmix64, Box-Muller).
+__device__ float normal_of(unsigned long long counter) {
+  unsigned long long z = counter * 0x9e3779b97f4a7c15ULL + 0x9e3779b97f4a7c15ULL;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  z ^= z >> 31;
+  const float u = static_cast<float>(static_cast<unsigned>(z >> 40) + 1) / 16777217.0f;
+  const float v = static_cast<float>(static_cast<unsigned>(z & 0xffffffu)) / 16777216.0f;
+  return sqrtf(-2 * logf(u)) * cosf(6.283185307f * v);
 }
 
 template <class T>

@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu.h"
-#include "layer/product.h"
+#include "products.h"
 
 namespace moesim::bench {
 

@@ -67,7 +67,7 @@ void dense_bf16(benchmark::State& state, int m, int n, int k, Cache cache, doubl
   const auto product = [&](int turn) {
     return Product{false, false, n, m, k, in.w(turn), in.x(turn), in.y(turn), n, k, n};
   };
-  const auto call = [&](int turn) { multiply(handles().blas, product(turn), CUDA_R_16BF, false); };
+  const auto call = [&](int turn) { multiply(handles().blas, product(turn)); };
   call(0);
   if (!right(product(0), Element::kBf16, handles().stream)) {
     state.SkipWithError("wrong result");
@@ -172,7 +172,7 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
       "pointers");
   if (backend == "loop") {
     call = [&](int) {
-      for (const Product& p : products) multiply(handles().blas, p, CUDA_R_16BF, false);
+      for (const Product& p : products) multiply(handles().blas, p);
     };
   } else if (batched) {
     const Product& p = products.front();

@@ -169,10 +169,8 @@ class Overlap {
                               copies_.get),
               "copy");
     else
-      multiply(blas_,
-               {false, false, kSize, kSize, kSize, a_.as<void>(), b_.as<void>(), c_.as<void>(), kSize, kSize,
-                kSize},
-               CUDA_R_16BF, false);
+      multiply(blas_, {false, false, kSize, kSize, kSize, a_.as<void>(), b_.as<void>(), c_.as<void>(), kSize,
+                       kSize, kSize});
   }
   // Seconds of one of so many.
   double run(Timed what, int calls) {

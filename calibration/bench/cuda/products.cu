@@ -4,10 +4,10 @@ namespace moesim::bench {
 
 cublasOperation_t turn(bool turned) { return turned ? CUBLAS_OP_T : CUBLAS_OP_N; }
 
-void multiply(cublasHandle_t handle, const Product& p, cudaDataType_t out, bool add) {
-  const float one = 1, beta = add ? 1 : 0;
+void multiply(cublasHandle_t handle, const Product& p) {
+  const float one = 1, beta = 0;
   require(cublasGemmEx(handle, turn(p.turn_a), turn(p.turn_b), p.rows, p.columns, p.depth, &one, p.a,
-                       CUDA_R_16BF, p.lda, p.b, CUDA_R_16BF, p.ldb, &beta, p.c, out, p.ldc,
+                       CUDA_R_16BF, p.lda, p.b, CUDA_R_16BF, p.ldb, &beta, p.c, CUDA_R_16BF, p.ldc,
                        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
           "product");
 }

@@ -1,10 +1,9 @@
-// bf16 products by cuBLAS with float sums: one product, or many of different sizes in one call.
+// Matrix products in cuBLAS terms, and bf16 ones by cuBLAS with float sums: one, or many of different sizes in one call.
 #pragma once
 
 #include <vector>
 
 #include "gpu.h"
-#include "layer/product.h"
 
 // Whether this cuBLAS has the grouped call; older versions use a loop.
 #define kGroupedSince 120500
@@ -13,10 +12,35 @@ namespace moesim::bench {
 
 inline constexpr bool kHasGrouped = CUBLAS_VERSION >= kGroupedSince;
 
+// In column-major terms: C[rows, columns] = op(A)[rows, depth] op(B)[depth, columns]; op transposes where
+// set.
+struct Product {
+  bool turn_a, turn_b;
+  int rows, columns, depth;
+  const void *a, *b;
+  void* c;
+  int lda, ldb, ldc;
+};
+
+enum class Pass { kForward, kDgrad, kWgrad };
+
+// Rows x[m,k], weights w[k,n] and outputs y[m,n] of one expert, all row-major. Forward writes y, dgrad x,
+// wgrad w.
+inline Product product_of(Pass pass, int m, int n, int k, void* x, void* w, void* y) {
+  switch (pass) {
+    case Pass::kForward:
+      return {false, false, n, m, k, w, x, y, n, k, n};
+    case Pass::kDgrad:
+      return {true, false, k, m, n, w, y, x, n, n, k};
+    case Pass::kWgrad:
+      break;
+  }
+  return {false, true, n, k, m, y, x, w, n, k, n};
+}
+
 cublasOperation_t turn(bool turned);
 
-// Computes C in elements of `out`, CUDA_R_16BF or CUDA_R_32F; `add`: adds to C.
-void multiply(cublasHandle_t handle, const Product& product, cudaDataType_t out, bool add);
+void multiply(cublasHandle_t handle, const Product& product);
 
 // The arrays that the grouped call reads: sizes on the host, pointers on the device.
 class GroupedCall {

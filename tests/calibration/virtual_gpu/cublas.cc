@@ -104,10 +104,6 @@ cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
   handle->stream = stream;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasGetProperty(libraryPropertyType part, int* number_of_part) {
-  *number_of_part = part == MAJOR_VERSION ? 13 : 0;
-  return CUBLAS_STATUS_SUCCESS;
-}
 cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m,
                             int n, int k, const void*, const void* a, cudaDataType_t type, int lda,
                             const void* b, cudaDataType_t, int ldb, const void* beta, void* c,

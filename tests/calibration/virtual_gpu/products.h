@@ -9,7 +9,7 @@
 
 namespace moesim::virtual_gpu {
 
-// In column-major terms, as calibration/bench/layer/product.h.
+// In column-major terms, as calibration/bench/cuda/products.h.
 struct Gemm {
   bool turn_a, turn_b;
   int m, n, k;

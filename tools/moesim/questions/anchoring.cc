@@ -5,7 +5,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -65,7 +64,7 @@ void Anchoring::declare(CLI::App& app, bool tolerance) {
       ->type_name("PATH")
       ->group(kGroup);
   if (!tolerance) return;
-  app.add_option_function<std::string>(
+  app.add_option_function(
          "--tolerance", [this](const std::string& text) { say_tolerance(text); },
          "Loss against the fastest dispatcher that a safe choice may have with 90 % [10%]")
       ->type_name("PERCENT")
@@ -169,7 +168,7 @@ ordered_json unexplained_json(const char* verb, const models::Comparison& c, con
   return result;
 }
 
-bool tells_unexplained(const char* verb, const models::Comparison& c, const CommonOptions& common) {
+bool print_unexplained(const char* verb, const models::Comparison& c, const CommonOptions& common) {
   if (!c.anchor || c.anchor->explained) return false;
   if (common.format == Format::kJson) {
     print_json(unexplained_json(verb, c, common));

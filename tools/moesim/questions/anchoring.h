@@ -11,10 +11,7 @@
 #include "models/answers/anchor.h"
 #include "models/answers/answer.h"
 #include "tools/moesim/show/common_options.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 
@@ -47,6 +44,6 @@ std::string anchor_text(const models::Comparison& anchored);
 nlohmann::ordered_json unexplained_json(const char* verb, const models::Comparison& asked,
                                         const CommonOptions& common);
 // Prints the run instead of an answer where the forecast does not explain it; returns false where it does.
-bool tells_unexplained(const char* verb, const models::Comparison& asked, const CommonOptions& common);
+bool print_unexplained(const char* verb, const models::Comparison& asked, const CommonOptions& common);
 
 }  // namespace moesim::tools

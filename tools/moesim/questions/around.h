@@ -1,4 +1,5 @@
-// The map around an answer: which change of the machine or of the plan, each by itself, turns it.
+// For each path of the machine and the plan: the nearest values at which another dispatcher wins, one path at
+// a time.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

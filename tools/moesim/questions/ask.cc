@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "models/answers/priced_draws.h"
-#include "models/question/effects.h"
-#include "replay/recording/routing_from_dispatching.h"
+#include "replay/recording/recorded_routing.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/terminal.h"
 

@@ -29,9 +29,9 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t kProbes = 17;  // values with intervals
-// stepped ranges up to this size are tried completely, without draws,
-constexpr std::size_t kScannedLayer = 512;
-constexpr std::size_t kScannedStep = 34;      // so that no two changes between two probes are missed
+// Stepped ranges up to these sizes are tried completely, without draws, so that no two changes between two
+// probes are missed.
+constexpr std::size_t kScannedLayer = 512, kScannedStep = 34;
 constexpr std::size_t kMostBisected = 65536;  // values of a stepped range
 constexpr double kPrecision = 1e-3;           // relative width of a bracket for non-integer paths
 constexpr double kSure = models::Decision::kSure;

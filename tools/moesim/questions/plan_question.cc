@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/hardware/rental_list.h"
-#include "replay/recording/routing_from_dispatching.h"
+#include "replay/recording/recorded_routing.h"
 
 namespace moesim::tools {
 
@@ -196,13 +194,11 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
              ? models::RunQuestion::By::kTime
              : models::RunQuestion::By::kCost;
   q.draws = draws_;
-  // With fewer draws, of which one more is counted that knows nothing, no plan is as sure as it has to be.
+  // probability_below() adds one uninformative draw, so fewer than 4 draws can never reach kSure.
   constexpr int kFewestDraws = 4;
   if (draws_ > 0 && draws_ < kFewestDraws && (q.deadline_days > 0 || q.budget > 0))
-    throw InputError(
-        fmt::format("--draws: found {} with a {}, of which no plan is sure then, expected 0, or {} "
-                    "or more",
-                    draws_, q.deadline_days > 0 ? "deadline" : "budget", kFewestDraws));
+    throw InputError(fmt::format("--draws: found {} with a {}, expected {} or more for probabilities, or 0",
+                                 draws_, q.deadline_days > 0 ? "deadline" : "budget", kFewestDraws));
   q.most = most_;
   replay::open_routing(s.routing);
   return q;

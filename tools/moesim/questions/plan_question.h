@@ -9,10 +9,7 @@
 
 #include "models/answers/training_run.h"
 #include "tools/moesim/questions/ask.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/dispatchers/dispatcher.h"
@@ -61,10 +59,7 @@ void QuestionOptions::declare_fields(CLI::App& app, bool sets) {
     app.add_option("--set", sets_, "path=value with its unit: any value of `moesim whatif --paths`")
         ->allow_extra_args(false)
         ->type_name("TEXT");
-  app.add_flag(
-         "--search", search_,
-         "Sizes of the plan that are not said are searched, also beside a file or other sizes; where no "
-         "size is said they are anyhow")
+  app.add_flag("--search", search_, "Search every plan size you did not give (default when you give none)")
       ->group("Plan");
   for (const Field& field : models::scenario_fields()) {
     if (field.flag.empty() || field.path == "seed") continue;  // every verb has --seed
@@ -77,7 +72,7 @@ void QuestionOptions::declare_fields(CLI::App& app, bool sets) {
           ->group(group);
       continue;
     }
-    app.add_option_function<std::string>(
+    app.add_option_function(
            flag, [this, index](const std::string& text) { texts_[index] = text; }, help_of(field))
         ->type_name(type_name(field))
         ->group(group);

@@ -13,10 +13,7 @@
 #include "models/question/question.h"
 #include "tools/moesim/read/arguments.h"
 #include "tools/moesim/show/common_options.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 

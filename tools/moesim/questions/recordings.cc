@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <span>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -14,7 +13,6 @@
 #include "base/text.h"
 #include "replay/run/forecast_recording.h"
 #include "traces/cmd_reader.h"
-#include "traces/foreign_format.h"
 
 namespace moesim::tools {
 
@@ -51,7 +49,6 @@ constexpr JobSize kJobSizes[] = {
 }  // namespace
 
 void Recordings::add(const std::string& folder) {
-  traces::refuse_foreign(folder, traces::Traces::kForeign);
   recordings_.push_back(traces::read_cmd(folder));
   const traces::Recording& recording = recordings_.back();
   jobs_.push_back(replay::interpret(recording));
@@ -83,9 +80,10 @@ std::string routing_beside(const std::string& folder) {
   return {};
 }
 
-std::optional<std::string> replay_refusal(const traces::Recording& recording) {
+std::optional<std::string> replay_refusal(const traces::Recording& recording, bool whole) {
   try {
     const replay::RecordedJob job = replay::interpret(recording);
+    if (!whole) return std::nullopt;
     replay::RecordingQuestion question;
     question.job.recorded_there = true;
     // On the GPUs named in its files, so that nothing is scaled.

@@ -13,11 +13,8 @@
 
 #include "replay/recording/steps.h"
 #include "replay/run/requested_job.h"
+#include "tools/moesim/show/options.h"
 #include "traces/recording.h"
-
-namespace CLI {
-class App;
-}
 
 namespace moesim::tools {
 
@@ -40,8 +37,8 @@ class Recordings {
 };
 
 // Returns why a replay of `recording`, at its own size and on the default cluster, would be refused; nullopt:
-// it would not. Determined by replaying it.
-std::optional<std::string> replay_refusal(const traces::Recording& recording);
+// it would not. Determined by interpreting its lines, and, if `whole`, by replaying them.
+std::optional<std::string> replay_refusal(const traces::Recording& recording, bool whole);
 
 // Returns the dispatching file beside a recording, in its folder or the one above; empty: none.
 std::string routing_beside(const std::string& folder);

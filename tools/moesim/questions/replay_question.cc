@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include <CLI/CLI.hpp>
-
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
@@ -15,6 +13,7 @@
 #include "models/hardware/ownership.h"
 #include "models/workload/architecture.h"
 #include "tools/moesim/questions/replay_invariants.h"
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 

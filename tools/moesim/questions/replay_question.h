@@ -11,10 +11,6 @@
 #include "replay/run/forecast_recording.h"
 #include "tools/moesim/questions/recordings.h"
 
-namespace CLI {
-class App;
-}
-
 namespace moesim::tools {
 
 class ReplayQuestion {

@@ -19,7 +19,7 @@
 #include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/global_batch.h"
-#include "replay/recording/routing_from_dispatching.h"
+#include "replay/recording/recorded_routing.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/read/job_arguments.h"
 #include "tools/moesim/show/comparison.h"

@@ -324,7 +324,7 @@ Base with_changes(const Base& base, const std::vector<std::string>& sets) {
 int run_changes(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
                 const CommonOptions& common) {
   const Comparison before = ask(base.resolved.scenario, asked);
-  if (tells_unexplained("whatif", before, common)) return 1;
+  if (print_unexplained("whatif", before, common)) return 1;
   std::vector<Change> changes;
   changes.reserve(sets.size());
   for (const std::string& text : sets) changes.push_back(understand(text, *before.scenario));
@@ -468,7 +468,7 @@ Table ranking_table(const Comparison& before, const std::vector<EachRow>& rows, 
 int run_each(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
              const CommonOptions& common) {
   const Comparison before = ask(base.resolved.scenario, asked);
-  if (tells_unexplained("whatif", before, common)) return 1;
+  if (print_unexplained("whatif", before, common)) return 1;
   const Answer& b = *before.winner();
   std::vector<EachRow> rows;
   for (const std::string& text : sets) {

@@ -19,7 +19,6 @@
 #include "models/workload/global_batch.h"
 #include "models/workload/model_json.h"
 #include "models/workload/model_summary.h"
-#include "models/workload/usual_origin.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/comparison_detail.h"
 #include "tools/moesim/show/machine_text.h"

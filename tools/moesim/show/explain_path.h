@@ -13,7 +13,7 @@ namespace moesim::tools {
 std::string critical_path_text(const replay::Iteration& iteration);
 
 // Describes a layer under one dispatcher: the operations of the rank that ends last, in order. Needs
-// ComparisonOptions::trace.
+// AnswerOptions::trace.
 std::string critical_path_text(const models::Answer& forecast);
 
 }  // namespace moesim::tools

@@ -19,7 +19,7 @@ struct LayerOperation {
 // "all_to_all", "permute", "gemm", ...
 std::string_view kind_of(const models::Op& op);
 
-// Returns operations in order, dense part included. Needs ComparisonOptions::trace.
+// Returns operations in order, dense part included. Needs AnswerOptions::trace.
 std::vector<LayerOperation> operations_of(const models::Answer& forecast);
 
 }  // namespace moesim::tools

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/text.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
@@ -18,18 +16,12 @@ namespace moesim::tools {
 
 namespace {
 
-std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-std::vector<const CLI::Option*> named_options(const CLI::App& app) {
-  std::vector<const CLI::Option*> out;
-  for (const CLI::Option* option : app.get_options())
+std::vector<CLI::Option> named_options(const CLI::App& app) {
+  std::vector<CLI::Option> out;
+  for (const CLI::Option option : app.get_options())
     if (option->nonpositional()) out.push_back(option);
   return out;
 }
-
-bool takes_value(const CLI::Option& option) { return option.get_type_size_max() > 0; }
 
 // Returns the words of "table|json|csv" or "TEXT:{latin,random}"; empty where any value is allowed.
 std::vector<std::string> listed_values(const CLI::Option& option) {
@@ -101,12 +93,12 @@ std::string roff(std::string_view text) {
 }
 
 void describe_options(const CLI::App& app, std::string& out) {
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option option : app.get_options()) {
     const std::string name = option->get_positional() && !option->nonpositional()
                                  ? option->get_name(true)
-                                 : joined(dashed_names(*option), ", ");
+                                 : joined(dashed_names(option), ", ");
     out += fmt::format(".TP\n.B {}", roff(name));
-    if (takes_value(*option)) out += fmt::format(" \\fI{}\\fR", roff(option->get_type_name()));
+    if (option->takes_value()) out += fmt::format(" \\fI{}\\fR", roff(option->get_type_name()));
     out += fmt::format("\n{}", roff(option->get_description()));
     if (!option->get_default_str().empty()) out += fmt::format(" [{}]", roff(option->get_default_str()));
     out += "\n";
@@ -125,7 +117,7 @@ std::string man_page(const CLI::App& app) {
       "and replays "
       "recordings of one GPU as the iteration of all.\n",
       version());
-  for (const CLI::App* verb : verbs_of(app)) {
+  for (const CLI::App* verb : app.get_subcommands(true)) {
     out += fmt::format(
         ".SH {}\n{}\n",
         [&] {
@@ -136,7 +128,7 @@ std::string man_page(const CLI::App& app) {
         }(),
         roff(verb->get_description()));
     describe_options(*verb, out);
-    for (const CLI::App* part : verbs_of(*verb)) {
+    for (const CLI::App* part : verb->get_subcommands(true)) {
       out += fmt::format(".SS {} {}\n{}\n", roff(verb->get_name()), roff(part->get_name()),
                          roff(part->get_description()));
       describe_options(*part, out);
@@ -153,14 +145,14 @@ std::string man_page(const CLI::App& app) {
 std::string bash_completion(const CLI::App& app) {
   std::vector<std::string> verbs;
   std::string cases, values;
-  for (const CLI::App* verb : verbs_of(app)) {
+  for (const CLI::App* verb : app.get_subcommands(true)) {
     verbs.push_back(verb->get_name());
     std::vector<std::string> words;
     const auto add = [&](const CLI::App& part) {
-      for (const CLI::Option* option : named_options(part)) {
-        const auto names = dashed_names(*option);
+      for (const CLI::Option option : named_options(part)) {
+        const auto names = dashed_names(option);
         words.insert(words.end(), names.begin(), names.end());
-        const auto listed = listed_values(*option), built_in = built_in_values(*option);
+        const auto listed = listed_values(option), built_in = built_in_values(option);
         for (const std::string& name : names)
           if (!built_in.empty())
             values += fmt::format("    {}:{}) COMPREPLY=($(compgen -f -W '{}' -- \"$cur\")); return ;;\n",
@@ -171,7 +163,7 @@ std::string bash_completion(const CLI::App& app) {
       }
     };
     add(*verb);
-    for (const CLI::App* part : verbs_of(*verb)) {
+    for (const CLI::App* part : verb->get_subcommands(true)) {
       words.push_back(part->get_name());
       add(*part);
     }

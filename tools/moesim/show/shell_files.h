@@ -3,9 +3,7 @@
 
 #include <string>
 
-namespace CLI {
-class App;
-}
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 

@@ -6,8 +6,6 @@
 #include <array>
 #include <charconv>
 
-#include <CLI/CLI.hpp>
-
 #include "base/input_error.h"
 
 namespace moesim::tools {

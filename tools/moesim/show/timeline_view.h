@@ -16,10 +16,7 @@
 #include "replay/run/iteration.h"
 #include "sim/graph/task_graph.h"
 #include "sim/run/timeline.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 

@@ -1,4 +1,4 @@
-// A recorded run as a timeline.
+// A recorded run, and the passes of a step, as timelines.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,6 @@ namespace moesim::tools {
 namespace {
 
 using replay::Step;
-using replay::StepKind;
 
 std::int64_t ps(double us) { return std::llround(us * 1e6); }
 
@@ -21,6 +20,11 @@ sim::Category category_of(const Step& step) {
   if (replay::is_p2p(step.kind)) return sim::Category::p2p;
   if (replay::is_gradient_sync(step.kind)) return sim::Category::grad_sync;
   return replay::segment_category(step, 0);
+}
+
+// The colours of a replay's steps.
+sim::Category category_of(models::PipelineSlot::Kind kind) {
+  return kind == models::PipelineSlot::Kind::kForward ? sim::Category::attention : sim::Category::expert;
 }
 
 // Clocks have a resolution of 0.01 ms, by which neighbours may overlap.
@@ -91,6 +95,31 @@ TimelineView timeline_view(std::string title, const replay::RecordedJob& measure
   if (hidden_ranks > 0)
     view.left_out.push_back(fmt::format("{} of {} ranks", hidden_ranks, measured.ranks.size()));
   if (!gone.empty()) view.left_out.push_back(fmt::format("{} of {} microbatches", gone.size(), all.size()));
+  join_short_slices(view, bounds.most_slices);
+  return view;
+}
+
+TimelineView pipeline_view(const models::Answer& forecast, const TimelineBounds& bounds) {
+  TimelineView view;
+  view.title = forecast.dispatcher;
+  view.of = "stage";
+  std::size_t hidden = 0;
+  for (const models::SlotTrace& slot : forecast.slots) {
+    view.ranks = std::max(view.ranks, slot.stage + 1);
+    view.end_ps = std::max(view.end_ps, slot.to);
+    if (view.tracks.empty() || view.tracks.back().rank != slot.stage)
+      view.tracks.push_back({slot.stage, "passes", {}});
+    if (!bounds.holds_microbatch(slot.slot.microbatch)) {
+      ++hidden;
+      continue;
+    }
+    const std::string name =
+        fmt::format("{} {}{}", models::name_of(slot.slot.kind), slot.slot.microbatch,
+                    slot.slot.chunk > 0 ? fmt::format(", chunk {}", slot.slot.chunk) : "");
+    view.tracks.back().slices.push_back(
+        {view.names.add(name), category_of(slot.slot.kind), slot.from, slot.to});
+  }
+  if (hidden > 0) view.left_out.push_back(fmt::format("{} of {} passes", hidden, forecast.slots.size()));
   join_short_slices(view, bounds.most_slices);
   return view;
 }

@@ -130,7 +130,7 @@ std::string promise(const RunQuestion& q, const PricedTraining& p) {
   return parts.empty() ? "" : "; " + join(parts, ", ");
 }
 
-// Which part of what was asked for no plan meets: "no plan is done in 8 days with probability 0.9".
+// Names the limit (deadline, budget, both) that no plan meets: "no plan is done in 8 days with probability 0.9".
 std::string missed(const RunQuestion& q, const RunAnswer& a) {
   constexpr double kSure = models::Decision::kSure;
   const auto some = [&](double PricedTraining::*probability) {

@@ -13,13 +13,10 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "tools/moesim/show/common_options.h"
+#include "tools/moesim/show/options.h"
 #include "tools/moesim/study/sweep_points.h"
 #include "tools/moesim/study/sweep_summary.h"
 #include "tools/moesim/study/sweep_table.h"
-
-namespace CLI {
-class App;
-}
 
 namespace moesim::models {
 struct Comparison;

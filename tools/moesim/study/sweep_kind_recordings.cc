@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -17,7 +16,7 @@
 #include "base/text.h"
 #include "tools/moesim/questions/replay_question.h"
 #include "tools/moesim/study/sweep_kind.h"
-#include "traces/rank_file.h"
+#include "traces/cmd_reader.h"
 
 namespace moesim::tools {
 

@@ -25,7 +25,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -37,6 +36,7 @@
 #include "calibration/rows/import_logs.h"
 #include "calibration/rows/measurements.h"
 #include "models/hardware/profile.h"
+#include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
 
 namespace moesim::tools {
@@ -449,7 +449,7 @@ Run declare_measure(CLI::App& app) {
   declare_bench(app, *options);
   app.add_option("--filter", options->filter, "Regular expression of the benchmarks to run");
   app.add_option("--min-time", options->min_time, "Seconds per benchmark")->check(CLI::Range(0.001, 600.0));
-  auto* dry =
+  const CLI::Option dry =
       app.add_flag("--dry-run", options->dry_run, "List what would be measured, and about how long it takes");
   app.add_option("--forecast", options->forecast,
                  "With --dry-run: what this profile says of every row, as CSV")

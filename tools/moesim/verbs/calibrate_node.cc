@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -23,6 +22,7 @@
 #include "calibration/fit/refine.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
+#include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/calibrate_measure.h"

@@ -14,7 +14,7 @@
 
 #include "base/input_error.h"
 #include "models/costs/collectives.h"
-#include "replay/recording/routing_recovery.h"
+#include "replay/recording/recorded_routing.h"
 #include "replay/recording/steps.h"
 #include "traces/cmd_reader.h"
 

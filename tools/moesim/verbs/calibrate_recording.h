@@ -14,7 +14,7 @@ namespace moesim::tools {
 //
 // * Exchanges of rows right after the experts' products give `collectives`: there the host is ahead of the
 //   GPU, the call's start event waits behind the products, and the duration is the transfer. Uneven splits
-//   are completed from the rows that each rank holds (replay/recording/routing_recovery.h) and written as the
+//   are completed from the rows that each rank holds (replay/recording/recorded_routing.h) and written as the
 //   equal all-to-all that takes as long.
 // * All other calls give `exposed_calls`: the GPU waits while the host launches them, so that the duration is
 //   launch and transfer together and says nothing about the links.

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -117,8 +116,14 @@ std::string next_command(const Options& options) {
 
 std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, const Options& options) {
   using Align = Table::Align;
-  Table table(
-      {{"law", Align::kLeft}, {"rows"}, {"far off"}, {"moved"}, {"sigma"}, {"own"}, {"error"}, {"now"}});
+  Table table({{"law", Align::kLeft},
+               {"rows"},
+               {"far off"},
+               {"moved"},
+               {"sigma"},
+               {"from rows"},
+               {"error"},
+               {"now"}});
   for (const RefinedLaw& law : report.laws)
     table.row({law.key + (law.added ? " (new)" : ""), std::to_string(law.rows), std::to_string(law.outliers),
                percent_moved(law.moved), fmt::format("{:+.1f}", law.moved_sigma),
@@ -129,7 +134,8 @@ std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, 
   const std::string& out = options.out;
   text += fmt::format(
       "\n{}: {} rows moved {} laws, the others are as they were\n"
-      "sigma: of what was known of another machine; error: of the rows before, and by a law of the others\n",
+      "sigma: of what was known of another machine; from rows: share of the variance that the rows removed; error: "
+      "of the rows before, and by a law of the others\n",
       out, report.rows, report.laws.size());
   for (const auto& [reason, rows] : report.skipped) text += fmt::format("  skipped {:5}  {}\n", rows, reason);
   const std::string next = "next: " + next_command(options) + "\n";

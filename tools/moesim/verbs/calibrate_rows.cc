@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <utility>
-
-#include <CLI/CLI.hpp>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
@@ -18,6 +17,7 @@
 #include "calibration/rows/logged_row.h"
 #include "calibration/rows/variants.h"
 #include "models/hardware/network.h"
+#include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/calibrate_recording.h"
 
@@ -154,8 +154,9 @@ std::string because(const std::vector<calibration::BaseEvidence>& evidence) {
   if (next.rows < best.rows)
     return fmt::format("{}, by the rows: it has laws for {} of them, {} for {}", best.name, best.rows,
                        next.name, next.rows);
-  return fmt::format("{}, by {} rows: e^{:.1f} times as likely as {}", best.name, best.rows,
-                     best.log_probability - next.log_probability, next.name);
+  const double likelier = std::exp(best.log_probability - next.log_probability);
+  return fmt::format("{}, by {} rows: {} times as likely as {}", best.name, best.rows,
+                     likelier < 1e6 ? fmt::format("{:.2g}", likelier) : "over a million", next.name);
 }
 
 void FactOptions::declare(CLI::App& app) {

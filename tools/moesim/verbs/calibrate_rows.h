@@ -64,7 +64,7 @@ std::vector<calibration::BaseEvidence> profile_evidence(const calibration::Measu
 models::NetworkProfile nearest_network(const calibration::Measurements& rows,
                                        std::vector<calibration::BaseEvidence>& evidence,
                                        calibration::RefineReport& report);
-// Returns "infiniband-ndr, by the rows: e^12 times as likely as efa-p5".
+// Returns "infiniband-ndr, by the rows: over a million times as likely as efa-p5".
 std::string because(const std::vector<calibration::BaseEvidence>& evidence);
 
 }  // namespace moesim::tools

@@ -9,17 +9,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <regex>
-#include <sstream>
 #include <system_error>
-
-#include <CLI/CLI.hpp>
 
 #include "base/file_io.h"
 #include "base/files_read.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/question/paths.h"
+#include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/version.h"
 
@@ -31,7 +28,7 @@ void declare_common(CLI::App& command, CommonOptions& options) {
   static const std::map<std::string, Format> kFormats{
       {"table", Format::kTable}, {"json", Format::kJson}, {"csv", Format::kCsv}};
   command
-      .add_option_function<std::string>(
+      .add_option_function(
           "--format",
           [&options](const std::string& text) {
             const auto at = kFormats.find(text);
@@ -59,13 +56,12 @@ std::string path_of(const std::string& option) {
 // CLI11 lists unknown words; the nearest known option is more helpful.
 std::string explain_extras(const CLI::App& command, const std::vector<std::string>& extras) {
   std::vector<std::string> known;
-  for (const CLI::Option* option : command.get_options())
+  for (const CLI::Option option : command.get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  for (const CLI::App* verb : command.get_subcommands([](const CLI::App*) { return true; }))
-    known.push_back(verb->get_name());
+  for (const CLI::App* verb : command.get_subcommands(true)) known.push_back(verb->get_name());
   const std::string& extra = extras.front();
   const std::string name = extra.substr(0, extra.find('='));
-  const bool sets = command.get_option_no_throw("--set") != nullptr;
+  const bool sets = std::ranges::find(known, "--set") != known.end();
   if (const std::string path = path_of(name); sets && !path.empty())
     return fmt::format("unknown option {}; expected --set {}=VALUE; see 'moesim whatif --paths'",
                        in_quotes(extra), path);
@@ -81,19 +77,23 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
 
 // "--port: Value 9 not in range 0 to 5" of CLI11 as "--port: found 9, expected 0 to 5".
 std::string found_and_expected(const std::string& message) {
-  static const std::regex range(R"(^(\S+): Value (.*) not in range \[?(.*?)\]?$)"),
-      choice(R"(^(\S+): (.*) not in \{(.*)\}$)"), missing(R"(^(\S+): (\d+) required (.*) missing$)"),
-      few(R"(^(\S+): At least (\d+) required but received (\d+)$)");
-  std::smatch m;
-  if (std::regex_match(message, m, range))
-    return fmt::format("{}: found {}, expected {}", m.str(1), m.str(2), m.str(3));
-  if (std::regex_match(message, m, choice))
-    return fmt::format("{}: found {}, expected one of {}", m.str(1), m.str(2), m.str(3));
-  if (std::regex_match(message, m, missing))
-    return fmt::format("{}: found no value, expected {}", m.str(1), m.str(2) == "1" ? "one" : m.str(2));
-  if (std::regex_match(message, m, few))
-    return fmt::format("{}: found {} value{}, expected {}", m.str(1), m.str(3), m.str(3) == "1" ? "" : "s",
-                       m.str(2));
+  const std::size_t colon = std::min(message.find(": "), message.size());
+  const std::string name = message.substr(0, colon),
+                    text = message.substr(std::min(colon + 2, message.size()));
+  const std::vector<std::string_view> words = split(text, ' ');
+  if (const std::size_t at = text.rfind(" not in range "); at != std::string::npos && words[0] == "Value") {
+    std::string range = text.substr(at + 14);
+    if (range.starts_with('[')) range = range.substr(1, range.size() - 2);  // newer versions of CLI11
+    return fmt::format("{}: found {}, expected {}", name, text.substr(6, at - 6), range);
+  }
+  if (const std::size_t at = text.rfind(" not in {"); at != std::string::npos)
+    return fmt::format("{}: found {}, expected one of {}", name, text.substr(0, at),
+                       text.substr(at + 9, text.size() - at - 10));
+  if (words.size() > 3 && words[1] == "required" && words.back() == "missing")
+    return fmt::format("{}: found no value, expected {}", name, words[0] == "1" ? "one" : words[0]);
+  if (words.size() == 7 && words[1] == "least" && words[5] == "received")
+    return fmt::format("{}: found {} value{}, expected {}", name, words[6], words[6] == "1" ? "" : "s",
+                       words[2]);
   return message;
 }
 
@@ -109,7 +109,7 @@ bool take_help_all(std::vector<std::string>& words) {
 // Leaves the usual options of a verb's help, and tells how the others are asked for.
 void shorten_help(CLI::App& command, const Verb& verb) {
   std::size_t hidden = 0;
-  for (CLI::Option* option : command.get_options()) {
+  for (const CLI::Option option : command.get_options()) {
     if (!option->nonpositional()) continue;
     const bool usual =
         option->check_name("--help") || std::ranges::any_of(verb.usual, [&](std::string_view name) {
@@ -134,7 +134,7 @@ void refuse_odd_numbers(const CLI::App& command) {
     const std::size_t first = text.starts_with('-') ? 1 : 0;
     return error == std::errc() && stop == end && (text.size() == first + 1 || text[first] != '0');
   };
-  for (const CLI::Option* option : command.get_options()) {
+  for (const CLI::Option option : command.get_options()) {
     const std::string type = option->get_type_name();
     if (type.starts_with("FLOAT"))
       for (const std::string& text : option->results())
@@ -156,9 +156,7 @@ void refuse_odd_numbers(const CLI::App& command) {
 void check_outputs(const CLI::App& command) {
   std::map<std::filesystem::path, std::string> names;
   for (const std::string_view name : kOutputOptions) {
-    const CLI::Option* option = command.get_option_no_throw(std::string(name));
-    if (option == nullptr) continue;
-    for (const std::string& path : option->results()) {
+    for (const std::string& path : command.results(std::string(name))) {
       std::error_code none;
       const auto [at, added] =
           names.emplace(std::filesystem::weakly_canonical(std::filesystem::absolute(path, none), none), name);
@@ -209,18 +207,16 @@ CommandLine::CommandLine(const std::vector<std::string>& given) : parser_(std::m
     command->allow_extras();
   }
   try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
-  } catch (const CLI::Success& help) {
-    for (CLI::App* command : app.get_subcommands())
-      for (const Verb& verb : all_verbs())
-        if (!help_all && verb.name == command->get_name() && !verb.usual.empty())
-          shorten_help(*command, verb);
-    std::ostringstream out;
-    app.exit(help, out, out);
-    text_ = out.str();
-    // CLI11 leaves two lines before the footer.
-    if (const std::size_t at = text_.find("\n\n\n"); at != std::string::npos) text_.erase(at, 1);
-    return;
+    if (const auto text = app.parse(words)) {
+      for (CLI::App* command : app.get_subcommands())
+        for (const Verb& verb : all_verbs())
+          if (!help_all && verb.name == command->get_name() && !verb.usual.empty())
+            shorten_help(*command, verb);
+      text_ = text();
+      // CLI11 leaves two lines before the footer.
+      if (const std::size_t at = text_.find("\n\n\n"); at != std::string::npos) text_.erase(at, 1);
+      return;
+    }
   } catch (const CLI::ParseError& error) {
     // A mistyped option is the cause, not what is missing because of it.
     for (const CLI::App* command : app.get_subcommands())
@@ -249,9 +245,8 @@ CommandLine::CommandLine(const std::vector<std::string>& given) : parser_(std::m
   verb_ = command->get_name();
   options_.seed_given = command->count("--seed") > 0;
   // Hashes cost time: only for results that contain them.
-  hashes_ = options_.format == Format::kJson || verb_ == "sweep" ||
-            (command->get_option_no_throw("--report") && command->count("--report") > 0) ||
-            (command->get_option_no_throw("--timeline") && command->count("--timeline") > 0);
+  hashes_ = options_.format == Format::kJson || verb_ == "sweep" || command->count("--report") > 0 ||
+            command->count("--timeline") > 0;
 }
 
 int CommandLine::run(FilesRead::Of of) {

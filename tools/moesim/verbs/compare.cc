@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -123,7 +122,7 @@ void print_screen(Compared& answer, bool explain) {
     for (const models::Answer& one : c.answers)
       if (one.ok()) print("\n" + critical_path_text(one));
   if (answer.framework && c.winner()) print(plan_arguments_text(answer.winning_plan(), *answer.framework));
-  // The notes above the answer were already printed.
+  // print_comparison() printed the resolution notes; drop them from the warnings.
   std::erase_if(c.warnings, [&](const std::string& warning) {
     return std::ranges::find(answer.resolved.notes, warning) != answer.resolved.notes.end();
   });
@@ -137,7 +136,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   const Question question = o.scenario.question(common);
   check_report(o.report);
   if (o.explain && common.format != Format::kTable)
-    throw InputError("compare: found --explain with --format, expected the table: it is told in sentences");
+    throw InputError("compare: found --explain with --format, expected the table: it explains in sentences");
   Compared answer;
   answer.detail = parse_detail(o.detail);
   if (!o.arguments.empty()) answer.framework.emplace(framework_named(o.arguments));
@@ -161,7 +160,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
                   answer.detail != Detail::kNone || o.explain;
   options.measured = o.anchoring.of(resolved.scenario);
   models::Comparison& c = answer.c = ask(std::move(resolved.scenario), options);
-  if (tells_unexplained("compare", c, common)) return 1;
+  if (print_unexplained("compare", c, common)) return 1;
   answer.run = training_of(c, answer.training, o.tokens);
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));

@@ -2,8 +2,6 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "base/input_error.h"
 #include "base/text.h"
 #include "tools/moesim/show/output.h"

@@ -1,15 +1,15 @@
-// `moesim list`: the built-in names.
+// `moesim list`: the built-in names; `moesim schema`: the JSON schemas among them.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
@@ -22,6 +22,8 @@
 #include "models/recipes/framework_recipe.h"
 #include "models/routing/routing.h"
 #include "models/workload/architecture.h"
+#include "models/workload/fields.h"
+#include "models/workload/model_json.h"
 #include "models/workload/model_summary.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
@@ -95,19 +97,48 @@ Entries recipes_list() {
   return out;
 }
 
+// Returns the JSON schemas by name, with those that are made from tables.
+std::map<std::string, nlohmann::ordered_json> all_schemas() {
+  std::map<std::string, nlohmann::ordered_json> all;
+  for (const auto& [name, text] : written_schemas()) all.emplace(name, nlohmann::ordered_json::parse(text));
+  all["scenario"] = models::scenario_schema();
+  all["model"] = models::model_schema();
+  return all;
+}
+
+Entries schemas_list() {
+  Entries out;
+  for (const auto& [name, schema] : all_schemas()) out.emplace_back(name, schema.at("title"));
+  return out;
+}
+
+int print_schema(const std::string& name) {
+  const auto all = all_schemas();
+  const auto found = all.find(name);
+  if (found == all.end()) {
+    std::vector<std::string> names;
+    for (const auto& [known, schema] : all) names.push_back(known);
+    throw InputError("schema: found " + in_quotes(name) + ", expected a name of `moesim list schemas`" +
+                     did_you_mean(name, names));
+  }
+  print(found->second.dump(1) + "\n");
+  return 0;
+}
+
 struct Kind {
   std::string name;
   Entries (*entries)();
 };
 
-const std::array<Kind, 7>& kinds() {
-  static const std::array<Kind, 7> all{{{"models", models_list},
+const std::array<Kind, 8>& kinds() {
+  static const std::array<Kind, 8> all{{{"models", models_list},
                                         {"clusters", clusters_list},
                                         {"profiles", profiles_list},
                                         {"networks", networks_list},
                                         {"dispatchers", dispatchers_list},
                                         {"routings", routings_list},
-                                        {"recipes", recipes_list}}};
+                                        {"recipes", recipes_list},
+                                        {"schemas", schemas_list}}};
   return all;
 }
 
@@ -197,21 +228,33 @@ int run(const std::vector<std::string>& wanted, bool detail, const std::optional
 }  // namespace
 
 Verb list_verb() {
-  return {"list", "what is built in: models, clusters, profiles, networks, dispatchers, routings, recipes",
-          "  moesim list dispatchers\n  moesim list models --detail", [](CLI::App& app) -> Run {
-            auto wanted = std::make_shared<std::vector<std::string>>();
-            app.add_option(
-                   "kind", *wanted,
-                   "models, clusters, profiles, networks, dispatchers, routings or recipes; default: all")
-                ->type_name("KIND");
-            auto detail = std::make_shared<bool>(false);
-            app.add_flag("--detail", *detail, "With models: layers by kind, attention and experts");
-            auto gpu = std::make_shared<std::optional<std::string>>();
-            app.add_option("--gpu", *gpu,
-                           "With profiles: only that of a GPU, as its driver names it (NVIDIA H100 PCIe)");
-            return [wanted, detail, gpu](const CommonOptions& common) {
-              return run(*wanted, *detail, *gpu, common);
-            };
+  return {
+      "list",
+      "what is built in: models, clusters, profiles, networks, dispatchers, routings, recipes, schemas",
+      "  moesim list dispatchers\n  moesim list models --detail", [](CLI::App& app) -> Run {
+        auto wanted = std::make_shared<std::vector<std::string>>();
+        app.add_option(
+               "kind", *wanted,
+               "models, clusters, profiles, networks, dispatchers, routings, recipes or schemas; default: all")
+            ->type_name("KIND");
+        auto detail = std::make_shared<bool>(false);
+        app.add_flag("--detail", *detail, "With models: layers by kind, attention and experts");
+        auto gpu = std::make_shared<std::optional<std::string>>();
+        app.add_option("--gpu", *gpu,
+                       "With profiles: only that of a GPU, as its driver names it (NVIDIA H100 PCIe)");
+        return [wanted, detail, gpu](const CommonOptions& common) {
+          return run(*wanted, *detail, *gpu, common);
+        };
+      }};
+}
+
+Verb schema_verb() {
+  return {"schema", "the JSON schema of a file that moesim reads or of a result",
+          "  moesim schema scenario\n  moesim schema compare > compare.schema.json",
+          [](CLI::App& app) -> Run {
+            const auto name = std::make_shared<std::string>();
+            app.add_option("name", *name, "A name of `moesim list schemas`")->required()->type_name("NAME");
+            return [name](const CommonOptions&) { return print_schema(*name); };
           }};
 }
 

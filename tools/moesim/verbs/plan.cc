@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -44,7 +43,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   options.say_unsaid("scope", "step");
   if (options.searches())
     throw InputError(
-        "--search: found with plan, which searches what nobody says; expected it with another verb");
+        "--search: found with plan, which searches every size that you do not give; expected it with another verb");
   models::RunQuestion q = o.question.question(Base::of(options.question(common), common, false), batch);
   q.upgrades = !o.no_upgrades;
   q.threads = common.threads;
@@ -54,7 +53,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
     AskOptions asked;
     asked.measured = o.anchoring.of(own);
     run = ask(own, asked);
-    if (tells_unexplained("plan", *run, common)) return 1;
+    if (print_unexplained("plan", *run, common)) return 1;
     q.anchor = &*run->anchor;
   }
   const models::RunAnswer a = [&] {

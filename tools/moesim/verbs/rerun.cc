@@ -16,7 +16,6 @@
 #include <memory>
 #include <thread>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -246,7 +245,7 @@ Verb rerun_verb() {
                            "A result of --format json, or the record beside the table of a sweep")
                 ->required();
             app.add_option("--in", o->folder, "Folder that relative paths of its command start from [.]")
-                ->check(CLI::ExistingDirectory);
+                ->check(CLI::ExistingDirectory());
             return [o](const CommonOptions& common) { return run_rerun(*o, common); };
           }};
 }

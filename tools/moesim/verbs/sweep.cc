@@ -11,7 +11,6 @@
 #include <set>
 #include <thread>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -285,7 +284,7 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
     if (first_rank) warn(common, text);
   });
   if (const models::Comparison* run = kind.unexplained()) {
-    if (first_rank) tells_unexplained("sweep", *run, common);
+    if (first_rank) print_unexplained("sweep", *run, common);
     return 1;
   }
   if (!o.pareto.empty() && (o.out.empty() || format != RowFormat::kCsv))
@@ -364,7 +363,7 @@ Run declare_merge(CLI::App& app) {
 
 // Refuses options of `sweep` itself beside the name of a command, where they would have no effect.
 void refuse_of_other(const CLI::App& sweep, const CLI::App& command, const std::vector<std::string>& own) {
-  for (const CLI::Option* option : sweep.get_options())
+  for (const CLI::Option option : sweep.get_options())
     if (option->count() > 0 && std::find(own.begin(), own.end(), option->get_name()) != own.end())
       throw InputError(
           fmt::format("sweep {0}: found {1}, expected options of `moesim sweep {0} --help` behind {0}",
@@ -397,7 +396,7 @@ Verb sweep_verb() {
             app.require_subcommand(0, 1);
             const Run scenarios = declare_kind(app, sweep_of_scenarios(), true);
             std::vector<std::string> own;
-            for (const CLI::Option* option : app.get_options()) own.push_back(option->get_name());
+            for (const CLI::Option option : app.get_options()) own.push_back(option->get_name());
             return [commands, scenarios, own, sweep = &app](const CommonOptions& common) {
               for (const auto& [command, run] : *commands)
                 if (command->parsed()) {

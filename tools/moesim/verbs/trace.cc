@@ -4,10 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/input_error.h"
 #include "base/text.h"
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 

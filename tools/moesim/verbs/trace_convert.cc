@@ -8,17 +8,17 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"
 #include "traces/cmd_writer.h"
-#include "traces/foreign_format.h"
+#include "traces/kineto_events.h"
 #include "traces/kineto_reader.h"
 #include "traces/router_trace.h"
 
@@ -44,14 +44,15 @@ std::string format_of(const std::string& path) {
   const auto is_trace = [&](const fs::path& file) { return has(file, ".json") || has(file, ".json.gz"); };
   if (!is_folder(path))
     return traces::is_router_trace(path) ? "router-trace"
-           : is_trace(path)              ? (traces::is_chakra_file(path) ? "chakra" : "kineto")
+           : is_trace(path)              ? (traces::is_chakra(path) ? "chakra" : "kineto")
                                          : "cmd";
   bool traces = false, chakra = false;
   for (const fs::path& entry : entries_of(path)) {
     // A recording with router choices beside it, as moesim-capture writes them, is still a recording.
     if (has(entry, ".txt")) return "cmd";
-    if (is_trace(entry) && !traces) chakra = traces::is_chakra_file(entry);
-    traces = traces || is_trace(entry);
+    if (traces || !is_trace(entry) || !is_file(entry)) continue;
+    traces = true;
+    chakra = traces::is_chakra(entry);
   }
   return traces::is_router_trace(path) ? "router-trace" : chakra ? "chakra" : traces ? "kineto" : "cmd";
 }
@@ -99,7 +100,6 @@ int convert_router_trace(const ConvertOptions& options, const CommonOptions& com
 }
 
 int run(const ConvertOptions& options, const CommonOptions& common) {
-  traces::refuse_foreign(options.from, traces::Traces::kRead);
   const std::string format = options.format.empty() ? format_of(options.from) : options.format;
   if (format == "router-trace") return convert_router_trace(options, common);
   if (options.experts)

@@ -5,7 +5,6 @@
 #include <memory>
 #include <set>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -14,7 +13,6 @@
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"
-#include "traces/foreign_format.h"
 #include "traces/recording_check.h"
 #include "traces/recording_facts.h"
 
@@ -46,12 +44,15 @@ std::shared_ptr<TraceOptions> declare_options(CLI::App& command) {
   return options;
 }
 
-Examined examine(const TraceOptions& options) {
+// `whole`: for rules that need the whole job, which is replayed.
+Examined examine(const TraceOptions& options, bool whole) {
   Examined out;
-  traces::refuse_foreign(options.path, traces::Traces::kForeign);
   out.recording = traces::read_cmd(options.path, {options.pass});
   out.facts = traces::describe(out.recording);
   out.findings = traces::examine(out.recording, out.facts);
+  if (std::ranges::count(out.findings, Severity::kProblem, &Finding::severity) == 0)
+    if (const auto refusal = replay_refusal(out.recording, whole))
+      out.findings.insert(out.findings.begin(), {Severity::kProblem, {}, "replay refuses it: " + *refusal});
   return out;
 }
 
@@ -292,7 +293,7 @@ nlohmann::ordered_json check_json(const Examined& examined, const CommonOptions&
 }
 
 int run_info(const TraceOptions& options, const CommonOptions& common) {
-  const Examined examined = examine(options);
+  const Examined examined = examine(options, false);
   switch (common.format) {
     case Format::kTable:
       print(info_text(examined));
@@ -308,16 +309,8 @@ int run_info(const TraceOptions& options, const CommonOptions& common) {
 }
 
 int run_check(const TraceOptions& options, const CommonOptions& common) {
-  Examined examined = examine(options);
-  // Rules that need the whole job are checked by replaying.
-  if (std::ranges::none_of(examined.findings,
-                           [](const Finding& finding) { return finding.severity == Severity::kProblem; }))
-    if (const auto refusal = replay_refusal(examined.recording))
-      examined.findings.insert(examined.findings.begin(),
-                               {Severity::kProblem, {}, "replay refuses it: " + *refusal});
-  const auto problems =
-      std::count_if(examined.findings.begin(), examined.findings.end(),
-                    [](const Finding& finding) { return finding.severity == Severity::kProblem; });
+  const Examined examined = examine(options, true);
+  const auto problems = std::ranges::count(examined.findings, Severity::kProblem, &Finding::severity);
   if (common.format == Format::kJson) {
     print_json(check_json(examined, common, problems == 0));
   } else if (common.format == Format::kCsv) {

@@ -11,7 +11,6 @@
 #include <optional>
 #include <set>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
@@ -382,7 +381,7 @@ const TableQuestion* table_question(const CLI::App& app) {
 // Refuses options without effect on the question.
 void check_beside(const CLI::App& app, const TableQuestion& question) {
   const std::set<std::string> always{"--format", "--quiet", "--seed", "--threads", "--report", "--max-error"};
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option option : app.get_options()) {
     const std::string name = option->get_name();
     if (option->count() > 0 && name != question.option && !always.contains(name) &&
         !question.beside.contains(name))
@@ -445,7 +444,7 @@ Verb validate_verb() {
         declare_report(app, options->report);
         app.add_option("--microbatches", options->microbatches, "per rank; default: as measured")
             ->check(CLI::Range(1, 1 << 20).description(""));
-        const CLI::Option* draws =
+        const CLI::Option draws =
             app.add_option(
                    "--draws", options->draws,
                    "forecasts drawn for the 90 % intervals; 0: run-to-run noise only; of --decisions 48")

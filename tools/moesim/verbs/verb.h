@@ -1,17 +1,15 @@
 // A verb is one file: it declares its options on a CLI11 subcommand and returns the function to run. To add
-// one: write tools/moesim/<verb>.cc, declare its function here, add a line to all_verbs() in verb.cc.
+// one: write tools/moesim/verbs/<verb>.cc, declare its function here, add a line to all_verbs() in verb.cc.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tools/moesim/show/common_options.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/moesim/show/options.h"
 
 namespace moesim::tools {
 
@@ -41,10 +39,14 @@ Verb plan_verb();
 Verb replay_verb();
 Verb rerun_verb();
 Verb scenario_verb();
+Verb schema_verb();
 Verb serve_verb();
 Verb sweep_verb();
 Verb validate_verb();
 Verb trace_verb();
 Verb whatif_verb();
+
+// The JSON schemas of docs/schemas, by name; those that are made from tables are not among them.
+const std::map<std::string_view, std::string_view>& written_schemas();
 
 }  // namespace moesim::tools
