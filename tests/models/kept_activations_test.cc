@@ -53,7 +53,7 @@ TEST(KeptByLayer, UnfusedAttentionKeepsScores) {
   TrainingSettings plan;
   const LayerKind kind{LayerKind::Mixer::kAttention, LayerKind::Ffn::kNone, false};
   const auto kept = [&](const char* attention) {
-    plan.attention = named<AttentionKernel>("attention", attention);
+    plan.attention = models::named<AttentionKernel>("attention", attention);
     return bytes_of(kept_by_layer(model, p, plan, kind));
   };
   const double T = 3 * 1024, heads = 32, kv = 8, d = 128, scores = heads * 1024 * 1024 * 3;
@@ -65,7 +65,7 @@ TEST(KeptByLayer, UnfusedAttentionKeepsScores) {
   plan.recompute = StepRecompute::parse("core_attn");
   EXPECT_DOUBLE_EQ(kept("unfused-dropout"), kept("flash"));
   // Computed again, they are held while the layer's backward runs.
-  plan.attention = named<AttentionKernel>("attention", "unfused");
+  plan.attention = models::named<AttentionKernel>("attention", "unfused");
   EXPECT_GT(backward_transient(model, p, plan, kind), transient);
   // Tensor parallelism shares heads.
   plan.recompute = {};
