@@ -1,6 +1,8 @@
 // Small text helpers shared by readers and messages.
 #pragma once
 
+#include <algorithm>
+#include <cctype>
 #include <concepts>
 #include <optional>
 #include <span>
@@ -48,5 +50,14 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 void say(std::string_view text);
 
 std::string join(std::span<const std::string> parts, std::string_view separator);
+
+// ASCII text in lower case, for names in either case.
+
+inline std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
 
 }  // namespace moesim

@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "base/checked.h"
+#include "base/check.h"
 #include "base/input_error.h"
 #include "traces/call_roles.h"
 

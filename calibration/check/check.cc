@@ -17,7 +17,6 @@
 #include "models/costs/ep_kernel.h"
 #include "models/costs/expert_ffn.h"
 #include "models/costs/gemm.h"
-#include "models/costs/kernel_doubt.h"
 #include "models/costs/kernels.h"
 #include "models/hardware/network.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "base/lower_case.h"
+#include "base/text.h"
 #include "calibration/fit/least_squares.h"
 #include "calibration/rows/devices.h"
 #include "models/hardware/gpu_family.h"

@@ -18,7 +18,6 @@
 #include "models/costs/domain_report.h"
 #include "models/costs/ep_kernel.h"
 #include "models/costs/gemm.h"
-#include "models/costs/kernel_doubt.h"
 #include "models/costs/kernels.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/json_reader.h"
-#include "base/lower_case.h"
 #include "base/text.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/hardware/gpu_family.h"

@@ -18,7 +18,6 @@
 #include "models/answers/answer.h"
 #include "models/answers/doubt.h"
 #include "models/answers/priced_draws.h"
-#include "models/answers/published_steps.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
 #include "models/workload/fields.h"

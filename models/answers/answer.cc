@@ -14,7 +14,6 @@
 #include "models/answers/fitting_change.h"
 #include "models/answers/invariants.h"
 #include "models/answers/priced_draws.h"
-#include "models/answers/published_steps.h"
 #include "models/dispatchers/parts/balanced.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"

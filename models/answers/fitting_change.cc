@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/input_error.h"
-#include "models/answers/quick_answer.h"
+#include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
 
 namespace moesim::models {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/hardware/domain_range.h"
+#include "models/hardware/estimate.h"
 
 namespace moesim::models {
 

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "models/costs/kernel_doubt.h"
+#include "models/costs/ep_kernel.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/hardware/gpu_family.h"

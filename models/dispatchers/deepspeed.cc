@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include "base/checked.h"
+#include "base/check.h"
 #include "models/dispatchers/parts/capacity.h"
-#include "models/dispatchers/parts/fixed_capacity.h"
 
 namespace moesim::models {
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "models/dispatchers/parts/capacity.h"
-#include "models/dispatchers/parts/fixed_capacity.h"
 
 namespace moesim::models {
 

@@ -15,7 +15,6 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "base/lower_case.h"
 #include "base/text.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/hardware/gpu_family.h"

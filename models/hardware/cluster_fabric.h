@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "models/hardware/link_load.h"
+#include "models/hardware/group_shape.h"
 #include "sim/network/fabric.h"
 #include "sim/run/timeline.h"
 

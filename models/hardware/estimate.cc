@@ -8,6 +8,7 @@
 #include "base/statistics.h"
 
 namespace moesim::models {
+
 Estimate Estimate::log_normal(double value, double sigma) {
   const double spread = std::exp(kZ90 * sigma);
   return {value, value / spread, value * spread};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 namespace moesim::models {
 
@@ -20,6 +21,13 @@ struct Estimate {
   // Returns `value` with the 5 % and 95 % quantiles of `samples` (linear between order statistics; not
   // empty), widened where needed so that low <= value <= high.
   static Estimate from_samples(double value, std::span<const double> samples);
+};
+
+// The range of one quantity ("bytes", "ranks", "nodes", "m", ...) that a fit covers.
+struct DomainRange {
+  std::string quantity;
+  double low = 0;
+  double high = 0;
 };
 
 }  // namespace moesim::models

@@ -4,7 +4,6 @@
 #include <cctype>
 
 #include "base/json_reader.h"
-#include "base/lower_case.h"
 #include "base/text.h"
 #include "models/hardware/embedded_profiles.h"
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace moesim::models {
@@ -30,6 +31,12 @@ struct GroupShape {
                             std::int64_t block = 1, std::int64_t apart = 0);
   // `per_domain` ranks on each of `domains` NVLink domains (domain-major member order).
   static GroupShape uniform(int domains, int per_domain);
+};
+
+struct LinkLoad {
+  std::string from, to;  // names of the fabric's nodes
+  double bytes = 0;
+  double utilisation = 0;  // share of its capacity over the timeline
 };
 
 }  // namespace moesim::models

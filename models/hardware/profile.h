@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "models/hardware/domain_range.h"
 #include "models/hardware/dtype.h"
+#include "models/hardware/estimate.h"
 
 namespace moesim {
 class JsonNode;

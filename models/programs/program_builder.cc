@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/check.h"
-#include "base/checked.h"
 #include "base/input_error.h"
 
 namespace moesim::models {

@@ -9,7 +9,7 @@
 
 #include "models/costs/domain_report.h"
 #include "models/hardware/estimate.h"
-#include "models/hardware/link_load.h"
+#include "models/hardware/group_shape.h"
 #include "models/programs/program.h"
 #include "models/step/faults.h"
 #include "models/step/pipeline_schedule.h"

@@ -14,9 +14,8 @@
 #include "base/random.h"
 #include "models/programs/projections.h"
 #include "models/step/kept_activations.h"
-#include "models/step/muon.h"
+#include "models/step/optimizers.h"
 #include "models/step/parameter_collectives.h"
-#include "models/step/shampoo.h"
 #include "models/workload/residual.h"
 
 namespace moesim::models {

@@ -8,8 +8,7 @@
 #include "models/costs/gemm.h"
 #include "models/hardware/cluster.h"
 #include "models/step/contention.h"
-#include "models/step/muon.h"
-#include "models/step/shampoo.h"
+#include "models/step/optimizers.h"
 #include "models/step/step_memory.h"
 #include "models/workload/residual.h"
 

@@ -343,6 +343,7 @@ void set_experts(const ModelConfig& c, Architecture& a) {
   a.shared_ffn = c.size({"shared_expert_intermediate_size", "share_expert_dim", "share_expert_dims",
                          "shared_intermediate_size"},
                         shared * c.size({"moe_shared_expert_intermediate_size"}, a.expert_ffn));
+  if (c.family().starts_with("llama4") && a.shared_ffn == 0) a.shared_ffn = a.expert_ffn;
   if (c.flag("enable_moe_block", false)) a.shared_ffn = inner;  // Gemma 4: the dense FFN runs beside them
   a.routing_groups = std::max<std::int64_t>(
       1, c.size({"n_group", "n_expert_groups", "num_expert_group", "num_expert_groups"}, 1));

@@ -9,7 +9,6 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "base/lower_case.h"
 #include "base/text.h"
 
 namespace moesim::models {

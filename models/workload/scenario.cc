@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/checked.h"
+#include "base/check.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/checked.h"
 #include "base/input_error.h"
 #include "base/random.h"
 #include "base/statistics.h"

@@ -1,10 +1,20 @@
 #include "sim/graph/time.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "base/check.h"
+#include "base/input_error.h"
 
 namespace moesim::sim {
+
+void check_clock(std::int64_t ps) {
+  if (ps > kLastPs)
+    throw InputError(fmt::format(
+        "time: found more than {:.0f} days, which no clock here counts, expected a shorter step or layer",
+        Time::from_ps(kLastPs).seconds() / 86400));
+}
 
 Time Time::from_us(double us) {
   const double ps = std::round(us * 1e6);

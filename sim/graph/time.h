@@ -6,6 +6,13 @@
 
 namespace moesim::sim {
 
+// The range of simulated clocks.
+
+// Largest value of a clock (26 days), so that sums of clocks and durations never leave 64 bits.
+inline constexpr std::int64_t kLastPs = std::int64_t{1} << 61;
+// Throws InputError for a clock beyond kLastPs.
+void check_clock(std::int64_t ps);
+
 class Time {
  public:
   constexpr Time() = default;

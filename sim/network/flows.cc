@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "sim/graph/clock.h"
+#include "sim/graph/time.h"
 
 namespace moesim::sim {
 

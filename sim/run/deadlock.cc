@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "base/check.h"
-#include "sim/run/deadlock_finder.h"
 
 namespace moesim::sim {
 

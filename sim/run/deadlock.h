@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "sim/graph/ids.h"
+#include "sim/graph/task_graph.h"
+#include "sim/run/task_times.h"
 
 namespace moesim::sim {
 
@@ -35,5 +37,10 @@ class Deadlock : public std::runtime_error {
  private:
   std::vector<StuckStream> streams_;
 };
+
+// Explains why a run stopped before every task had ended.
+
+// `times`: of a stuck run, in which at least one task has not ended.
+Deadlock find_deadlock(const TaskGraph& graph, const TaskTimes& times);
 
 }  // namespace moesim::sim

@@ -16,9 +16,9 @@
 #include <span>
 #include <vector>
 
-#include "sim/graph/clock.h"
 #include "sim/graph/costs.h"
 #include "sim/graph/task_graph.h"
+#include "sim/graph/time.h"
 #include "sim/run/booking.h"
 
 namespace moesim::sim {

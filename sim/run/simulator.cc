@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "sim/network/fabric.h"
-#include "sim/run/deadlock_finder.h"
+#include "sim/run/deadlock.h"
 #include "sim/run/events.h"
 #include "sim/run/longest_path.h"
 #include "sim/run/prices.h"

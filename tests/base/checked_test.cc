@@ -1,9 +1,8 @@
-#include "base/checked.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
+#include "base/check.h"
 #include "base/input_error.h"
 
 namespace moesim {

@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "models/dispatchers/parts/equal_split.h"
-#include "models/dispatchers/parts/fixed_capacity.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "models/answers/quick_answer.h"
+#include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/fields.h"
 #include "tests/models/small_job.h"

@@ -11,7 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/checked.h"
+#include "base/check.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/workload/scenario.h"

@@ -1,6 +1,6 @@
 // Muon: FLOPs of Newton-Schulz steps by hand, which matrices are its, how ranks share them, memory and time
 // of a step.
-#include "models/step/muon.h"
+#include "models/step/optimizers.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,9 +1,8 @@
-#include "models/answers/published_steps.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "models/answers/doubt.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::models {

@@ -1,9 +1,8 @@
 // A search and a comparison give the same time where all layers share one routing.
-#include "models/answers/quick_answer.h"
-
 #include <gtest/gtest.h>
 
 #include "models/answers/answer.h"
+#include "models/answers/plan_search.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {

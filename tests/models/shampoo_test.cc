@@ -1,9 +1,8 @@
 // Distributed Shampoo: which steps do what, and how long its products and roots take.
-#include "models/step/shampoo.h"
-
 #include <gtest/gtest.h>
 
 #include "models/hardware/profile.h"
+#include "models/step/optimizers.h"
 
 namespace moesim::models {
 namespace {

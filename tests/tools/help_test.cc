@@ -10,7 +10,7 @@
 #include "process.h"
 #include "refusal.h"
 #include "terminal_run.h"
-#include "tools/moesim/show/version.h"
+#include "tools/moesim/show/command.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {

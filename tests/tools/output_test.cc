@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "process.h"
-#include "tools/moesim/show/version.h"
+#include "tools/moesim/show/command.h"
 
 namespace moesim::tools {
 namespace {

@@ -1,6 +1,4 @@
 // Progress on a terminal during long work.
-#include "tools/moesim/show/progress.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,6 +16,7 @@
 
 #include "models/answers/training_run.h"
 #include "models/hardware/cluster.h"
+#include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
 namespace {

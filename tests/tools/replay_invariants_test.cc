@@ -1,5 +1,3 @@
-#include "tools/moesim/questions/replay_invariants.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "calibration/rows/publication.h"
-#include "models/answers/published_steps.h"
+#include "models/answers/doubt.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/step/step_forecast.h"

@@ -9,7 +9,7 @@
 
 #include "base/input_error.h"
 #include "models/workload/fields.h"
-#include "tools/moesim/show/version.h"
+#include "tools/moesim/show/command.h"
 #include "tools/moesim/verbs/command_line.h"
 
 namespace py = pybind11;

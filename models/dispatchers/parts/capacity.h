@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "models/dispatchers/parts/common.h"
 #include "models/routing/routing.h"
 
 namespace moesim::models {
@@ -14,5 +17,23 @@ std::int64_t capacity(std::int64_t tokens, std::int64_t topk, std::int64_t exper
 std::vector<std::int64_t> capacities(const Routing& routing, double factor);
 // Returns the rows that `after` lacks against `before`, summed over ranks and experts where it has fewer.
 std::int64_t total_dropped(const Routing& before, const Routing& after);
+
+// Shared parts of DeepSpeed and Tutel (docs/spec.md 2.13): every rank sends C rows to every expert whatever
+// the routing; rows above C are dropped, missing rows are padding.
+
+struct FixedCapacity {
+  // `rows_per_expert`: C, rows of every rank for every expert.
+  FixedCapacity(const MoeLayer& layer, std::int64_t rows_per_expert);
+
+  // Returns the rule that a layer violates, if any.
+  static std::optional<std::string> illegal(const MoeLayer& layer);
+  // Returns the most rows that any rank sends to any expert: the capacity that drops nothing.
+  static std::int64_t largest_count(const Routing& routing);
+
+  LayerSizes sizes;  // sent, arrived, computed and experts at their padded sizes
+  std::int64_t C = 0;
+  std::int64_t rows = 0;  // E * C rows of the send and of the receive buffer
+  std::int64_t dropped = 0;
+};
 
 }  // namespace moesim::models

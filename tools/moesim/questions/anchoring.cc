@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -12,8 +14,10 @@
 #include "base/statistics.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "calibration/fit/next_rows.h"
 #include "models/answers/sentences.h"
 #include "replay/run/run_summary.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/read/training_log.h"
 #include "tools/moesim/show/output.h"
@@ -176,6 +180,21 @@ bool print_unexplained(const char* verb, const models::Comparison& c, const Comm
     print(anchor_text(c));
   }
   return true;
+}
+
+void name_measurement(models::Comparison& comparison, models::AnswerOptions options) {
+  if (comparison.anchor) return;  // its draws are no longer those of the profile
+  std::string next = calibration::first_measurement(comparison);
+  const bool open = comparison.decision.verdict == models::Decision::Verdict::kOpen;
+  if (next.empty() && open && 0 < options.draws && options.draws < calibration::kPlanDraws) {
+    options.draws = calibration::kPlanDraws;
+    options.trace = options.suggest = false;
+    models::Comparison more = ask(*comparison.scenario, options);
+    // The question remains that of the answer shown.
+    more.decision = comparison.decision;
+    next = calibration::first_measurement(more);
+  }
+  comparison.decision.settle = std::move(next);
 }
 
 }  // namespace moesim::tools

@@ -46,4 +46,10 @@ nlohmann::ordered_json unexplained_json(const char* verb, const models::Comparis
 // Prints the run instead of an answer where the forecast does not explain it; returns false where it does.
 bool print_unexplained(const char* verb, const models::Comparison& asked, const CommonOptions& common);
 
+// The measurement that would settle an open choice.
+
+// Sets the measurement that saves most, if any. Takes about as long as the answer, which was computed with
+// `options`; where its draws are too few for any measurement, as long as an answer with kPlanDraws.
+void name_measurement(models::Comparison& comparison, models::AnswerOptions options);
+
 }  // namespace moesim::tools

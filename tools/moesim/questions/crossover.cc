@@ -16,7 +16,7 @@
 #include "base/input_error.h"
 #include "base/units.h"
 #include "models/answers/answer.h"
-#include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/questions/whatif_change.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"

@@ -8,7 +8,7 @@
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/sweep_range.h"
 #include "tools/moesim/show/common_options.h"
-#include "tools/moesim/show/progress.h"
+#include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
 

@@ -12,7 +12,9 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "replay/recording/steps.h"
+#include "replay/run/forecast_recording.h"
 #include "replay/run/requested_job.h"
+#include "replay/run/validate.h"
 #include "tools/moesim/show/options.h"
 #include "traces/recording.h"
 
@@ -76,5 +78,16 @@ std::int64_t whole_between(const std::string& what, const std::string& text, std
 // Loads a model by name or file. Throws InputError for a model without experts, since recordings have
 // experts.
 models::Architecture mixture_named(const std::string& name_or_path);
+
+// Invariants of every forecast of a recording, checked before it is shown, in addition to
+// models/answers/invariants.h.
+
+// Returns the first violated invariant in one clause; empty: none. Beyond the checks of any forecast, the
+// parts of every rank and the causes add up to the iteration; means, waits and loads are finite and not
+// negative.
+std::string impossible(const replay::RecordingForecast& forecast);
+
+// Checks a forecast against its measurement: finite, inside of its own interval.
+std::string impossible(const replay::Validation& validation);
 
 }  // namespace moesim::tools

@@ -12,7 +12,7 @@
 #include "models/hardware/cluster.h"
 #include "models/hardware/ownership.h"
 #include "models/workload/architecture.h"
-#include "tools/moesim/questions/replay_invariants.h"
+#include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/options.h"
 
 namespace moesim::tools {

@@ -25,10 +25,10 @@
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"
-#include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
+#include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
 

@@ -11,7 +11,7 @@
 
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
-#include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/questions/whatif_change.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"

@@ -9,7 +9,7 @@
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/common_options.h"
-#include "tools/moesim/show/progress.h"
+#include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
 

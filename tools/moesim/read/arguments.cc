@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/json_reader.h"
 #include "base/json_text.h"
-#include "base/lower_case.h"
 #include "base/text.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/embedded_profiles.h"

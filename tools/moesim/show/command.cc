@@ -98,4 +98,6 @@ std::string command_text(const std::vector<std::string>& words, std::size_t widt
   return text + line + "\n";
 }
 
+const char* version() { return MOESIM_VERSION; }
+
 }  // namespace moesim::tools

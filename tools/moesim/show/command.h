@@ -18,4 +18,7 @@ std::string command_text(const std::vector<std::string>& words, std::size_t widt
 // Quotes a word for a shell: in single quotes where necessary.
 std::string shell_word(const std::string& word);
 
+// Version in every output, e.g. "0.1.0".
+const char* version();
+
 }  // namespace moesim::tools

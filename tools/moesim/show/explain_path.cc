@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "tools/moesim/show/layer_operations.h"
+#include "tools/moesim/show/comparison_detail.h"
 
 namespace moesim::tools {
 

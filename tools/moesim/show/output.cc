@@ -19,8 +19,8 @@
 #include "base/input_error.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "tools/moesim/show/command.h"
 #include "tools/moesim/show/result_inputs.h"
-#include "tools/moesim/show/version.h"
 
 namespace moesim::tools {
 

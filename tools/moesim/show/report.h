@@ -10,10 +10,10 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "tools/moesim/show/common_options.h"
+#include "tools/moesim/show/comparison_detail.h"
 #include "tools/moesim/show/options.h"
 #include "tools/moesim/show/pipeline_picture.h"
 #include "tools/moesim/show/timeline_view.h"
-#include "tools/moesim/show/traffic_matrix.h"
 
 namespace moesim::tools {
 

@@ -10,7 +10,7 @@
 #include "models/hardware/cluster.h"
 #include "models/routing/routing.h"
 #include "models/workload/architecture.h"
-#include "tools/moesim/show/version.h"
+#include "tools/moesim/show/command.h"
 
 namespace moesim::tools {
 

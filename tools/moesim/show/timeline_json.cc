@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
-#include "tools/moesim/show/version.h"
+#include "tools/moesim/show/command.h"
 
 namespace moesim::tools {
 

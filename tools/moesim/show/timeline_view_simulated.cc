@@ -9,8 +9,8 @@
 #include <set>
 
 #include "base/check.h"
+#include "tools/moesim/show/comparison_detail.h"
 #include "tools/moesim/show/timeline_view.h"
-#include "tools/moesim/show/traffic_matrix.h"
 
 namespace moesim::tools {
 

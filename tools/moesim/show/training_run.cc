@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "models/answers/doubt.h"
 #include "models/answers/plan_search.h"
-#include "models/answers/published_steps.h"
 #include "models/hardware/rental_list.h"
 #include "models/step/step_forecast.h"
 #include "models/workload/fields.h"

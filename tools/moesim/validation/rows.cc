@@ -10,11 +10,10 @@
 #include <memory>
 #include <utility>
 
-#include "base/checked.h"
+#include "base/check.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "base/lower_case.h"
 #include "base/text.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/devices.h"

@@ -16,7 +16,7 @@
 #include "models/answers/answer.h"
 #include "models/step/step_memory.h"
 #include "models/workload/scenario.h"
-#include "tools/moesim/show/progress.h"
+#include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
 

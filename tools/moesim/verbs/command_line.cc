@@ -16,9 +16,9 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/question/paths.h"
+#include "tools/moesim/show/command.h"
 #include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
-#include "tools/moesim/show/version.h"
 
 namespace moesim::tools {
 

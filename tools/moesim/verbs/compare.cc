@@ -17,7 +17,6 @@
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/around.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/next_measurement.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/read/arguments.h"

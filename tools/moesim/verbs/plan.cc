@@ -16,10 +16,10 @@
 #include "tools/moesim/read/launch_script.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
-#include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
+#include "tools/moesim/show/terminal.h"
 #include "tools/moesim/show/training_run.h"
 #include "tools/moesim/verbs/verb.h"
 

@@ -19,11 +19,10 @@
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/around.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/next_measurement.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/command.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
-#include "tools/moesim/show/version.h"
 #include "tools/moesim/verbs/command_line.h"
 
 namespace moesim::tools {

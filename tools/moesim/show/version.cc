@@ -1,7 +1,0 @@
-#include "tools/moesim/show/version.h"
-
-namespace moesim::tools {
-
-const char* version() { return MOESIM_VERSION; }
-
-}  // namespace moesim::tools
