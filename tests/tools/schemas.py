@@ -290,10 +290,5 @@ with tempfile.TemporaryDirectory() as temporary:
     check_sweeps(here)
     check_serve(here)
     check_files(here)
-listed = (SOURCE / "docs" / "schemas" / "README.md").read_text()
-for path in SCHEMAS.glob("*.schema.json"):
-    name = path.name.removesuffix(".schema.json")
-    if name not in listed:
-        fail(path.name + " is not in docs/schemas/README.md")
 shutil.rmtree(SCHEMAS)
 sys.exit(1 if FAILURES else 0)
