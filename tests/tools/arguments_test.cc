@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <set>
 
 #include "base/json_reader.h"
@@ -128,27 +127,6 @@ TEST(MegatronArguments, EveryArgumentIsUsedIrrelevantOrNamed) {
                                          HasSubstr("train.sh: not understood, and not used: --odd-one")));
 }
 
-TEST(MegatronArguments, WhatMakesAnotherJobIsRefusedByName) {
-  const auto said = [](const std::string& more) {
-    return message_of([&] { megatron(std::string(kSmall) + more); });
-  };
-  EXPECT_THAT(said("--spec a b"), HasSubstr("train.sh:1: found --spec a b, expected a job without it"));
-  EXPECT_THAT(said("--optimizer lion"), HasSubstr("--optimizer lion, expected adam, muon or dist_muon"));
-  EXPECT_THAT(said("--optimizer muon --muon-tp-mode duplicated"), HasSubstr("--muon-tp-mode duplicated"));
-  EXPECT_THAT(said("--num-experts 4 --tensor-model-parallel-size 2"), HasSubstr("--sequence-parallel"));
-  EXPECT_THAT(said("--num-experts 4 --moe-layer-freq [1,0,2,1]"), HasSubstr("--moe-layer-freq"));
-  EXPECT_THAT(said("--num-layers four"), HasSubstr("--num-layers four, expected a whole number"));
-  EXPECT_THAT(said("--recompute-granularity full --recompute-method block --recompute-num-layers 1"),
-              HasSubstr("--recompute-num-layers"));
-  EXPECT_THAT(message_of([] { megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --bf16"); }),
-              HasSubstr("--vocab-size"));
-  EXPECT_THAT(message_of([] {
-                megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vocab-size 100");
-              }),
-              HasSubstr("--bf16"));
-  EXPECT_THAT(message_of([] { megatron("echo nothing"); }), HasSubstr("no command with a job's arguments"));
-}
-
 // Muon replicates its state unless a distributed optimizer is asked for, which then deals out whole matrices.
 TEST(MegatronArguments, MuonIsReadWithItsSharding) {
   const auto plan = [](const std::string& more) { return scenario_of(megatron(kSmall + more), 1).training; };
@@ -216,15 +194,6 @@ TEST(MegatronArguments, SayAModelUnderOtherNames) {
   EXPECT_EQ(llama.model.dense_ffn, 28672);
 }
 
-TEST(MegatronArguments, ExpertsThatNoLayerHasAreRefused) {
-  EXPECT_THAT(
-      message_of([] { megatron(std::string(kSmall) + "--num-experts 8 --moe-layer-freq '([0]*4)'"); }),
-      HasSubstr("expected a layer with experts"));
-  EXPECT_THAT(
-      message_of([] { megatron(std::string(kSmall) + "--num-experts 8 --hybrid-layer-pattern 'M*-'"); }),
-      HasSubstr("a layer with experts"));
-}
-
 TEST(MegatronArguments, WhatMayDefineTheModelStopsTheAnswer) {
   const std::string fork = std::string(kSmall) + "--expert-interval 2 --odd-one 3 --mlp-type residual ";
   EXPECT_THAT(message_of([&] { megatron(fork); }),
@@ -244,20 +213,6 @@ TEST(MegatronArguments, TensorParallelismMayDoWithoutSequenceParallelism) {
   const Scenario s = scenario_of(megatron(std::string(kSmall) + "--tensor-model-parallel-size 2"), 2);
   EXPECT_FALSE(s.training.sequence_parallel);
   EXPECT_TRUE(scenario_of(megatron(kSmall), 2).training.sequence_parallel);
-}
-
-// The smallest inputs in which real files showed a fault.
-TEST(MegatronArguments, ForeignJobsAreTheModelsTheySay) {
-  const std::filesystem::path folder = std::filesystem::path(MOESIM_DATA_DIR) / "foreign/third/min";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder;
-  const auto scenario = [&](const char* name, std::int64_t gpus) {
-    return scenario_of(load_job(folder / name, JobFramework::kMegatron, {}), gpus);
-  };
-  EXPECT_EQ(scenario("moe_num_experts.sh", 8).model.experts, 64);
-  EXPECT_EQ(scenario("hybrid_layer_pattern.sh", 8).model.pattern, "MEM*EM");
-  EXPECT_EQ(scenario("hidden_dim_multiplier.yaml", 8).model.dense_ffn, 28672);
-  EXPECT_EQ(scenario("unfused_attention.yaml", 8).training.attention,
-            models::AttentionKernel::kUnfusedDropout);
 }
 
 TEST(MegatronArguments, AValueThatNobodyCanTellIsNamedWhereItIsNeeded) {
@@ -406,16 +361,6 @@ TEST(DeepSpeedArguments, SayBatchPrecisionAndSharding) {
                          JobFramework::kDeepSpeed);
               }),
               HasSubstr("ds.json:1"));
-}
-
-TEST(SettleJob, SaysWhatDoesNotDivide) {
-  const std::string base =
-      std::string(kSmall) + "--pipeline-model-parallel-size 2 --micro-batch-size 2 --global-batch-size ";
-  EXPECT_THAT(message_of([&] { scenario_of(megatron(base + "64")); }), HasSubstr("no number of GPUs"));
-  EXPECT_THAT(message_of([&] { scenario_of(megatron(base + "64"), 7); }),
-              HasSubstr("7 GPUs for TP 1 x CP 1 x PP 2"));
-  EXPECT_THAT(message_of([&] { scenario_of(megatron(base + "30"), 16); }),
-              HasSubstr("with dp 8 and 2 sequences in a microbatch, expected a multiple of 16"));
 }
 
 Scenario resolved(const char* text) {

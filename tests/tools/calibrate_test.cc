@@ -20,7 +20,6 @@ using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::read_text;
 using testing::run_moesim;
-using testing::sample_folder;
 using testing::TempFolder;
 
 // Output of all_gather_perf, with our own times.
@@ -256,48 +255,6 @@ TEST_F(Calibrate, RowsBetweenNodesAreHeldAgainstANetwork) {
               HasSubstr("wrong.csv:2: found network 'tcpxo'"));
 }
 
-TEST_F(Calibrate, RefusesInOneLine) {
-  ASSERT_EQ(import_log().exit_code, 0);
-  here_.write("cut.log", std::string(kLog).substr(0, 300));
-  const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes{
-      {{}, "measure, import, fit, refine, next, check"},
-      {{"import", "nccl-tests", "nowhere.log"}, "nowhere.log"},
-      {{"import", "nccl-tests", "cut.log", "--op", "all_gather"}, "cut.log"},
-      {{"import", "nccl-tests", "raw.json"}, "raw.json"},
-      {{"import", "nccl-inspector", "all_gather.log"}, "all_gather.log:1"},
-      {{"import", "nccl-inspector", "raw.json", "--nodes", "2"}, "the log says it itself"},
-      {{"import", "vtune", "all_gather.log"}, "vtune"},
-      {{"import", "nccl-tests", "all_gather.log", "--op", "all_gather", "--gpu", "h100-sxm", "--out",
-        "no/where.json"},
-       "no/where.json"},
-      {{"check", "h100-sxm"}, "--against"},
-      {{"check", "h100-sx", "--against", "raw.json"}, "h100-sx"},
-      {{"check", "h100-sxm", "--against", "raw.json", "--max-error", "few"}, "few"},
-      {{"check", "h100-sxm", "--against", "raw.json", "--network", "efa-p5"}, "rows between nodes"},
-      {{"check", "h100-sxm", "--against", "raw.json", "--network", "efa-p55"}, "efa-p5"},
-      {{"refine", "h100-sxm", "--with", "raw.json"}, "--out"},
-      {{"refine", "h100-sx", "--with", "raw.json", "--out", "mine.json"}, "h100-sx"},
-      {{"refine", "infiniband-ndr", "--with", "raw.json", "--out", "mine.json"}, "inside a domain"},
-      {{"refine", "mi300x", "--with", "raw.json", "--out", "mine.json"}, "another GPU"},
-      {{"next", "nowhere.json"}, "nowhere.json"},
-      {{"fit", "raw.json"}, "--out"},
-      {{"fit", "all_gather.log", "--out", "p.json"}, "all_gather.log"}};
-  const auto files = [&] {
-    return std::distance(std::filesystem::directory_iterator(here_.path()),
-                         std::filesystem::directory_iterator());
-  };
-  const auto before = files();
-  for (const auto& [words, says] : mistakes) {
-    const Outcome outcome = run(words);
-    SCOPED_TRACE(says);
-    EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_EQ(outcome.out, "");
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(says));
-  }
-  EXPECT_EQ(files(), before) << "something was written";
-}
-
 // Two expert ranks and two microbatches of one layer: gather of counts, dispatch of 8 rows each, products for
 // 2 ms, exchange back of 10 and 6 rows.
 std::string rank_file(int rank, int rows_back, double dispatch_ms, double combine_ms) {
@@ -354,16 +311,6 @@ TEST_F(Calibrate, ImportsTheTransfersOfARecording) {
   ASSERT_EQ(file.at("exposed_calls").size(), 2u);
   for (const json& call : file.at("exposed_calls"))
     EXPECT_NEAR(call.at("seconds").get<double>(), call.at("op") == "all_gather" ? 120e-6 : 150e-6, 1e-9);
-}
-
-TEST_F(Calibrate, TakesNoTransfersFromARecordingWithoutCommunication) {
-  const auto scaling = sample_folder() / "scaling";
-  const Outcome outcome = run({"import", "recording", scaling.string(), "--gpu", "h800-sxm"});
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("expected a realistic recording"));
-  EXPECT_EQ(outcome.error_lines(), 1u);
-  const auto realistic = sample_folder() / "realistic";
-  EXPECT_THAT(run({"import", "recording", realistic.string()}).err, HasSubstr("expected --gpu"));
 }
 
 }  // namespace

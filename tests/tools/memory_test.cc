@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -58,9 +56,6 @@ TEST(CompareMemory, OptimizerTypesLowerIt) {
              narrow = parsed(with(kTight, {"--optimizer-dtypes", "fp32,bf16,bf16"}))["scenarios"][0];
   EXPECT_DOUBLE_EQ(narrow["memory"]["optimizer_bytes"].get<double>() * 12,
                    wide["memory"]["optimizer_bytes"].get<double>() * 8);
-  const Outcome wrong = run_moesim(with(kTight, {"--optimizer-dtypes", "fp32,bf16"}));
-  EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("expected three of fp32, bf16, fp16, fp8"));
 }
 
 // Qwen3 30B on eight GPUs does not fit with all of its state in fp32; the change that is named makes it fit.

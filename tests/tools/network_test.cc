@@ -105,23 +105,6 @@ TEST(Network, AFabricBesideItsClusterFileIsFoundFromAnywhere) {
   EXPECT_GT(time_us(compare(folder / "own.json", {"--timing", "flow"}, "2")), 1.5 * blind);
 }
 
-TEST(Network, WhatDoesNotFitIsOneLine) {
-  const TempFolder folder;
-  folder.write(
-      "bad.json",
-      "{ \"base\": \"dgx-h100x8\",\n  \"fabric\": { \"preset\": \"fat-tree\", \"oversubscribed\": 4 } }");
-  folder.write("small.json", R"({ "base": "dgx-h100x8", "fabric": { "preset": "fat-tree", "nodes": 2 } })");
-  folder.write("name.json", R"({ "base": "dgx-h100x8", "fabric": "fat-tre" })");
-  for (const auto& [file, said] : {std::pair{"bad.json", "bad.json:2"},
-                                   {"small.json", "found a fabric of 16 GPUs, expected the cluster's 64"},
-                                   {"name.json", "did you mean 'fat-tree'?"}}) {
-    const Outcome outcome = compare(folder / file, {"--timing", "flow"});
-    EXPECT_EQ(outcome.exit_code, 2) << file;
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(said));
-  }
-}
-
 // Times by operation and timelines are those of the answer.
 TEST(Network, TheTimelineFollowsTheFlow) {
   const TempFolder folder;

@@ -13,7 +13,6 @@
 
 #include "base/input_error.h"
 #include "process.h"
-#include "refusal.h"
 #include "tools/moesim/show/command.h"
 #include "tools/moesim/verbs/serve_questions.h"
 
@@ -21,7 +20,6 @@ namespace moesim::tools {
 namespace {
 
 using nlohmann::json;
-using testing::expect_refusal;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;

@@ -12,13 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "process.h"
-#include "refusal.h"
 
 namespace moesim::tools {
 namespace {
 
 using nlohmann::json;
-using testing::expect_refusal;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
@@ -126,29 +124,6 @@ TEST(Plan, NamesMachinesWithoutAPlan) {
   EXPECT_EQ(result["left_out"][0]["whole_machine"], true);
 }
 
-TEST(Plan, RefusesWhatItCannotAnswer) {
-  expect_refusal(run_moesim({"plan", "--tokens", "1T"}), HasSubstr("plan: found no model"));
-  expect_refusal(run_moesim({"plan", "--model", "mixtral-8x7b"}), HasSubstr("plan: found no --tokens"));
-  const auto refused = [](const Words& more, const std::string& message) {
-    expect_refusal(run_moesim(with({"plan", "--model", "mixtral-8x7b", "--tokens", "1T"}, more)),
-                   HasSubstr(message));
-  };
-  refused({"--deadline", "soon"}, "--deadline: found 'soon', expected days such as 60d or 8w");
-  refused({"--budget", "much"}, "--budget: found 'much'");
-  refused({"--clusters", "h100,h101"}, "found the cluster 'h101'");
-  refused({"--clusters", "h100", "--cluster", "h200"}, "--clusters: found beside a cluster");
-  refused({"--cluster", "h800", "--gpus", "64", "--budget", "1M"}, "--budget: found no price of dgx-h800");
-  refused({"--cluster", "dgx-h100x2", "--gpus", "64"}, "gpus: found 64 with cluster dgx-h100x2");
-  refused({"--scope", "layer"}, "plan: found scope layer");
-  refused({"--inference"}, "plan: found --inference");
-  refused({"--draws", "3", "--deadline", "9d"}, "--draws: found 3 with a deadline");
-  refused({"--buy", "h100=35000", "--cluster", "h200"}, "--buy: found a price of h100-sxm");
-  refused({"--years", "3", "--cluster", "h200"}, "ownership.years: found 3 (--years)");
-  refused({"--pue", "1.2", "--cluster", "h200"}, "ownership.pue: found 1.2 (--pue)");
-  expect_refusal(run_moesim({"plan", "--model", "deepseek-v3", "--tokens", "1T", "--cluster", "dgx-h100x1"}),
-                 HasSubstr("plan: found no plan of deepseek-v3 on dgx-h100x1, expected one"));
-}
-
 // One question, given by flags, or by a file with the chosen plan.
 TEST(SearchedPlan, IsToldAndStandsInTheScenario) {
   TempFolder folder;
@@ -185,9 +160,6 @@ TEST(SearchedPlan, SizesThatAreSaidAreAskedAboutAsTheyStand) {
   ASSERT_EQ(searched.exit_code, 0) << searched.err;
   EXPECT_THAT(searched.out, HasSubstr("\nplan chosen: --tp "));
   EXPECT_THAT(searched.out, HasSubstr("EP 8, DP "));
-  expect_refusal(
-      run_moesim({"compare", "--scope", "step", "--model", "deepseek-v3", "--cluster", "dgx-h100x2"}),
-      HasSubstr("found no plan of deepseek-v3 with which 16 GPUs"));
 }
 
 TEST(SearchedPlan, OfALayerIsItsLargestEp) {
@@ -226,12 +198,6 @@ TEST(ScenarioWithoutAFile, IsAskedAboutByEveryVerb) {
   const Outcome sizes = run_moesim({"sweep", "--model", "mixtral-8x7b", "--cluster", "h100", "--ep", "8",
                                     "--grid", "gpus=8,16,64", "--quiet"});
   EXPECT_EQ(sizes.exit_code, 0) << sizes.err;
-  expect_refusal(run_moesim({"whatif", "--set", "ep=8"}),
-                 HasSubstr("whatif: found no scenario, expected a file"));
-  expect_refusal(run_moesim({"sweep", "--grid", "ep=8"}),
-                 HasSubstr("sweep: found no scenario, expected a file"));
-  expect_refusal(run_moesim({"whatif", "--model", "mixtral-8x7b", "--gradient-bytes", "2", "--set", "ep=8"}),
-                 HasSubstr("--gradient-bytes: found with scope layer"));
 }
 
 TEST(ScenarioWithoutAFile, IsWrittenAndExplained) {
@@ -255,7 +221,6 @@ TEST(ScenarioWithoutAFile, IsWrittenAndExplained) {
   for (const char* row : {"gpus=said\n", "model=said\n", "parallel.tp=searched:\n", "parallel.dp=follows\n",
                           "parallel.global_batch=model:\n", "training.precision=default\n"})
     EXPECT_THAT(all, HasSubstr(row)) << told.out;
-  expect_refusal(run_moesim(with(words, {"--explain", "--format", "json"})), HasSubstr("--explain"));
 }
 
 TEST(GlobalBatch, StaysWhenThePlanChanges) {
@@ -267,9 +232,6 @@ TEST(GlobalBatch, StaysWhenThePlanChanges) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
   EXPECT_EQ(result["baseline"]["dispatchers"][0]["tokens"], result["change"]["dispatchers"][0]["tokens"]);
-  expect_refusal(run_moesim({"compare", "--scope", "step", "--model", "qwen3-30b-a3b", "--cluster",
-                             "dgx-h100x2", "--ep", "8", "--global-batch", "512", "--microbatches", "2"}),
-                 HasSubstr("beside a global batch of 512, which makes it 32"));
 }
 
 // Where no price is known, GPU-hours are what there is to save.

@@ -245,35 +245,6 @@ TEST(Replay, OtherSizesShowInTheTopology) {
               HasSubstr("sequences of 2048 instead of 1024"));
 }
 
-TEST(Replay, WhatCannotBeDerivedIsRefusedInOneLine) {
-  struct Case {
-    const char* side;
-    std::vector<std::string> more;
-    const char* reason;
-  };
-  const std::vector<Case> cases{
-      {"scaling", {"--ep", "3"}, "ep 3 with dp 8"},
-      {"scaling", {"--pp", "3"}, "a pp that divides the layers"},
-      {"scaling", {"--experts", "6"}, "6 experts"},
-      {"scaling", {"--dispatcher", "allgathr"}, "allgather"},
-      {"scaling", {"--dispatcher", "torchtitan-local"}, "torchtitan-local"},
-      {"scaling", {"--routing", "measured"}, "replay has one recording only"},
-      {"scaling", {"--cluster", "echo-h800x1", "--seq", "2048"}, "at most the 8 GPUs"},
-      {"realistic", {"--seq", "2048"}, "a scaling recording"},
-      {"realistic", {"--timing", "flow"}, "a scaling recording"},
-      {"scaling", {"--timing", "flow", "--dispatcher", "allgather"}, "the recorded dispatcher"},
-      {"scaling", {"--timing", "flows"}, "--timing"},
-      {"realistic", {"--microbatches", "4"}, "a scaling recording"},
-  };
-  for (const Case& one : cases) {
-    const Outcome outcome = run_moesim(replay(one.side, one.more));
-    EXPECT_EQ(outcome.exit_code, 2) << one.reason;
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(one.reason));
-    EXPECT_TRUE(outcome.out.empty());
-  }
-}
-
 // `trace check` asks replay: what it refuses is a problem, and the line is named.
 TEST(TraceCheck, FindsWhatReplayRefuses) {
   struct Case {

@@ -8,14 +8,12 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
 #include "process.h"
-#include "refusal.h"
 #include "tests/replaced.h"
 
 namespace moesim::tools {
@@ -24,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
-using testing::expect_refusal;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::parsed;
@@ -354,52 +351,6 @@ TEST(ValidateKnown, AFigureWithoutAForecastIsRefused) {
 }
 
 // ---- refusals ----
-
-TEST(ValidateTables, RefusesWhatItCannotReadOrDoesNotLookAt) {
-  const TempFolder folder;
-  folder.write("t.csv", kTrainingHeader);
-  folder.write("other.csv", "a,b\n1,2\n");
-  folder.write("training.csv", "gpu,gpus,model,precision,gbs\nH100-SXM5-80GB,8,olmoe,BF16,64\n");
-  folder.write("number.csv",
-               std::string(kTrainingHeader) +
-                   "H100-SXM5-80GB,eight,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n");
-  folder.write("peak.csv",
-               std::string(kMemoryHeader) +
-                   "a,H100-SXM5-80GB,8,8,mixtral-8x7b,,,Megatron-LM,alltoall,BF16,8,1,4096,1,1,1,8,1,"
-                   "none,,,many,fits,\n");
-  folder.write("one.csv", kDecisionHeader + row("6", "nccl", "a"));
-  folder.write("two.csv", kDecisionHeader + row("6", "nccl", "a") + row("7", "deepep", "a"));
-  for (const auto& [words, expected] : std::vector<std::pair<Words, std::string>>{
-           {{"--training", "t.csv", "--only", "x"}, "--only beside --training"},
-           {{"--training", "t.csv", "--cluster", "dgx-h100x1"}, "--cluster beside --training"},
-           {{"--training", "t.csv", "--microbatches", "2"}, "--microbatches beside --training"},
-           {{"--training", "t.csv", "--routing", "balanced"}, "--routing beside --training"},
-           {{"--training", "t.csv", "--memory", "t.csv"}, "--memory beside --training"},
-           {{"--training", "t.csv", "--rescale"}, "--rescale beside --training"},
-           {{"--training", "other.csv", "--detail", "causes"}, "found --detail causes beside --training"},
-           {{"--training", "other.csv"}, "other.csv:1: found no column 'gpu'"},
-           {{"--training", "number.csv"}, "number.csv:2: found 'eight' as gpus"},
-           {{"--training", "none.csv"}, "none.csv"},
-           {{"--memory", "other.csv"}, "other.csv:1: found no column 'gpu'"},
-           {{"--memory", "peak.csv"}, "peak.csv:2: found 'many' as peak_allocated_GiB"},
-           {{"--memory", "none.csv"}, "none.csv"},
-           {{"--memory", "peak.csv", "--detail", "breakdown"}, "expected causes"},
-           {{"--memory", "peak.csv", "--timeline", "t.json"}, "found --timeline beside --memory"},
-           {{"--decisions", "training.csv"}, "training.csv:1: found no column 'decision_id'"},
-           {{"--decisions", "one.csv"}, "found no decision of which two rows can be forecast"},
-           {{"--decisions", "two.csv", "--detail", "breakdown"}, "--detail beside --decisions"},
-           {{"--decisions", "two.csv", "--training", "two.csv"}, "--decisions beside --training"},
-           {{"--decisions", "two.csv", "--timeline", "t.json"}, "--timeline beside --decisions"},
-           {{"--known", kKnown.string(), "--max-error", "5%"}, "--max-error beside --known"},
-           {{"--known", kKnown.string(), "--draws", "4"}, "--draws beside --known"},
-           {{"--leave-out", "source"}, "--leave-out without --training or --decisions"},
-           {{"--anchored"}, "--anchored without --decisions"},
-           {{"--detail", "causes"}, "--detail without --training or --memory"},
-           {{"--forecast", "x", "--only", "x"}, "--only without --all"}}) {
-    SCOPED_TRACE(expected);
-    expect_refusal(run_moesim(with({"validate"}, words), folder.path()), HasSubstr(expected));
-  }
-}
 
 // One row that cannot be read is skipped, with its place, by every question.
 TEST(ValidateTables, SkipsABadRowAndSaysSo) {

@@ -232,41 +232,6 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
   }
 }
 
-TEST_F(WhatIf, WrongQuestionsAreRefusedInOneLine) {
-  const std::vector<std::pair<Words, std::string>> cases{
-      {{"--set", "cluster.nic.bandwith=100GBps"}, "did you mean 'cluster.nic.bandwidth'?"},
-      {{"--set", "cluster.nic.bandwidth=100us"}, "expected a bandwidth such as 100GBps"},
-      {{"--set", "parallel.ep"}, "expected path=value"},
-      {{"--set", "parallel.ep=7"}, "ep"},
-      {{"--set", "topk=2", "--set", "topk=4"}, "twice"},
-      {{"--set", "cluster=dgx-h1000x4"}, "dgx-h100xN"},
-      {{"--set", "model.experts=0"}, "experts"},
-      {{}, "no question"},
-      {{"--set", "scope=step"}, "besides the scope"},
-      {{"--set", "scope=steps", "--set", "topk=1"}, "steps"},
-      {{"--crossover", "topk=8..1"}, "empty range"},
-      {{"--crossover", "dispatcher=allgather,alltoall"}, "a path that is a number"},
-      {{"--crossover", "topk=1..8", "--between", "allgather,altoall"}, "did you mean 'alltoall'?"},
-      {{"--map", "topk=1..8"}, ""},
-      {{"--map", "topk=1..8", "topk=1..4"}, "twice"},
-      {{"--map", "topk=1..1000", "seq=1..1000"}, "1000 x 1000 scenarios"},
-      {{"--map", "topk=1..2", "ep=2,4", "--picture", "map.png"}, "ends in .svg"},
-      {{"--set", "topk=2", "--picture", "map.svg"}, "--map"},
-      {{"--set", "topk=2", "--between", "allgather"}, "--crossover"},
-      {{"--set", "nic.bandwidth=100"}, "expected a bandwidth such as 100GBps"},
-      {{"--set", "nic.latency=20"}, "expected a time such as 2us"},
-      {{"--set", "gpu.memory=80"}, "expected a size such as 80GB"},
-      {{"--set", "gpu.flops=989"}, "expected a rate such as 989TFLOPS"},
-      {{"--sensitivity", "--each"}, "--each"}};
-  for (const auto& [more, message] : cases) {
-    const Outcome outcome = run(more);
-    EXPECT_EQ(outcome.exit_code, 2) << message;
-    EXPECT_EQ(outcome.out, "") << message;
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(message));
-  }
-}
-
 TEST_F(WhatIf, PathsAreListed) {
   const Outcome outcome = run_moesim({"whatif", "--paths"});
   EXPECT_EQ(outcome.exit_code, 0);
