@@ -8,7 +8,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/input_error.h"
 #include "process.h"
 #include "tests/message_of.h"
 #include "tools/moesim/verbs/command_line.h"

@@ -22,7 +22,6 @@ using moesim::testing::message_of;
 using nlohmann::json;
 using testing::expect_refusal;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Outcome;
 using testing::run_moesim;
 using testing::TempFolder;
@@ -72,32 +71,6 @@ TEST_F(TrainingJobs, BecomeScenariosThatGiveTheSameAnswer) {
   EXPECT_EQ(a["model"]["name"], "train");
 }
 
-TEST_F(TrainingJobs, GoWhereAScenarioGoes) {
-  const Outcome whatif = run_moesim(with({"whatif", script(), "--set", "parallel.ep=4", "--draws", "0"}));
-  EXPECT_EQ(whatif.exit_code, 0) << whatif.err;
-  EXPECT_THAT(whatif.err, HasSubstr("--odd-one"));
-  const Outcome sweep = run_moesim(with({"sweep", script(), "--grid", "parallel.ep=4,8", "--draws", "0"}));
-  EXPECT_EQ(sweep.exit_code, 0) << sweep.err;
-  const Outcome layer = run_moesim(with({"compare", script(), "--scope", "layer", "--draws", "0"}));
-  EXPECT_EQ(layer.exit_code, 0) << layer.err;
-  EXPECT_THAT(layer.out, HasSubstr("one MoE layer"));
-  const Outcome other = run_moesim(with({"compare", script(), "--cluster", "dgx-h200x2", "--draws", "0"}));
-  EXPECT_EQ(other.exit_code, 0) << other.err;
-  EXPECT_THAT(other.out, HasSubstr("DP 16; 1 microbatches"));
-  EXPECT_THAT(other.out, HasSubstr("its launcher starts 8 GPUs; the plan is for the 16 of the cluster"));
-  EXPECT_THAT(layer.err, Not(HasSubstr("its launcher")));
-}
-
-TEST_F(TrainingJobs, SayWhatBecameOfEveryArgument) {
-  const Outcome csv = run_moesim({"scenario", "from", "megatron", script(), "8", "--with",
-                                  "--vocab-size 32000", "--detail", "--format", "csv"});
-  ASSERT_EQ(csv.exit_code, 0) << csv.err;
-  EXPECT_THAT(csv.out, HasSubstr("--num-layers,4,used,"));
-  EXPECT_THAT(csv.out, HasSubstr("--expert-model-parallel-size,8,used,"));
-  EXPECT_THAT(csv.out, HasSubstr("--data-path,$DATA,irrelevant,"));
-  EXPECT_THAT(csv.out, HasSubstr("--odd-one,,unknown,"));
-}
-
 TEST_F(TrainingJobs, AreWrittenAsArgumentsAgain) {
   const Outcome out = run_moesim(with({"scenario", "to", "megatron", script()}));
   ASSERT_EQ(out.exit_code, 0) << out.err;
@@ -116,42 +89,6 @@ TEST_F(TrainingJobs, AreWrittenAsArgumentsAgain) {
       run_moesim(with({"whatif", script(), "--best", "dispatcher", "--draws", "0", "--arguments", "nemo"}));
   ASSERT_EQ(best.exit_code, 0) << best.err;
   EXPECT_THAT(best.out, HasSubstr("expert_model_parallel_size: 8\n"));
-}
-
-TEST_F(TrainingJobs, TypedArgumentsAreAJob) {
-  const Outcome out = run_moesim({"scenario", "from", "megatron", "--cluster", "dgx-h100x1", "--",
-                                  "--num-layers", "2", "--hidden-size", "256", "--num-attention-heads", "4",
-                                  "--vocab-size", "1024", "--bf16", "--global-batch-size", "16"});
-  ASSERT_EQ(out.exit_code, 0) << out.err;
-  EXPECT_EQ(json::parse(out.out)["parallel"]["microbatches"], 2);
-}
-
-// As in a script's last line, after its own launcher.
-TEST_F(TrainingJobs, TypedCommandsSayTheirGpus) {
-  const Outcome out = run_moesim({"scenario",
-                                  "from",
-                                  "megatron",
-                                  "--",
-                                  "torchrun",
-                                  "--nproc_per_node",
-                                  "8",
-                                  "--nnodes",
-                                  "2",
-                                  "pretrain_gpt.py",
-                                  "--num-layers",
-                                  "2",
-                                  "--hidden-size",
-                                  "256",
-                                  "--num-attention-heads",
-                                  "4",
-                                  "--vocab-size",
-                                  "1024",
-                                  "--bf16",
-                                  "--global-batch-size",
-                                  "32"});
-  ASSERT_EQ(out.exit_code, 0) << out.err;
-  EXPECT_EQ(out.err, "");
-  EXPECT_EQ(json::parse(out.out)["parallel"]["dp"], 16);
 }
 
 TEST_F(TrainingJobs, ScriptsAreRunWhereThatIsSaid) {
@@ -197,24 +134,6 @@ TEST(RunningJobs, NeedBash) {
   ASSERT_EQ(::setenv("PATH", folder.path().c_str(), 1), 0);
   EXPECT_THROW(read_job_by_running(folder / "run.sh", {}), InputError);
   ::setenv("PATH", path.c_str(), 1);
-}
-
-TEST_F(TrainingJobs, WhatIsAddedMayStandTogether) {
-  const Outcome out = run_moesim({"scenario", "from", "megatron", script(), "--with", "1=8 DATA=x", "--with",
-                                  "--vocab-size 32000 --seq-length 512"});
-  ASSERT_EQ(out.exit_code, 0) << out.err;
-  EXPECT_EQ(json::parse(out.out)["parallel"]["seq"], 512);
-}
-
-TEST_F(TrainingJobs, ADeepSpeedFileTakesItsModelFromOptions) {
-  folder_.write("ds.json",
-                R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
-    "zero_optimization": {"stage": 1}})");
-  const std::string file = (folder_.path() / "ds.json").string();
-  const Outcome out = run_moesim({"compare", file, "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x1",
-                                  "--ep", "8", "--dispatcher", "deepspeed", "--draws", "0"});
-  EXPECT_EQ(out.exit_code, 0) << out.err;
-  EXPECT_THAT(out.out, HasSubstr("DP 8; 2 microbatches"));
 }
 
 // A description that leans on another file says so, by the key.
