@@ -167,7 +167,6 @@ TEST(ScenarioWithoutAFile, IsAskedAboutByEveryVerb) {
 }
 
 TEST(ScenarioWithoutAFile, IsWrittenAndExplained) {
-  TempFolder folder;
   const Words words{"scenario",  "--scope", "step",   "--model", "mixtral-8x7b",
                     "--cluster", "h100",    "--gpus", "32"};
   const Outcome file = run_moesim(with(words, {"--quiet"}));

@@ -21,7 +21,6 @@
 namespace moesim::tools {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
