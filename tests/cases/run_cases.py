@@ -9,7 +9,8 @@ A file holds "files" (written beside each run: a text, objects as JSON, lists pi
            its output is a text for "expect", "skip": an error with this skips the case
   copies   by folder: {"from": a folder, "only": a part of the files' names, "replace": pairs of texts}
   table    {"file", "words", "base", "rows"}: a row is the file (a text, or what an object changes of the base), the one line with
-           which that is refused ("": it is answered), and more words
+           which that is refused ("": it is answered), and more words; without "file" a row is more words, as a shell splits
+           them, and the line. What is refused writes nothing
   each     lists of values by name, all of whose combinations are run; "$name" stands for one
   expect   an expression over the runs' answers (answer.time_us.value, where(answer.messages, what='tokens', pass_='forward')),
            and its value: JSON, "= expression", "> expression" (<, >=, <=, !=), or "1.875 within 1e-6"
@@ -21,6 +22,7 @@ import math
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -146,12 +148,16 @@ def text_of(content, texts):
 def run_table(table, folder, texts, run):
     """Yields which rows are not answered, or refused in one line, as they say."""
     for number, (change, wanted, *more) in enumerate(table["rows"], 1):
-        base = table.get("base", {})
-        content = text_of(change if isinstance(change, (str, list)) or "of" in change else merged(base, change), texts)
-        (folder / table["file"]).write_text(content)
+        if "file" in table:
+            base = table.get("base", {})
+            content = text_of(change if isinstance(change, (str, list)) or "of" in change else merged(base, change), texts)
+            (folder / table["file"]).write_text(content)
+        else:
+            more = [shlex.split(change)]
+        before = sorted(folder.rglob("*"))
         done = run(table["words"] + [word for words in more for word in words])
         lines = done.stderr.splitlines()
-        refused = done.returncode == 2 and not done.stdout and len(lines) == 1
+        refused = done.returncode == 2 and not done.stdout and len(lines) == 1 and sorted(folder.rglob("*")) == before
         if not (refused and like(lines[0], wanted) if wanted else done.returncode == 0):
             yield f"row {number}, {json.dumps(change)}: found '{done.stderr}', expected '{wanted}'"
 

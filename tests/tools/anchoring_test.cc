@@ -139,20 +139,6 @@ TEST(Anchoring, ALayerIsARunToo) {
   EXPECT_FALSE(layer["anchor"]["measured"][0].contains("scope"));
 }
 
-TEST(Anchoring, RefusesWhatIsNoTimeAndWhatHasNoEffect) {
-  const auto refusal = [](const std::vector<std::string>& words) {
-    const Outcome outcome = run_moesim(words);
-    EXPECT_EQ(outcome.exit_code, 2);
-    return outcome.err;
-  };
-  EXPECT_THAT(refusal(asked({"compare"}, {"--measured", "soon"})), HasSubstr("soon"));
-  EXPECT_THAT(refusal(asked({"compare"}, {"--measured", "-1s"})), HasSubstr("-1s"));
-  EXPECT_THAT(refusal(asked({"compare"}, {"--measured", "nccl=1s"})), HasSubstr("nccl"));
-  EXPECT_THAT(refusal(asked({"compare"}, {"--tolerance", "200%"})), HasSubstr("--tolerance"));
-  EXPECT_THAT(refusal(asked({"whatif"}, {"--sensitivity", "--measured", "1s"})), HasSubstr("--measured"));
-  EXPECT_THAT(refusal(asked({"plan"}, {"--tokens", "1T", "--tolerance", "5%"})), HasSubstr("--tolerance"));
-}
-
 TEST(Anchoring, TheToleranceDecidesWhatIsSafe) {
   const auto verdict = [](const char* tolerance) {
     return parsed(asked({"compare"}, {"--dispatcher", "allgather,alltoall,flex-deepep", "--tolerance",

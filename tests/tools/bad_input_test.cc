@@ -1,9 +1,8 @@
-// Bad input: one clear line on stderr, exit 2, nothing on stdout, nothing written.
+// Bad recordings: one clear line on stderr, exit 2, nothing on stdout. Other bad input: tests/cases/tools/refused*.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -147,130 +146,6 @@ TEST_F(BadRecording, TheNameOfAnotherJobIsNoticed) {
   fs::rename(job(), other);
   expect_refusal(run_moesim({"replay", (other / "scaling").string()}),
                  HasSubstr("rank02.txt:4: found 3872 rows in call 3 of forward on rank 2, expected 1214"));
-}
-
-struct Mistake {
-  std::string name;
-  Words words;
-  std::string says;
-};
-
-void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
-
-std::vector<Mistake> mistakes() {
-  const std::string scaling = (sample_folder() / "scaling").string();
-  const std::string realistic = (sample_folder() / "realistic").string();
-  const auto compare = [](Words more) {
-    Words words{"compare", "--model", "mixtral-8x7b"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  };
-  return {
-      {"unknown_flag", compare({"--ep", "8", "--dispatchr", "alltoall"}), "did you mean '--dispatcher'?"},
-      {"ep_3_with_8_experts", compare({"--ep", "3"}), "found 3, expected a divisor"},
-      {"more_ranks_than_gpus", compare({"--ep", "8", "--pp", "64", "--cluster", "dgx-h100x1"}), "8 GPUs"},
-      {"no_model", {"compare", "--ep", "8"}, "model"},
-      {"unknown_model", {"compare", "--model", "mixtral-8x7", "--ep", "8"}, "mixtral-8x7b"},
-      {"unknown_cluster", compare({"--ep", "8", "--cluster", "dgx-h101"}), "dgx-h100"},
-      {"unknown_dispatcher", compare({"--ep", "8", "--dispatcher", "altoall"}), "did you mean 'alltoall'?"},
-      {"unknown_dispatcher_option", compare({"--ep", "8", "--dispatcher", "alltoall:speed=9"}), "speed"},
-      {"unknown_routing", compare({"--ep", "8", "--routing", "zip:1.2"}), "zip"},
-      {"routing_without_number", compare({"--ep", "8", "--routing", "zipf:much"}), "much"},
-      {"zero_ranks", compare({"--ep", "0"}), "--ep"},
-      {"negative_ranks", compare({"--ep", "-8"}), "-8"},
-      {"ten_billion_tokens", compare({"--ep", "8", "--seq", "10000000000"}), "10000000000"},
-      {"more_choices_than_experts", compare({"--ep", "8", "--topk", "9"}), "topk: found 9, expected at most"},
-      {"no_scenario_file", {"compare", "nowhere.json"}, "nowhere.json"},
-      {"replay_nothing", {"replay"}, "recording"},
-      {"replay_too_small_a_cluster", {"replay", scaling, "--cluster", "echo-h800x1"}, "8 GPUs"},
-      {"replay_unknown_model", {"replay", scaling, "--model", "gpt-5"}, "gpt-5"},
-      {"replay_too_many_microbatches",
-       {"replay", scaling, "--microbatches", "1000000"},
-       "ranks x 1000000 microbatches"},
-      {"replay_no_microbatches", {"replay", scaling, "--microbatches", "0"}, "--microbatches"},
-      {"replay_run_with_microbatches", {"replay", realistic, "--microbatches", "4"}, "--microbatches"},
-      {"replay_two_runs", {"replay", realistic, realistic}, "several realistic"},
-      {"validate_nothing", {"validate"}, "--forecast"},
-      {"validate_half", {"validate", "--forecast", scaling}, "--measured"},
-      {"trace_nothing", {"trace"}, "info"},
-      {"trace_unknown", {"trace", "inspect"}, "inspect"},
-      {"trace_info_nothing", {"trace", "info"}, "recording"},
-      {"trace_no_such_pass", {"trace", "info", scaling, "--pass", "3"}, "pass"},
-      {"list_unknown", {"list", "model"}, "did you mean 'models'?"},
-      {"recipe_unknown",
-       {"compare", "--model", "mixtral-8x7b", "--recipe", "megatron-brige"},
-       "did you mean 'megatron-bridge'?"},
-      {"synthesize_ep_3", {"trace", "synthesize", "--out", "x", "--ep", "3"}, "--ep 3"},
-      {"synthesize_7_layers", {"trace", "synthesize", "--out", "x", "--layers", "7"}, "7 layers"},
-      {"synthesize_nowhere", {"trace", "synthesize"}, "--out"},
-  };
-}
-
-class BadUsage : public ::testing::TestWithParam<Mistake> {};
-
-TEST_P(BadUsage, IsRefusedInOneLine) {
-  const TempFolder here;
-  expect_refusal(run_moesim(GetParam().words, here.path()), HasSubstr(GetParam().says));
-  EXPECT_TRUE(fs::is_empty(here.path())) << "something was written";
-}
-
-INSTANTIATE_TEST_SUITE_P(Moesim, BadUsage, ::testing::ValuesIn(mistakes()),
-                         [](const auto& info) { return info.param.name; });
-
-// Scenario and routing files.
-struct BadFile {
-  std::string name;
-  std::string text;
-  std::string says;
-};
-
-void PrintTo(const BadFile& file, std::ostream* out) { *out << file.name; }
-
-std::vector<BadFile> bad_scenarios() {
-  const auto with = [](const std::string& more) {
-    return "{\n  \"model\": \"mixtral-8x7b\",\n  \"parallel\": {\"ep\": 8},\n  " + more + "\n}\n";
-  };
-  return {
-      {"not_json", "{ \"model\": ", "scenario.json:"},
-      {"unknown_key", with("\"dispatchr\": \"alltoall\""), "scenario.json:4: unknown key 'dispatchr'"},
-      {"wrong_type", with("\"topk\": \"two\""), "scenario.json:4"},
-      {"unknown_parallel_key", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"epp\": 8}}", "epp"},
-      {"ten_billion_ranks", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 10000000000}}",
-       "10000000000"},
-      {"negative_size", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": -8}}", "-8"},
-      {"repeated_key", "{\"model\": \"mixtral-8x7b\",\n\"model\": \"mixtral-8x7b\"}", "model"},
-  };
-}
-
-class BadScenario : public ::testing::TestWithParam<BadFile> {};
-
-TEST_P(BadScenario, IsRefusedInOneLine) {
-  const TempFolder here;
-  here.write("scenario.json", GetParam().text);
-  expect_refusal(run_moesim({"compare", "scenario.json"}, here.path()), HasSubstr(GetParam().says));
-}
-
-INSTANTIATE_TEST_SUITE_P(Moesim, BadScenario, ::testing::ValuesIn(bad_scenarios()),
-                         [](const auto& info) { return info.param.name; });
-
-TEST(BadRouting, CountsThatNoMachineHolds) {
-  const TempFolder here;
-  here.write("routing.json",
-             "{\"ep\": 1, \"experts\": 8, \"per_rank_results\": {\"0\": {\"num_local_tokens_per_expert\":\n"
-             " [10000000000, 1, 1, 1, 1, 1, 1, 1]}}}");
-  expect_refusal(run_moesim({"compare", "--model", "mixtral-8x7b", "--ep", "1", "--routing", "routing.json"},
-                            here.path()),
-                 AllOf(HasSubstr("routing.json:2"), HasSubstr("10000000000")));
-}
-
-TEST(BadRouting, AFileForAnotherGroup) {
-  const TempFolder here;
-  here.write("routing.json",
-             "{\"ep\": 1, \"experts\": 8, \"per_rank_results\": {\"0\": {\"num_local_tokens_per_expert\":\n"
-             " [1, 1, 1, 1, 1, 1, 1, 1]}}}");
-  expect_refusal(run_moesim({"compare", "--model", "mixtral-8x7b", "--ep", "8", "--routing", "routing.json"},
-                            here.path()),
-                 HasSubstr("routing.json"));
 }
 
 }  // namespace

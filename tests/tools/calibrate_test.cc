@@ -20,7 +20,6 @@ using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::read_text;
 using testing::run_moesim;
-using testing::sample_folder;
 using testing::TempFolder;
 
 // Output of all_gather_perf, with our own times.
@@ -49,17 +48,6 @@ class Calibrate : public ::testing::Test {
 
   TempFolder here_;
 };
-
-TEST_F(Calibrate, ImportsALog) {
-  const Outcome outcome = import_log();
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const json rows = json::parse(read_text(here_.path() / "raw.json")).at("collectives");
-  ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[1].at("op"), "all_gather");
-  EXPECT_EQ(rows[1].at("gpus_per_node"), 2);
-  EXPECT_EQ(rows[1].at("bytes"), 16777216);
-  EXPECT_NEAR(rows[1].at("seconds").get<double>(), 80e-6, 1e-12);
-}
 
 // Two ranks' files belong together: the second rank waited less.
 TEST_F(Calibrate, ImportsAJobsInspectorLogs) {
@@ -208,96 +196,6 @@ TEST_F(Calibrate, AFitUsesGroupedProducts) {
   EXPECT_NEAR(share("grouped_gemm/bf16") / share("gemm/bf16"), 0.8, 0.06);
 }
 
-TEST_F(Calibrate, NextNamesMeasurementsWithinTheTime) {
-  here_.write("close.json", R"({"model": "qwen3-30b-a3b", "cluster": "dgx-h100x2", "parallel": {"ep": 16},
-                                "dispatcher": "allgather,alltoall,flex-deepep"})");
-  const Outcome outcome = run({"next", "close.json", "--minutes", "4", "--draws", "64", "--format", "json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const json result = json::parse(outcome.out);
-  EXPECT_EQ(result.at("schema"), "moesim.calibrate-next/1");
-  double minutes = 0, last = 1e9;
-  for (const json& one : result.at("measurements")) {
-    minutes += one.at("minutes").get<double>();
-    EXPECT_LT(one.at("regret_after"), one.at("regret_before"));
-    EXPECT_LE(one.at("regret_before"), last + 1e-12);
-    last = one.at("regret_after");
-    EXPECT_FALSE(one.at("command").get<std::string>().empty());
-  }
-  EXPECT_LE(minutes, 4);
-}
-
-TEST_F(Calibrate, RowsBetweenNodesAreHeldAgainstANetwork) {
-  const std::string columns =
-      "op,gpu,nodes,gpus_per_node,bytes,bytes_meaning,time_us,algbw_GBps,busbw_GBps,datatype,library_version,"
-      "source";
-  const std::string row =
-      "all_gather,H100-SXM5-80GB,2,8,1073741824,recv_total_per_rank,5000,214.75,201.33,float,NCCL "
-      "2.29.2,somebody";
-  here_.write("far.csv", columns + "\n" + row + "\n");
-  here_.write("named.csv", columns + ",network\n" + row + ",tcpxo-a3-mega\n");
-  here_.write("wrong.csv", columns + ",network\n" + row + ",tcpxo\n");
-  const auto check = [&](const std::string& file, std::vector<std::string> more) {
-    std::vector<std::string> words{"check", "h100-sxm", "--against", file, "--format", "json"};
-    words.insert(words.end(), more.begin(), more.end());
-    const Outcome outcome = run(words);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return json::parse(outcome.out);
-  };
-  const json assumed = check("far.csv", {}), same = check("far.csv", {"--network", "infiniband-ndr"}),
-             other = check("far.csv", {"--network", "tcpxo-a3-mega"}),
-             named = check("named.csv", {"--network", "infiniband-ndr"});
-  ASSERT_EQ(assumed.at("warnings").size(), 1u);
-  EXPECT_THAT(assumed.at("warnings")[0].get<std::string>(), HasSubstr("infiniband-ndr assumed"));
-  EXPECT_TRUE(same.at("warnings").empty());
-  EXPECT_EQ(same.at("mean_abs_error"), assumed.at("mean_abs_error"));
-  EXPECT_NE(other.at("mean_abs_error"), assumed.at("mean_abs_error"));
-  EXPECT_EQ(named.at("mean_abs_error"), other.at("mean_abs_error"));
-  EXPECT_THAT(run({"check", "h100-sxm", "--against", "wrong.csv"}).err,
-              HasSubstr("wrong.csv:2: found network 'tcpxo'"));
-}
-
-TEST_F(Calibrate, RefusesInOneLine) {
-  ASSERT_EQ(import_log().exit_code, 0);
-  here_.write("cut.log", std::string(kLog).substr(0, 300));
-  const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes{
-      {{}, "measure, import, fit, refine, next, check"},
-      {{"import", "nccl-tests", "nowhere.log"}, "nowhere.log"},
-      {{"import", "nccl-tests", "cut.log", "--op", "all_gather"}, "cut.log"},
-      {{"import", "nccl-tests", "raw.json"}, "raw.json"},
-      {{"import", "nccl-inspector", "all_gather.log"}, "all_gather.log:1"},
-      {{"import", "nccl-inspector", "raw.json", "--nodes", "2"}, "the log says it itself"},
-      {{"import", "vtune", "all_gather.log"}, "vtune"},
-      {{"import", "nccl-tests", "all_gather.log", "--op", "all_gather", "--gpu", "h100-sxm", "--out",
-        "no/where.json"},
-       "no/where.json"},
-      {{"check", "h100-sxm"}, "--against"},
-      {{"check", "h100-sx", "--against", "raw.json"}, "h100-sx"},
-      {{"check", "h100-sxm", "--against", "raw.json", "--max-error", "few"}, "few"},
-      {{"check", "h100-sxm", "--against", "raw.json", "--network", "efa-p5"}, "rows between nodes"},
-      {{"check", "h100-sxm", "--against", "raw.json", "--network", "efa-p55"}, "efa-p5"},
-      {{"refine", "h100-sxm", "--with", "raw.json"}, "--out"},
-      {{"refine", "h100-sx", "--with", "raw.json", "--out", "mine.json"}, "h100-sx"},
-      {{"refine", "infiniband-ndr", "--with", "raw.json", "--out", "mine.json"}, "inside a domain"},
-      {{"refine", "mi300x", "--with", "raw.json", "--out", "mine.json"}, "another GPU"},
-      {{"next", "nowhere.json"}, "nowhere.json"},
-      {{"fit", "raw.json"}, "--out"},
-      {{"fit", "all_gather.log", "--out", "p.json"}, "all_gather.log"}};
-  const auto files = [&] {
-    return std::distance(std::filesystem::directory_iterator(here_.path()),
-                         std::filesystem::directory_iterator());
-  };
-  const auto before = files();
-  for (const auto& [words, says] : mistakes) {
-    const Outcome outcome = run(words);
-    SCOPED_TRACE(says);
-    EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_EQ(outcome.out, "");
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(says));
-  }
-  EXPECT_EQ(files(), before) << "something was written";
-}
-
 // Two expert ranks and two microbatches of one layer: gather of counts, dispatch of 8 rows each, products for
 // 2 ms, exchange back of 10 and 6 rows.
 std::string rank_file(int rank, int rows_back, double dispatch_ms, double combine_ms) {
@@ -320,15 +218,6 @@ std::string rank_file(int rank, int rows_back, double dispatch_ms, double combin
         call("_profiled_all_to_all_single", "all_to_all", rows_back, ", 1000000", combine_ms, start + 16));
   }
   return text;
-}
-
-TEST_F(Calibrate, ShowsEveryRowWithItsPlace) {
-  ASSERT_EQ(import_log().exit_code, 0);
-  const Outcome outcome = run({"check", "h100-sxm", "--against", "raw.json", "--rows", "--format", "csv"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("measured_us,forecast_us,low_us,high_us"));
-  EXPECT_THAT(outcome.out, HasSubstr("raw.json:"));
-  EXPECT_THAT(outcome.out, HasSubstr(",30.000,"));
 }
 
 TEST_F(Calibrate, ImportsTheTransfersOfARecording) {
@@ -354,16 +243,6 @@ TEST_F(Calibrate, ImportsTheTransfersOfARecording) {
   ASSERT_EQ(file.at("exposed_calls").size(), 2u);
   for (const json& call : file.at("exposed_calls"))
     EXPECT_NEAR(call.at("seconds").get<double>(), call.at("op") == "all_gather" ? 120e-6 : 150e-6, 1e-9);
-}
-
-TEST_F(Calibrate, TakesNoTransfersFromARecordingWithoutCommunication) {
-  const auto scaling = sample_folder() / "scaling";
-  const Outcome outcome = run({"import", "recording", scaling.string(), "--gpu", "h800-sxm"});
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("expected a realistic recording"));
-  EXPECT_EQ(outcome.error_lines(), 1u);
-  const auto realistic = sample_folder() / "realistic";
-  EXPECT_THAT(run({"import", "recording", realistic.string()}).err, HasSubstr("expected --gpu"));
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Claims that no machine can hold, files that are none, output that cannot be written: one line, exit 2, and
-// nothing half-written.
+// Files that are none, output that cannot be written: one line, exit 2, and nothing half-written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,7 +10,6 @@
 #include <filesystem>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "process.h"
 #include "refusal.h"
@@ -22,94 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using testing::Outcome;
-using testing::read_text;
 using testing::run_moesim;
 using testing::TempFolder;
-using Words = std::vector<std::string>;
 
 void expect_refusal_that_says(const Outcome& outcome, const std::string& says) {
   testing::expect_refusal(outcome, HasSubstr(says));
-}
-
-struct Claim {
-  std::string name, scenario, says;
-};
-void PrintTo(const Claim& claim, std::ostream* out) { *out << claim.name; }
-
-std::string nested(const std::string& open, int times) {
-  std::string out;
-  for (int i = 0; i < times; ++i) out += open;
-  return out;
-}
-
-std::vector<Claim> claims() {
-  const std::string model = R"({"model": "mixtral-8x7b", )";
-  return {
-      {"infinite_size", model + R"("parallel": {"seq": 1e400}})", "not JSON"},
-      {"no_number", model + R"("parallel": {"seq": NaN}})", "not JSON"},
-      {"negative_size", model + R"("parallel": {"seq": -5}})", "found parallel.seq -5"},
-      {"more_than_64_bits", model + R"("parallel": {"seq": 99999999999999999999}})", "parallel.seq"},
-      {"fraction", model + R"("parallel": {"ep": 1.5}})", "expected a whole number"},
-      {"a_million_million_ranks", model + R"("parallel": {"ep": 1000000000000}})",
-       "parallel.ep 1000000000000"},
-      {"product_of_sizes", model + R"("parallel": {"ep": 8, "seq": 2147483648, "micro_batch": 2147483648}})",
-       "expected at most 2^40 tokens"},
-      {"nodes", model + R"("cluster": {"profile": "h100-sxm", "nodes": 4294967296}})", "cluster.nodes"},
-      {"bandwidth",
-       model + R"("cluster": {"profile": "h100-sxm", "nodes": 2, "nic": {"bandwidth": "1e308GBps"}}})",
-       "physical range"},
-      {"negative_bandwidth",
-       model + R"("cluster": {"profile": "h100-sxm", "nodes": 2, "nic": {"bandwidth": "-1GBps"}}})",
-       "physical range"},
-      {"passes", model + R"("scope": "step", "parallel": {"ep": 8, "pp": 32, "microbatches": 1000000000}})",
-       "2^18 layers"},
-      {"layers", R"({"model": {"hidden": 64, "layers": 2147483648, "attention": {"heads": 4}, "experts": 8,
-        "topk": 2, "expert_ffn": 64}})",
-       "model.layers"},
-      {"experts",
-       R"({"model": {"hidden": 64, "layers": 2, "attention": {"heads": 4}, "experts": 1000000000000,
-        "topk": 2, "expert_ffn": 64}})",
-       "model.experts"},
-      {"deep_arrays", nested("[", 100000), "nested deeper"},
-      {"deep_objects", nested(R"({"a":)", 100000), "nested deeper"},
-      {"zero_bytes", std::string(100, '\0'), ":1:1: found the byte 0x00"},
-      {"nothing", "", "not JSON"},
-  };
-}
-
-class Limits : public ::testing::TestWithParam<Claim> {};
-
-TEST_P(Limits, AreCheckedBeforeAnythingIsAllocated) {
-  const TempFolder folder;
-  folder.write("s.json", GetParam().scenario);
-  expect_refusal_that_says(run_moesim({"compare", "s.json"}, folder.path()), GetParam().says);
-}
-
-INSTANTIATE_TEST_SUITE_P(Moesim, Limits, ::testing::ValuesIn(claims()),
-                         [](const auto& info) { return info.param.name; });
-
-TEST(Limits, OfRoutingFilesAndNetworks) {
-  const TempFolder folder;
-  folder.write("ranks.json", R"({"ep": 1000000000000, "experts": 8, "per_rank_results": {}})");
-  folder.write("experts.json", R"({"ep": 8, "experts": 1000000000000, "per_rank_results": {}})");
-  for (const char* file : {"ranks.json", "experts.json"})
-    expect_refusal_that_says(
-        run_moesim({"compare", "--model", "mixtral-8x7b", "--ep", "8", "--routing", file}, folder.path()),
-        file + std::string(":1: found "));
-  folder.write("tree.json",
-               R"({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "cluster": {"profile": "h100-sxm",
-    "nodes": 1000000, "fabric": {"preset": "rail-tree"}}})");
-  expect_refusal_that_says(run_moesim({"compare", "tree.json", "--timing", "flow"}, folder.path()), "32768");
-}
-
-TEST(Limits, OfSweeps) {
-  const TempFolder folder;
-  folder.write("s.json", R"({"model": "mixtral-8x7b", "parallel": {"ep": 8}})");
-  expect_refusal_that_says(
-      run_moesim({"sweep", "s.json", "--grid", "parallel.ep=1..1000000000000"}, folder.path()), "at most");
-  expect_refusal_that_says(
-      run_moesim({"sweep", "s.json", "--sample", "100000000000000", "--range", "topk=1..4"}, folder.path()),
-      "at most");
 }
 
 TEST(StrangeFiles, AreNamed) {

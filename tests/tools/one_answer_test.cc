@@ -1,7 +1,6 @@
 // One question has one answer, whichever verb is asked.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <random>
 #include <sstream>

@@ -26,10 +26,8 @@ using testing::run_moesim;
 using testing::sample_folder;
 using testing::scaling;
 using ::testing::StartsWith;
-using testing::TempFolder;
 using Words = std::vector<std::string>;
 
-constexpr int kSampleMicrobatches = 4;
 const std::string kWarning = "moesim: warning: ";
 
 struct Command {
@@ -203,50 +201,6 @@ TEST(Output, AFullDiskIsAnError) {
   EXPECT_THAT(outcome.err, HasSubstr("No space left on device"));
 }
 
-TEST(Output, ReplayJsonHoldsWhatItsTableDoes) {
-  const json result = json::parse(run_moesim({"replay", realistic(), "--format", "json"}).out);
-  EXPECT_EQ(result.at("ranks").size(), 16u);
-  EXPECT_EQ(result.at("microbatches"), kSampleMicrobatches);
-  const double us = result.at("iteration_us").at("value");
-  EXPECT_LE(result["iteration_us"].at("low"), us);
-  EXPECT_GE(result["iteration_us"].at("high"), us);
-  for (const json& rank : result["ranks"]) {
-    double sum = 0;
-    for (const char* part : {"busy_us", "exposed_comm_us", "straggler_wait_us", "bubble_us", "host_us"})
-      sum += rank.at(part).get<double>();
-    EXPECT_NEAR(sum, us, 1e-6 * us) << rank.dump();
-  }
-  EXPECT_EQ(result.at("ops").at("forward").at("count"), 16 * kSampleMicrobatches);
-  // The path is one stretch of time from the start to the end, and points into the recording.
-  const json& path = result.at("critical_path");
-  ASSERT_FALSE(path.empty());
-  EXPECT_NEAR(path.front().at("from_us").get<double>(), 0, 1e-6);
-  EXPECT_NEAR(path.back().at("to_us").get<double>(), us, 1e-6);
-  for (std::size_t i = 1; i < path.size(); ++i)
-    EXPECT_NEAR(path[i].at("from_us").get<double>(), path[i - 1].at("to_us").get<double>(), 1e-6);
-  EXPECT_THAT(path.back().value("recorded_at", ""), HasSubstr("rank"));
-}
-
-TEST(Output, ValidateJsonHoldsTriples) {
-  const Outcome outcome =
-      run_moesim({"validate", "--forecast", scaling(), "--measured", realistic(), "--format", "json"});
-  const json result = json::parse(outcome.out);
-  const auto expect_triple = [](const json& triple) {
-    const double forecast = triple.at("forecast_us"), measured = triple.at("measured_us");
-    EXPECT_GT(measured, 0);
-    EXPECT_NEAR(triple.at("error").get<double>(), forecast / measured - 1, 1e-9);
-    EXPECT_EQ(triple.at("covered").get<bool>(),
-              measured >= triple.at("low_us") && measured <= triple.at("high_us"));
-  };
-  expect_triple(result.at("iteration"));
-  for (const char* component :
-       {"forward", "backward", "optimizer", "dp_allreduce", "exp_dp_allreduce", "p2p"})
-    expect_triple(result.at("components").at(component));
-  EXPECT_GE(result.at("mean_abs_component_error"), 0);
-  // A synthetic job is forecast from its own scaling side.
-  EXPECT_NEAR(result["iteration"]["error"].get<double>(), 0, 0.05);
-}
-
 TEST(Output, ValidateFailsAboveTheAskedError) {
   const Words words{"validate", "--forecast", scaling(), "--measured", realistic(), "--quiet", "--max-error"};
   const auto with = [&](const char* limit) {
@@ -274,19 +228,6 @@ TEST(Output, ValidateSaysWhatLiesOutsideTheInterval) {
                                        "--max-error 10"));
   const Outcome synthetic = run_moesim({"validate", "--forecast", scaling(), "--measured", realistic()});
   EXPECT_THAT(synthetic.out, ::testing::ContainsRegex("\niteration .*  inside\n"));
-}
-
-TEST(Output, ReplayExplainsEveryConstant) {
-  const json result = json::parse(run_moesim({"replay", scaling(), "--explain", "--format", "json"}).out);
-  ASSERT_GE(result.at("effects").size(), 5u);
-  for (const json& effect : result["effects"]) {
-    EXPECT_NE(effect.at("source"), "");
-    EXPECT_NE(effect.at("unit"), "");
-    EXPECT_GT(effect.at("value"), 0);
-  }
-  const Outcome table = run_moesim({"replay", scaling(), "--explain", "--quiet"});
-  for (const json& effect : result["effects"])
-    EXPECT_THAT(table.out, HasSubstr(effect.at("name").get<std::string>()));
 }
 
 }  // namespace

@@ -12,15 +12,12 @@
 #include <nlohmann/json.hpp>
 
 #include "process.h"
-#include "refusal.h"
 
 namespace moesim::tools {
 namespace {
 
 using nlohmann::json;
-using testing::expect_refusal;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Outcome;
 using testing::run_moesim;
 using ::testing::StartsWith;
@@ -115,40 +112,6 @@ TEST(Plan, ResultHoldsTheSentenceAndWhatItRestsOn) {
   }
 }
 
-// A machine on which the model does not fit is named in the answer.
-TEST(Plan, NamesMachinesWithoutAPlan) {
-  const Outcome outcome = run_moesim({"plan", "--model", "mixtral-8x22b", "--tokens", "100B", "--clusters",
-                                      "dgx-h100x1,dgx-h100x8", "--most", "40", "--draws", "0",
-                                      "--no-upgrades", "--format", "json", "--quiet"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const json result = json::parse(outcome.out);
-  EXPECT_THAT(result["answer"].get<std::string>(), HasSubstr("Without a plan: dgx-h100x1."));
-  EXPECT_EQ(result["left_out"][0]["whole_machine"], true);
-}
-
-TEST(Plan, RefusesWhatItCannotAnswer) {
-  expect_refusal(run_moesim({"plan", "--tokens", "1T"}), HasSubstr("plan: found no model"));
-  expect_refusal(run_moesim({"plan", "--model", "mixtral-8x7b"}), HasSubstr("plan: found no --tokens"));
-  const auto refused = [](const Words& more, const std::string& message) {
-    expect_refusal(run_moesim(with({"plan", "--model", "mixtral-8x7b", "--tokens", "1T"}, more)),
-                   HasSubstr(message));
-  };
-  refused({"--deadline", "soon"}, "--deadline: found 'soon', expected days such as 60d or 8w");
-  refused({"--budget", "much"}, "--budget: found 'much'");
-  refused({"--clusters", "h100,h101"}, "found the cluster 'h101'");
-  refused({"--clusters", "h100", "--cluster", "h200"}, "--clusters: found beside a cluster");
-  refused({"--cluster", "h800", "--gpus", "64", "--budget", "1M"}, "--budget: found no price of dgx-h800");
-  refused({"--cluster", "dgx-h100x2", "--gpus", "64"}, "gpus: found 64 with cluster dgx-h100x2");
-  refused({"--scope", "layer"}, "plan: found scope layer");
-  refused({"--inference"}, "plan: found --inference");
-  refused({"--draws", "3", "--deadline", "9d"}, "--draws: found 3 with a deadline");
-  refused({"--buy", "h100=35000", "--cluster", "h200"}, "--buy: found a price of h100-sxm");
-  refused({"--years", "3", "--cluster", "h200"}, "ownership.years: found 3 (--years)");
-  refused({"--pue", "1.2", "--cluster", "h200"}, "ownership.pue: found 1.2 (--pue)");
-  expect_refusal(run_moesim({"plan", "--model", "deepseek-v3", "--tokens", "1T", "--cluster", "dgx-h100x1"}),
-                 HasSubstr("plan: found no plan of deepseek-v3 on dgx-h100x1, expected one"));
-}
-
 // One question, given by flags, or by a file with the chosen plan.
 TEST(SearchedPlan, IsToldAndStandsInTheScenario) {
   TempFolder folder;
@@ -173,31 +136,6 @@ TEST(SearchedPlan, IsToldAndStandsInTheScenario) {
   const json by_options = json::parse(run_moesim(with(said, {"--format", "json"})).out);
   EXPECT_FALSE(by_options.contains("plan_chosen"));
   EXPECT_EQ(by_options["scenarios"], result["scenarios"]);
-}
-
-TEST(SearchedPlan, SizesThatAreSaidAreAskedAboutAsTheyStand) {
-  const Words question{"compare", "--scope", "step",    "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x2",
-                       "--ep",    "8",       "--draws", "0",       "--quiet"};
-  const Outcome as_said = run_moesim(question);
-  EXPECT_THAT(as_said.out, Not(HasSubstr("plan chosen")));
-  EXPECT_THAT(as_said.out, HasSubstr("; EP 8, DP 16; "));
-  const Outcome searched = run_moesim(with(question, {"--search"}));
-  ASSERT_EQ(searched.exit_code, 0) << searched.err;
-  EXPECT_THAT(searched.out, HasSubstr("\nplan chosen: --tp "));
-  EXPECT_THAT(searched.out, HasSubstr("EP 8, DP "));
-  expect_refusal(
-      run_moesim({"compare", "--scope", "step", "--model", "deepseek-v3", "--cluster", "dgx-h100x2"}),
-      HasSubstr("found no plan of deepseek-v3 with which 16 GPUs"));
-}
-
-TEST(SearchedPlan, OfALayerIsItsLargestEp) {
-  const Outcome outcome = run_moesim(
-      {"compare", "--model", "deepseek-v3", "--cluster", "h100", "--gpus", "32", "--draws", "0", "--quiet"});
-  EXPECT_THAT(outcome.out, HasSubstr("\nplan chosen: --ep 32 ("));
-  TempFolder folder;
-  folder.write("s.json", R"({"model": "deepseek-v3", "cluster": "dgx-h100x4"})");
-  EXPECT_THAT(run_moesim({"compare", "s.json", "--draws", "0", "--quiet"}, folder.path()).out,
-              HasSubstr("EP 32 x ETP 1"));
 }
 
 // Whatif and sweep take what compare takes, and start from the same plan.
@@ -226,16 +164,9 @@ TEST(ScenarioWithoutAFile, IsAskedAboutByEveryVerb) {
   const Outcome sizes = run_moesim({"sweep", "--model", "mixtral-8x7b", "--cluster", "h100", "--ep", "8",
                                     "--grid", "gpus=8,16,64", "--quiet"});
   EXPECT_EQ(sizes.exit_code, 0) << sizes.err;
-  expect_refusal(run_moesim({"whatif", "--set", "ep=8"}),
-                 HasSubstr("whatif: found no scenario, expected a file"));
-  expect_refusal(run_moesim({"sweep", "--grid", "ep=8"}),
-                 HasSubstr("sweep: found no scenario, expected a file"));
-  expect_refusal(run_moesim({"whatif", "--model", "mixtral-8x7b", "--gradient-bytes", "2", "--set", "ep=8"}),
-                 HasSubstr("--gradient-bytes: found with scope layer"));
 }
 
 TEST(ScenarioWithoutAFile, IsWrittenAndExplained) {
-  TempFolder folder;
   const Words words{"scenario",  "--scope", "step",   "--model", "mixtral-8x7b",
                     "--cluster", "h100",    "--gpus", "32"};
   const Outcome file = run_moesim(with(words, {"--quiet"}));
@@ -255,30 +186,6 @@ TEST(ScenarioWithoutAFile, IsWrittenAndExplained) {
   for (const char* row : {"gpus=said\n", "model=said\n", "parallel.tp=searched:\n", "parallel.dp=follows\n",
                           "parallel.global_batch=model:\n", "training.precision=default\n"})
     EXPECT_THAT(all, HasSubstr(row)) << told.out;
-  expect_refusal(run_moesim(with(words, {"--explain", "--format", "json"})), HasSubstr("--explain"));
-}
-
-TEST(GlobalBatch, StaysWhenThePlanChanges) {
-  const Words words{"whatif",   "--scope", "step", "--model", "qwen3-30b-a3b",  "--cluster", "h100",
-                    "--gpus",   "64",      "--ep", "8",       "--global-batch", "512",       "--dispatcher",
-                    "alltoall", "--draws", "0",    "--quiet", "--format",       "json",      "--set",
-                    "pp=2"};
-  const Outcome outcome = run_moesim(words);
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const json result = json::parse(outcome.out);
-  EXPECT_EQ(result["baseline"]["dispatchers"][0]["tokens"], result["change"]["dispatchers"][0]["tokens"]);
-  expect_refusal(run_moesim({"compare", "--scope", "step", "--model", "qwen3-30b-a3b", "--cluster",
-                             "dgx-h100x2", "--ep", "8", "--global-batch", "512", "--microbatches", "2"}),
-                 HasSubstr("beside a global batch of 512, which makes it 32"));
-}
-
-// Where no price is known, GPU-hours are what there is to save.
-TEST(Plan, WithoutAPriceItCountsGpuHours) {
-  const Outcome outcome = run_moesim({"plan", "--model", "olmoe", "--tokens", "100B", "--cluster", "mi300x",
-                                      "--gpus", "8", "--draws", "2", "--no-upgrades", "--quiet"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr(" GPU-hours"));
-  EXPECT_THAT(outcome.out, HasSubstr("No price is known"));
 }
 
 // The script's arguments are read back to the same plan.
@@ -339,29 +246,6 @@ TEST(Plan, ABoughtMachineStandsBesideItsRent) {
     return change[side]["dispatchers"][0]["cost_per_million_tokens"].get<double>();
   };
   EXPECT_GT(cost_of("change"), 1.5 * cost_of("baseline"));
-}
-
-TEST(Plan, SaysTheGapItKnowsWhereItEndsByItsLimit) {
-  const Outcome table = run_moesim(kSmall);
-  ASSERT_EQ(table.exit_code, 0) << table.err;
-  for (const char* part : {"No plan of them", "faster by more than", "--most allows"})
-    EXPECT_THAT(table.out, HasSubstr(part));
-  const json searched = testing::parsed(kSmall)["searched"];
-  EXPECT_GT(searched["gap"], 0.005);
-  EXPECT_LT(searched["gap"], 1);
-}
-
-// One line says which part of a goal cannot be met, and what comes nearest.
-TEST(Plan, NamesWhatNoPlanMeets) {
-  const auto answer = [](const Words& goal) {
-    return testing::parsed(with(kSmall, goal))["answer"].get<std::string>();
-  };
-  EXPECT_THAT(answer({"--deadline", "0.01d"}),
-              HasSubstr(": no plan is done in 0.01 days with probability 0.9; the nearest takes 8 GPUs"));
-  EXPECT_THAT(answer({"--budget", "1$"}), HasSubstr(": no plan stays within $1.00 with probability 0.9"));
-  EXPECT_THAT(answer({"--deadline", "0.01d", "--budget", "1$"}),
-              HasSubstr(": no plan is done in 0.01 days, and none stays within $1.00 with probability 0.9"));
-  EXPECT_THAT(answer({"--deadline", "900d", "--budget", "1$"}), HasSubstr(": no plan stays within $1.00"));
 }
 
 // A proposed plan can be started: its arguments are those of a job with the same plan.

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -204,76 +203,6 @@ TEST(Replay, LoadsOfExpertsAreRoutingAtAnySize) {
     }
 }
 
-TEST(Replay, SyntheticRecordingsSaySoFirst) {
-  for (const char* side : {"scaling", "realistic"}) {
-    const Outcome shown = run_moesim(replay(side, {}));
-    EXPECT_TRUE(shown.out.starts_with("warning: SYNTHETIC")) << shown.out.substr(0, 100);
-    const json result = replayed(side, {});
-    EXPECT_TRUE(result.at("synthetic").get<bool>());
-    EXPECT_THAT(result.at("warnings").at(0).get<std::string>(), HasSubstr("SYNTHETIC"));
-  }
-  const Outcome held = run_moesim({"validate", "--forecast", testing::scaling(), "--measured",
-                                   testing::realistic(), "--draws", "0", "--quiet"});
-  EXPECT_TRUE(held.out.starts_with("warning: SYNTHETIC")) << held.out.substr(0, 100);
-}
-
-TEST(Replay, SharesOfTheIterationAddUp) {
-  for (const char* side : {"scaling", "realistic"}) {
-    const json result = replayed(side, {});
-    double sum = 0;
-    for (const auto& [cause, us] : result.at("attribution").at("shares_us").items()) sum += us.get<double>();
-    EXPECT_NEAR(sum, result.at("iteration_us").at("value").get<double>(), 1) << side;
-    EXPECT_FALSE(result.at("attribution").at("rule").get<std::string>().empty());
-  }
-}
-
-TEST(Replay, TimingFlowNamesTheBusiestLink) {
-  const auto result = replayed("scaling", {"--timing", "flow"});
-  const auto& network = result.at("network");
-  EXPECT_EQ(network.at("timing"), "flow");
-  EXPECT_NEAR(network.at("calibrated_us").get<double>(),
-              replayed("scaling", {}).at("iteration_us").at("value").get<double>(), 1e-6);
-  EXPECT_FALSE(network.at("busiest_link").at("from").get<std::string>().empty());
-  EXPECT_GT(result.at("attribution").at("shares_us").at("contention").get<double>(), 0);
-}
-
-TEST(Replay, OtherSizesShowInTheTopology) {
-  EXPECT_THAT(replayed("scaling", {"--pp", "4"}).at("topology").get<std::string>(), HasSubstr("pp4"));
-  EXPECT_THAT(replayed("scaling", {"--nodes", "4"}).at("topology").get<std::string>(), HasSubstr("dp16"));
-  EXPECT_THAT(replayed("scaling", {"--ep", "2"}).at("topology").get<std::string>(), HasSubstr("ep2"));
-  EXPECT_THAT(replayed("scaling", {"--seq", "2048"}).at("changes").get<std::string>(),
-              HasSubstr("sequences of 2048 instead of 1024"));
-}
-
-TEST(Replay, WhatCannotBeDerivedIsRefusedInOneLine) {
-  struct Case {
-    const char* side;
-    std::vector<std::string> more;
-    const char* reason;
-  };
-  const std::vector<Case> cases{
-      {"scaling", {"--ep", "3"}, "ep 3 with dp 8"},
-      {"scaling", {"--pp", "3"}, "a pp that divides the layers"},
-      {"scaling", {"--experts", "6"}, "6 experts"},
-      {"scaling", {"--dispatcher", "allgathr"}, "allgather"},
-      {"scaling", {"--dispatcher", "torchtitan-local"}, "torchtitan-local"},
-      {"scaling", {"--routing", "measured"}, "replay has one recording only"},
-      {"scaling", {"--cluster", "echo-h800x1", "--seq", "2048"}, "at most the 8 GPUs"},
-      {"realistic", {"--seq", "2048"}, "a scaling recording"},
-      {"realistic", {"--timing", "flow"}, "a scaling recording"},
-      {"scaling", {"--timing", "flow", "--dispatcher", "allgather"}, "the recorded dispatcher"},
-      {"scaling", {"--timing", "flows"}, "--timing"},
-      {"realistic", {"--microbatches", "4"}, "a scaling recording"},
-  };
-  for (const Case& one : cases) {
-    const Outcome outcome = run_moesim(replay(one.side, one.more));
-    EXPECT_EQ(outcome.exit_code, 2) << one.reason;
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(one.reason));
-    EXPECT_TRUE(outcome.out.empty());
-  }
-}
-
 // `trace check` asks replay: what it refuses is a problem, and the line is named.
 TEST(TraceCheck, FindsWhatReplayRefuses) {
   struct Case {
@@ -345,19 +274,6 @@ TEST(Validate, AllFindsRecordingsAtAnyDepth) {
   std::filesystem::create_directory_symlink(folder.path(), folder / "b/c/loop");
   std::filesystem::create_directory_symlink("self", folder / "self");
   EXPECT_EQ(names(folder.path().string(), {}), (std::vector<std::string>{"b/c/" + name}));
-}
-
-TEST(Replay, ExplainListsEveryConstantWithItsSourceAndEffect) {
-  const json effects = replayed("scaling", {"--explain"}).at("effects");
-  EXPECT_GE(effects.size(), 15u);
-  double largest = 0;
-  for (const json& effect : effects) {
-    EXPECT_FALSE(effect.at("source").get<std::string>().empty()) << effect;
-    EXPECT_GE(effect.at("sigma").get<double>(), 0) << effect;
-    largest = std::max(largest, effect.at("changes_iteration_by_us").get<double>());
-  }
-  EXPECT_GT(largest, 1000);
-  EXPECT_FALSE(replayed("scaling", {}).contains("effects"));
 }
 
 // A trace of the PyTorch profiler, converted and replayed.

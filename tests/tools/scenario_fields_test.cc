@@ -16,7 +16,6 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/workload/fields.h"
 #include "process.h"
-#include "refusal.h"
 #include "tests/message_of.h"
 #include "tests/models/field_samples.h"
 #include "tools/moesim/questions/ask.h"
@@ -32,8 +31,6 @@ using models::testing::FieldSample;
 using models::testing::samples_of;
 using moesim::testing::message_of;
 using nlohmann::json;
-using ::testing::AllOf;
-using testing::expect_refusal;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::run_moesim;
@@ -239,29 +236,6 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
     }
 }
 
-std::string refusal_of(const json& scenario) {
-  return message_of([&] { answer_of(scenario); });
-}
-
-TEST(ScenarioFields, AreRefusedBesideWhatLeavesThemNothingToSay) {
-  for (const auto& [text, message] : std::vector<std::pair<const char*, const char*>>{
-           {R"({"framework": "none", "precision": "fp8"})",
-            "training.framework: found none with a precision"},
-           {R"({"sharding": "zero1", "shard_group": 4})",
-            "training.shard_group: found 4 with zero1, expected"},
-           {R"({"sharding": "ddp", "reshard_after_forward": false})",
-            "training.reshard_after_forward: found false with ddp, expected it with fsdp or hsdp"},
-           {R"({"sharding": "zero1:shampoo"})",
-            "training.shampoo: found true with zero1, expected it with ddp"},
-           {R"({"recompute": "mlp"})", "training.recompute: found mlp with scope layer"}}) {
-    const json scenario{
-        {"model", "mixtral-8x7b"}, {"parallel", {{"ep", 8}}}, {"training", json::parse(text)}};
-    EXPECT_THAT(refusal_of(scenario), HasSubstr(message));
-  }
-  EXPECT_THAT(refusal_of({{"model", "mixtral-8x7b"}, {"parallel", {{"ep", 8}}}, {"faults", {{"seed", 3}}}}),
-              HasSubstr("faults.seed: found without faults.jitter"));
-}
-
 Outcome compare(const TempFolder& folder, Words words) {
   words.insert(words.begin(), "compare");
   words.insert(words.end(), {"--format", "json", "--quiet", "--draws", "6"});
@@ -392,47 +366,6 @@ TEST(InputsScenario, OfWhatIfAndSweepIsTheBaseline) {
   const json record = json::parse(testing::read_text(folder.path() / "rows.csv.json"));
   folder.write("again.json", record["inputs"]["scenario"].dump());
   EXPECT_EQ(sweep("again.json", "again.csv"), rows);
-}
-
-TEST(UnusedFields, AreRefusedWhereTheyStand) {
-  TempFolder folder;
-  folder.write("step.json",
-               "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8},\n \"training\": {\n"
-               "  \"gradient_bytes\": 2}}");
-  folder.write("layer.json",
-               "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}, \"scope\": \"step\",\n"
-               " \"activation_dtype\": \"fp32\", \"training\": {\"framework\": \"none\"}}");
-  folder.write("plain.json", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}}");
-  const std::string
-      step =
-          "step.json:3: training.gradient_bytes: found with scope layer, which does not use it; scope "
-          "step does",
-      layer =
-          "layer.json:2: activation_dtype: found with scope step, which does not use it; scope layer "
-          "does";
-  for (const Words& verb : {Words{"compare"}, {"whatif"}, {"sweep", "--grid", "topk=1,2"}}) {
-    for (const auto& [file, message] : {std::pair{"step.json", step}, {"layer.json", layer}}) {
-      Words words = verb;
-      words.insert(words.begin() + 1, file);
-      if (verb.front() == "whatif") words.insert(words.end(), {"--set", "topk=1"});
-      expect_refusal(run_moesim(words, folder.path()), HasSubstr(message));
-    }
-  }
-  EXPECT_EQ(run_moesim({"compare", "step.json", "--scope", "step", "--quiet"}, folder.path()).exit_code, 0);
-  EXPECT_EQ(run_moesim({"compare", "layer.json", "--scope", "layer", "--quiet"}, folder.path()).exit_code, 0);
-  for (const Words& flags : {Words{"--overlap", "none"}, {"--faults", "{\"gpu_mtbf_hours\": 100}"}}) {
-    Words words{"compare", "plain.json"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    expect_refusal(run_moesim(words, folder.path()),
-                   HasSubstr("with scope layer, which does not use it; scope step does"));
-  }
-  expect_refusal(
-      run_moesim({"compare", "plain.json", "--scope", "step", "--activation-dtype", "fp32"}, folder.path()),
-      HasSubstr("found with scope step, which does not use it; scope layer does"));
-  expect_refusal(run_moesim({"whatif", "plain.json", "--set", "gradient_bytes=2"}, folder.path()),
-                 HasSubstr("training.gradient_bytes: found with scope layer"));
-  expect_refusal(run_moesim({"compare", "plain.json", "--overlap", "none"}, folder.path()),
-                 HasSubstr("--overlap: found with scope layer"));
 }
 
 TEST(CompareHelp, GroupsItsOptionsByWhatTheySay) {

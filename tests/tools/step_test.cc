@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <filesystem>
 #include <set>
 #include <sstream>
 #include <string>
@@ -16,12 +14,8 @@
 namespace moesim::tools {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Outcome;
 using testing::parsed;
 using testing::run_moesim;
@@ -32,26 +26,6 @@ using Words = std::vector<std::string>;
 const Words kCompare{
     "compare", "--scope", "step",           "--model", "qwen3-30b-a3b", "--cluster",         "dgx-h100x2",
     "--ep",    "8",       "--microbatches", "8",       "--dispatcher",  "alltoall,allgather"};
-
-TEST(CompareStep, AnswersWithTheFieldsOfTheContract) {
-  const json r = parsed(kCompare);
-  EXPECT_EQ(r["schema"], "moesim.compare/1");
-  ASSERT_EQ(r["scenarios"].size(), 2u);
-  for (const json& s : r["scenarios"]) {
-    double sum = 0;
-    for (const json& part : s["breakdown_us"]) sum += part.get<double>();
-    EXPECT_NEAR(sum / s["time_us"]["value"].get<double>(), 1, 1e-6);
-    EXPECT_LT(s["time_us"]["low"], s["time_us"]["value"]);
-    EXPECT_GT(s["time_us"]["high"], s["time_us"]["value"]);
-    for (const char* key : {"tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "bubble_us", "exposed_comm_us",
-                            "peak_memory_bytes", "memory", "fits", "flop_convention"})
-      EXPECT_TRUE(s.contains(key)) << key;
-    EXPECT_THAT(s["flop_convention"].get<std::string>(), HasSubstr("6 x weights"));
-  }
-  EXPECT_EQ(r["winner"]["dispatcher"], "alltoall");
-  EXPECT_GE(r["winner"]["speedup"]["value"], 1.0);
-  EXPECT_THAT(r["because"].get<std::string>(), HasSubstr("over allgather, most of it in"));
-}
 
 TEST(CompareStep, TableSaysTheSameAsTheResult) {
   const json r = parsed(kCompare);
@@ -78,77 +52,6 @@ TEST(CompareStep, TableSaysTheSameAsTheResult) {
   }
 }
 
-TEST(CompareStep, ReadsEveryPartOfAPlan) {
-  TempFolder folder;
-  folder.write("s.json", R"({"model": "deepseek-v2-lite", "cluster": "dgx-h100x2", "scope": "step",
-    "dispatcher": "flex-deepep", "parallel": {"ep": 4, "pp": 4, "microbatches": 16, "seq": 2048},
-    "training": {"precision": "fp8_block", "schedule": "dualpipe", "sharding": "distributed-optimizer",
-      "recompute": "layernorm+mla_up_proj", "launch": "partial-graphs", "fused_kernels": true,
-      "overlap": {"expert_communication": true, "delayed_wgrad": true}}})");
-  const json r = parsed({"compare", "s.json"}, folder.path());
-  const json& training = r["inputs"]["scenario"]["training"];
-  EXPECT_EQ(training["schedule"], "dualpipe");
-  EXPECT_EQ(training["recompute"], "mla_up_proj+layernorm");
-  EXPECT_EQ(training["overlap"]["delayed_wgrad"], true);
-  EXPECT_EQ(r["scenarios"][0]["gpus"], 16);
-}
-
-TEST(CompareStep, WarnsOnceOfWhatWasNeverMeasured) {
-  TempFolder folder;
-  folder.write("s.json", R"({"model": {"base": "mixtral-8x7b", "layers": 8}, "cluster": "echo-h800x2",
-    "scope": "step", "dispatcher": "flex-hybridep,flex-deepep",
-    "parallel": {"pp": 2, "ep": 2, "dp": 8, "seq": 1024, "microbatches": 8}})");
-  for (const Words& words : {Words{"compare", "s.json"},
-                             {"whatif", "s.json", "--set", "topk=1"},
-                             {"whatif", "s.json", "--best", "dispatcher"}}) {
-    const json warnings = parsed(words, folder.path())["warnings"];
-    const std::set<std::string> different(warnings.begin(), warnings.end());
-    EXPECT_EQ(different.size(), warnings.size()) << warnings;
-    EXPECT_THAT(different, Contains(HasSubstr("HybridEP dispatch kernel was not measured"))) << words[1];
-    EXPECT_THAT(different,
-                Contains(HasSubstr("DeepEP dispatch kernel extrapolates to 2 ranks (measured 8 to 8)")))
-        << words[1];
-  }
-}
-
-// Everything that a step does is held against the profile's domain, its dense part and its gradients too.
-TEST(CompareStep, WarnsOfWhatIsExtrapolated) {
-  TempFolder folder;
-  folder.write("s.json", R"({"model": "qwen3-30b-a3b", "cluster": "gb200-nvl72x1", "scope": "step",
-    "parallel": {"ep": 8, "tp": 2, "dp": 36, "microbatches": 4}})");
-  const json far = parsed({"compare", "s.json", "--dispatcher", "alltoall"}, folder.path());
-  EXPECT_THAT(far["warnings"], Contains("gb200: reduce_scatter inside a node extrapolates to 14.50 GB "
-                                        "(measured 512 B to 536.87 MB)"));
-  EXPECT_THAT(far["warnings"],
-              Contains("gb200: bf16 GEMM extrapolates to n = 75968 (measured 1024 to 16384)"));
-  EXPECT_THAT(far["warnings"],
-              Contains("gb200: all_gather inside a node extrapolates to 2 ranks (measured 4 to 4)"));
-  EXPECT_GT(far["scenarios"][0]["outside_domain"], 0.05);
-  EXPECT_LT(far["scenarios"][0]["outside_domain"], 1);
-  // That model inside of the measured range, except for its vocabulary and its narrow experts.
-  folder.write("near.json", R"({"model": "mixtral-8x7b", "cluster": "dgx-h100x1", "scope": "step",
-    "parallel": {"ep": 8, "dp": 8, "microbatches": 4}})");
-  const json near = parsed({"compare", "near.json", "--dispatcher", "alltoall"}, folder.path());
-  EXPECT_LT(near["scenarios"][0]["outside_domain"], 0.05);
-  EXPECT_EQ(near["warnings"], json::array());
-}
-
-TEST(CompareStep, BadPlansAreOneLineAndExitTwo) {
-  for (const auto& [more, expected] :
-       std::vector<std::pair<Words, std::string>>{{{"--schedule", "zerobubble"}, "zero-bubble"},
-                                                  {{"--precision", "fp4"}, "fp8"},
-                                                  {{"--overlap", "gradient"}, "gradients"},
-                                                  {{"--launch", "graph"}, "graphs"},
-                                                  {{"--pp", "3"}, "tp x cp x dp x pp = 24"},
-                                                  {{"--schedule", "dualpipe", "--pp", "1"}, "even number"}}) {
-    const Outcome outcome = run_moesim(with(kCompare, more));
-    EXPECT_EQ(outcome.exit_code, 2) << more[1];
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(expected));
-    EXPECT_TRUE(outcome.out.empty());
-  }
-}
-
 TEST(CompareStep, SaysWhatDoesNotFitAndWhatWouldHelp) {
   const Words words{"compare",   "--scope",        "step", "--model",      "deepseek-v3",
                     "--cluster", "dgx-h100x256",   "--ep", "64",           "--pp",
@@ -166,46 +69,21 @@ TEST(CompareStep, SaysWhatDoesNotFitAndWhatWouldHelp) {
   }
 }
 
-TEST(CompareFaults, LayerAndStepSayWhatTheyCost) {
-  for (const char* scope : {"layer", "step"}) {
-    const bool step = std::string(scope) == "step";
-    const std::string failures = step ? R"(, "gpu_mtbf_hours": 50000, "checkpoint_s": 30)" : "";
-    const Words words{"compare",
-                      "--scope",
-                      scope,
-                      "--model",
-                      "mixtral-8x7b",
-                      "--cluster",
-                      "dgx-h100x2",
-                      "--ep",
-                      "8",
-                      "--dispatcher",
-                      "alltoall",
-                      "--faults",
-                      R"({"slow_gpus": [{"gpu": 3, "factor": 1.3}])" + failures + "}"};
-    const json s = parsed(words)["scenarios"][0];
-    EXPECT_GT(s["time_us"]["value"], s["healthy_time_us"]) << scope;
-    EXPECT_LT(s["time_us"]["value"].get<double>(), 1.3 * s["healthy_time_us"].get<double>()) << scope;
-    const Outcome text = run_moesim(with(words, {"--quiet"}));
-    EXPECT_THAT(text.out, HasSubstr("on a healthy machine (+")) << scope;
-    if (step) {
-      EXPECT_LT(s["goodput"]["share"], 1.0);
-      EXPECT_THAT(text.out, HasSubstr("of the time is work that counts"));
-    }
-  }
-  const Outcome bad =
-      run_moesim(with(kCompare, {"--faults", R"({"slow_gpus": [{"gpu": 99, "factor": 2}]})"}));
-  EXPECT_EQ(bad.exit_code, 2);
-  EXPECT_THAT(bad.err, HasSubstr("found GPU 99, expected 0 to 15"));
-}
+const Words kTight{"compare",    "--scope", "step", "--model",      "qwen3-30b-a3b", "--cluster",
+                   "dgx-h100x1", "--ep",    "8",    "--dispatcher", "alltoall"};
 
-TEST(CompareFaults, WhatIfSetsThem) {
-  TempFolder folder;
-  folder.write("s.json", R"({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "dispatcher": "alltoall",
-                             "cluster": "dgx-h100x2"})");
-  const json r = parsed({"whatif", "s.json", "--set", R"(faults={"slow_gpus": [{"gpu": 3, "factor": 1.3}]})"},
-                        folder.path());
-  EXPECT_GT(r["difference"]["time_us"]["value"], 0.0);
+// Qwen3 30B on eight GPUs does not fit with all of its state in fp32; the change that is named makes it fit.
+TEST(CompareMemory, NamesTheCheapestChangeThatFits) {
+  const json r = parsed(kTight);
+  ASSERT_EQ(r["scenarios"][0]["fits"], false);
+  EXPECT_THAT(r["answer"].get<std::string>(), HasSubstr("Nothing fits the memory"));
+  ASSERT_TRUE(r.contains("change_that_fits")) << r["answer"];
+  std::istringstream options(r["change_that_fits"].get<std::string>());
+  Words words = kTight;
+  for (std::string word; options >> word;) words.push_back(word);
+  const json again = parsed(words);
+  EXPECT_EQ(again["scenarios"][0]["fits"], true) << r["change_that_fits"];
+  EXPECT_FALSE(again.contains("change_that_fits"));
 }
 
 constexpr const char* kPlan = R"({"model": "olmoe", "cluster": "dgx-h100x1", "scope": "step",
@@ -268,54 +146,17 @@ TEST(WhatIfBest, CountsEveryCombinationAndKeepsTheBatch) {
             parsed(with(words, {"--threads", "3"}), folder.path())["best"]);
 }
 
-TEST(WhatIfBest, SaysWhichDispatcherItUses) {
-  TempFolder folder;
-  folder.write("s.json", kPlan);
-  const Words words{"whatif", "s.json", "--quiet", "--best", "recompute"};
-  const auto space = [&](const Words& asked) {
-    return parsed(asked, folder.path())["plans"]["space"].get<std::string>();
-  };
-  EXPECT_THAT(space(words), HasSubstr("dispatcher alltoall, as given;"));
-  EXPECT_THAT(run_moesim(words, folder.path()).out, Not(HasSubstr("Add dispatcher")));
-  const Words several = with(words, {"--set", "dispatcher=allgather,alltoall"});
-  EXPECT_THAT(space(several), HasSubstr("dispatcher allgather, the scenario's first;"));
-  EXPECT_THAT(run_moesim(several, folder.path()).out, HasSubstr("\nAdd dispatcher to --best"));
-}
-
-// A scenario without a scope is asked about its step; one of a layer has no plans to compare.
+// A scenario without a scope is asked about its step.
 TEST(WhatIfBest, ComparesSteps) {
   TempFolder folder;
   json scenario = json::parse(kPlan);
   folder.write("step.json", scenario.dump());
   scenario.erase("scope");
   folder.write("open.json", scenario.dump());
-  scenario["scope"] = "layer";
-  folder.write("layer.json", scenario.dump());
   const auto best = [&](const char* file) {
     return run_moesim({"whatif", file, "--best", "dispatcher", "--draws", "0", "--quiet"}, folder.path());
   };
   EXPECT_EQ(best("open.json").out, best("step.json").out);
-  EXPECT_EQ(best("layer.json").exit_code, 2);
-  EXPECT_EQ(best("layer.json").error_lines(), 1u);
-}
-
-TEST(WhatIfBest, RefusesWhatItDoesNotKnow) {
-  TempFolder folder;
-  folder.write("s.json", kPlan);
-  for (const auto& [more, expected] : std::vector<std::pair<Words, std::string>>{
-           {{"--best", "paralel"}, "did you mean 'parallel'"},
-           {{"--best", "parallel", "--under", "memry"}, "expected memory"},
-           {{"--best", "parallel", "--sensitivity"}, "another question"}}) {
-    const Outcome outcome = run_moesim(with({"whatif", "s.json"}, more), folder.path());
-    EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(expected));
-  }
-  const Outcome changed =
-      run_moesim({"whatif", "s.json", "--best", "recompute", "--set", "parallel.microbatches=4", "--quiet"},
-                 folder.path());
-  EXPECT_EQ(changed.exit_code, 0) << changed.err;
-  EXPECT_THAT(changed.out, HasSubstr("65.5 k tokens a step"));  // 8 x 4 x 2,048
 }
 
 }  // namespace

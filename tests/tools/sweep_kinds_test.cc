@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Outcome;
 using testing::read_text;
 using testing::run_moesim;
@@ -153,32 +152,6 @@ TEST_F(SweepKinds, WhatCannotBeReplayedIsARowAndNotesAreSaid) {
                               HasSubstr("of 1 replays: SYNTHETIC recording")));
   EXPECT_THAT(done.err, HasSubstr("--timing: found 'slow', expected calibrated or flow"));
   EXPECT_THAT(run(few, {"--grid", "ep=4,3"}).err, HasSubstr("scenario 1: found ep 3 with dp 8"));
-}
-
-TEST_F(SweepKinds, OneLineAndExitTwo) {
-  const auto refused = [&](const Words& words, const std::string& line) {
-    const Outcome done = run(words);
-    EXPECT_EQ(done.exit_code, 2) << line;
-    EXPECT_THAT(done.err, HasSubstr(line));
-    EXPECT_EQ(std::count(done.err.begin(), done.err.end(), '\n'), 1) << done.err;
-  };
-  const std::string scaling = recording_ + "scaling";
-  refused({"sweep", "replay", "--grid", "ep=4"}, "found no recording, expected folders");
-  refused({"sweep", "replay", "nowhere", "--grid", "ep=4"}, "nowhere: found no such folder");
-  refused({"sweep", "replay", scaling, "--grid", "epp=4"}, "did you mean 'ep'?");
-  refused({"sweep", "replay", scaling, "--ep", "4", "--grid", "ep=4"},
-          "--ep: found beside an axis of that name");
-  refused({"sweep", "replay", scaling, "--grid", "recording=a,b"}, "the path recording twice");
-  refused({"sweep", "replay", scaling, "--dispatcher", "nobody"}, "nobody");
-  refused({"sweep", "replay", scaling, "--report", "r.html"}, "sweep replay: found --report");
-  refused({"sweep", "--out", "r.csv", "replay", scaling}, "sweep replay: found --out");
-  refused({"sweep", "plan", "--model", "mixtral-8x7b", "--grid", "gpus=64"}, "found no --tokens");
-  refused({"sweep", "plan", "--tokens", "1T", "--grid", "gpus=64"}, "found no model");
-  refused({"sweep", "plan", "--model", "mixtral-8x7b", "--tokens", "1T", "--grid", "tokens=1T,2T"},
-          "--tokens: found beside an axis");
-  refused({"sweep", "plan", "--model", "mixtral-8x7b", "--tokens", "1T", "--grid", "gpu=64"}, "gpu");
-  refused({"sweep", "plan", "--search", "--model", "mixtral-8x7b", "--tokens", "1T", "--grid", "gpus=64"},
-          "--search");
 }
 
 TEST_F(SweepKinds, ARowIsThePlanThatPlanFinds) {

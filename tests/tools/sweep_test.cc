@@ -28,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Outcome;
 using testing::read_text;
 using testing::run_moesim;
@@ -253,34 +252,6 @@ TEST_F(Sweep, AnIllegalDispatcherIsARowBesideTheOthers) {
   // Unknown option: a row with the error, for each.
   EXPECT_EQ(lines(text("r.csv")), 3u);
   EXPECT_THAT(text("r.csv"), HasSubstr("capacity"));
-}
-
-TEST_F(Sweep, OneLineAndExitTwo) {
-  const std::vector<std::pair<Words, std::string>> cases{
-      {{"--grid", "paralel.ep=8"}, "did you mean 'parallel.ep'?"},
-      {{"--grid", "cluster.nic.bandwidth=100us"}, "expected a bandwidth"},
-      {{"--grid", "parallel.ep=16..8"}, "empty range"},
-      {{"--grid", "parallel.ep="}, "path=value"},
-      {{"--grid", "topk=1..1000000", "--grid", "seed=1..1000000"}, "1e+12 scenarios"},
-      {{"--grid", "topk=1..1000000000000"}, "1e+12 values"},
-      {{}, "nothing to sweep over"},
-      {{"--sample", "10"}, "--range"},
-      {{"--range", "topk=1..8"}, "--sample"},
-      {{"--grid", "routing.gini=0..1"}, "without a step"},
-      {{"--grid", "routing.gini=0.1", "--grid", "routing.zipf=1"}, "one of them"},
-      {{"--list", "topk=1,2", "--list", "ep=2,4,8"}, "3 values, expected 2"},
-      {{"--grid", "topk=1,2", "--pareto", "time_us.value"}, "--out FILE.csv"},
-      {{"--grid", "topk=1,2", "--out", "p.csv", "--pareto", "time_us.valeu"},
-       "did you mean 'time_us.value'?"},
-      {{"--grid", "topk=1,2", "--resum"}, "did you mean '--resume'?"}};
-  for (const auto& [more, message] : cases) {
-    const Outcome outcome = run("", more);
-    EXPECT_EQ(outcome.exit_code, 2) << message;
-    EXPECT_EQ(outcome.out, "") << message;
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(message));
-  }
-  EXPECT_EQ(run("no/such/folder/r.csv", kGrid).exit_code, 2);
 }
 
 TEST_F(Sweep, SamplesFollowFromTheSeed) {

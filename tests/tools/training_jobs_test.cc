@@ -22,7 +22,6 @@ using moesim::testing::message_of;
 using nlohmann::json;
 using testing::expect_refusal;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Outcome;
 using testing::run_moesim;
 using testing::TempFolder;
@@ -72,32 +71,6 @@ TEST_F(TrainingJobs, BecomeScenariosThatGiveTheSameAnswer) {
   EXPECT_EQ(a["model"]["name"], "train");
 }
 
-TEST_F(TrainingJobs, GoWhereAScenarioGoes) {
-  const Outcome whatif = run_moesim(with({"whatif", script(), "--set", "parallel.ep=4", "--draws", "0"}));
-  EXPECT_EQ(whatif.exit_code, 0) << whatif.err;
-  EXPECT_THAT(whatif.err, HasSubstr("--odd-one"));
-  const Outcome sweep = run_moesim(with({"sweep", script(), "--grid", "parallel.ep=4,8", "--draws", "0"}));
-  EXPECT_EQ(sweep.exit_code, 0) << sweep.err;
-  const Outcome layer = run_moesim(with({"compare", script(), "--scope", "layer", "--draws", "0"}));
-  EXPECT_EQ(layer.exit_code, 0) << layer.err;
-  EXPECT_THAT(layer.out, HasSubstr("one MoE layer"));
-  const Outcome other = run_moesim(with({"compare", script(), "--cluster", "dgx-h200x2", "--draws", "0"}));
-  EXPECT_EQ(other.exit_code, 0) << other.err;
-  EXPECT_THAT(other.out, HasSubstr("DP 16; 1 microbatches"));
-  EXPECT_THAT(other.out, HasSubstr("its launcher starts 8 GPUs; the plan is for the 16 of the cluster"));
-  EXPECT_THAT(layer.err, Not(HasSubstr("its launcher")));
-}
-
-TEST_F(TrainingJobs, SayWhatBecameOfEveryArgument) {
-  const Outcome csv = run_moesim({"scenario", "from", "megatron", script(), "8", "--with",
-                                  "--vocab-size 32000", "--detail", "--format", "csv"});
-  ASSERT_EQ(csv.exit_code, 0) << csv.err;
-  EXPECT_THAT(csv.out, HasSubstr("--num-layers,4,used,"));
-  EXPECT_THAT(csv.out, HasSubstr("--expert-model-parallel-size,8,used,"));
-  EXPECT_THAT(csv.out, HasSubstr("--data-path,$DATA,irrelevant,"));
-  EXPECT_THAT(csv.out, HasSubstr("--odd-one,,unknown,"));
-}
-
 TEST_F(TrainingJobs, AreWrittenAsArgumentsAgain) {
   const Outcome out = run_moesim(with({"scenario", "to", "megatron", script()}));
   ASSERT_EQ(out.exit_code, 0) << out.err;
@@ -116,42 +89,6 @@ TEST_F(TrainingJobs, AreWrittenAsArgumentsAgain) {
       run_moesim(with({"whatif", script(), "--best", "dispatcher", "--draws", "0", "--arguments", "nemo"}));
   ASSERT_EQ(best.exit_code, 0) << best.err;
   EXPECT_THAT(best.out, HasSubstr("expert_model_parallel_size: 8\n"));
-}
-
-TEST_F(TrainingJobs, TypedArgumentsAreAJob) {
-  const Outcome out = run_moesim({"scenario", "from", "megatron", "--cluster", "dgx-h100x1", "--",
-                                  "--num-layers", "2", "--hidden-size", "256", "--num-attention-heads", "4",
-                                  "--vocab-size", "1024", "--bf16", "--global-batch-size", "16"});
-  ASSERT_EQ(out.exit_code, 0) << out.err;
-  EXPECT_EQ(json::parse(out.out)["parallel"]["microbatches"], 2);
-}
-
-// As in a script's last line, after its own launcher.
-TEST_F(TrainingJobs, TypedCommandsSayTheirGpus) {
-  const Outcome out = run_moesim({"scenario",
-                                  "from",
-                                  "megatron",
-                                  "--",
-                                  "torchrun",
-                                  "--nproc_per_node",
-                                  "8",
-                                  "--nnodes",
-                                  "2",
-                                  "pretrain_gpt.py",
-                                  "--num-layers",
-                                  "2",
-                                  "--hidden-size",
-                                  "256",
-                                  "--num-attention-heads",
-                                  "4",
-                                  "--vocab-size",
-                                  "1024",
-                                  "--bf16",
-                                  "--global-batch-size",
-                                  "32"});
-  ASSERT_EQ(out.exit_code, 0) << out.err;
-  EXPECT_EQ(out.err, "");
-  EXPECT_EQ(json::parse(out.out)["parallel"]["dp"], 16);
 }
 
 TEST_F(TrainingJobs, ScriptsAreRunWhereThatIsSaid) {
@@ -180,11 +117,6 @@ TEST_F(TrainingJobs, ScriptsAreRunWhereThatIsSaid) {
   EXPECT_THAT(script("python -c 'print(1)'\n" + torchrun + "8\n").err, HasSubstr("not run"));
   // The launchers do nothing, and what the script itself does is not shown.
   EXPECT_EQ(script("echo noise; " + torchrun + "8\n").out.find("noise"), std::string::npos);
-  expect_refusal(script("echo nothing\n"), HasSubstr("calls no launcher"));
-  expect_refusal(script("/usr/bin/python3 train.py" + job + "8\n"), HasSubstr("by its path"));
-  expect_refusal(script(torchrun + "8\n" + torchrun + "16\n"), HasSubstr("several commands"));
-  folder_.write("job.yaml", "num_layers: 2\n");
-  expect_refusal(run_moesim({"compare", folder_ / "job.yaml", "--by-running"}), HasSubstr("a shell script"));
 }
 
 TEST(RunningJobs, EndAtALimit) {
@@ -202,86 +134,6 @@ TEST(RunningJobs, NeedBash) {
   ASSERT_EQ(::setenv("PATH", folder.path().c_str(), 1), 0);
   EXPECT_THROW(read_job_by_running(folder / "run.sh", {}), InputError);
   ::setenv("PATH", path.c_str(), 1);
-}
-
-// The smallest scripts of kinds that real ones have.
-TEST(ForeignScripts, AreRead) {
-  const std::filesystem::path folder = std::filesystem::path(MOESIM_DATA_DIR) / "foreign/third/min";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder;
-  for (const char* name : {"redirection.sh", "redirection_in_eval.sh", "sbatch_heredoc.sh", "train.sh",
-                           "pretrain.sh", "quoted_layer_freq.yaml"}) {
-    const Outcome out = run_moesim({"scenario", "from", "megatron", (folder / name).string(), "--dp", "8"});
-    EXPECT_EQ(out.exit_code, 0) << name << out.err;
-  }
-}
-
-// A file of another framework says what is missing and how to give it.
-TEST_F(TrainingJobs, OtherFrameworksAreRefusedWithWhatToSay) {
-  const auto said = [&](const char* name, const char* text, const char* part) {
-    folder_.write(name, text);
-    const Outcome out = run_moesim({"compare", folder_ / name, "--cluster", "dgx-h100x1"});
-    expect_refusal(out, HasSubstr(part));
-    EXPECT_THAT(out.err, HasSubstr("--model NAME")) << name;
-  };
-  said("primus.yaml", "work_group: x\nmodules:\n  pre_trainer:\n    framework: megatron\n",
-       "primus.yaml:3: found pre_trainer: of Primus");
-  said("auto.yaml", "model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n",
-       "NeMo Automodel");
-  said("maxtext.yml", "base_emb_dim: 4096\n", "MaxText");
-  said("olmo.py", "from olmo_core.config import Config\n", "OLMo-core");
-  said("titan.py", "from torchtitan.config import JobConfig\n", "torchtitan");
-  said("job.py", "import os\n", "a Python file");
-  folder_.write("hf.yaml",
-                "model_name_or_path: mistralai/Mixtral-8x7B-v0.1\ntensor_model_parallel_size: 1\n");
-  expect_refusal(run_moesim({"scenario", "from", "megatron", folder_ / "hf.yaml", "--cluster", "dgx-h100x1"}),
-                 HasSubstr("described elsewhere (model_name_or_path mistralai/Mixtral-8x7B-v0.1)"));
-}
-
-TEST_F(TrainingJobs, WhatIsAddedMayStandTogether) {
-  const Outcome out = run_moesim({"scenario", "from", "megatron", script(), "--with", "1=8 DATA=x", "--with",
-                                  "--vocab-size 32000 --seq-length 512"});
-  ASSERT_EQ(out.exit_code, 0) << out.err;
-  EXPECT_EQ(json::parse(out.out)["parallel"]["seq"], 512);
-}
-
-TEST_F(TrainingJobs, ADeepSpeedFileTakesItsModelFromOptions) {
-  folder_.write("ds.json",
-                R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
-    "zero_optimization": {"stage": 1}})");
-  const std::string file = (folder_.path() / "ds.json").string();
-  const Outcome out = run_moesim({"compare", file, "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x1",
-                                  "--ep", "8", "--dispatcher", "deepspeed", "--draws", "0"});
-  EXPECT_EQ(out.exit_code, 0) << out.err;
-  EXPECT_THAT(out.out, HasSubstr("DP 8; 2 microbatches"));
-  expect_refusal(run_moesim({"compare", file, "--cluster", "dgx-h100x1"}), HasSubstr("found no model"));
-}
-
-TEST_F(TrainingJobs, BadOnesAreRefusedInOneLine) {
-  expect_refusal(run_moesim({"compare", script(), "--with", "--vocab-size 32000"}),
-                 HasSubstr("train.sh:7: found --expert-model-parallel-size $1"));
-  expect_refusal(run_moesim({"scenario", "from", "megatrom", script()}),
-                 HasSubstr("did you mean 'megatron'?"));
-  expect_refusal(run_moesim({"scenario", "from", "megatron"}), HasSubstr("no file"));
-  expect_refusal(run_moesim({"scenario", "to", "megatron", "--model", "mixtral-8x7b", "--scope", "step"}),
-                 HasSubstr(", expected one"));
-  expect_refusal(run_moesim({"compare", "--model", "mixtral-8x7b", "--with", "A=1"}), HasSubstr("--with"));
-  expect_refusal(run_moesim(with({"whatif", script(), "--set", "topk=1", "--arguments", "megatron"})),
-                 HasSubstr("--best"));
-  expect_refusal(run_moesim({"list", "models", "--", "--format", "json"}), HasSubstr("behind --"));
-  expect_refusal(run_moesim({"scenario", "from", "megatron", script(), "--", "--bf16"}), HasSubstr("--with"));
-  folder_.write("broken.yaml", "a: [1\n");
-  expect_refusal(run_moesim({"compare", (folder_.path() / "broken.yaml").string()}),
-                 HasSubstr("broken.yaml:"));
-  // toml++ has no end of these.
-  std::string dotted;
-  for (int i = 0; i < 50'000; ++i) dotted += "a.";
-  const auto refused = [&](const std::string& text) {
-    folder_.write("deep.toml", text);
-    expect_refusal(run_moesim({"compare", (folder_.path() / "deep.toml").string()}),
-                   HasSubstr("deep.toml:2: found tables inside of each other, 64 deep"));
-  };
-  refused("b = \"1.2\" # ....\n" + dotted + "a = 1\n");
-  refused("c = \'\'\'...\'\'\'\n[" + dotted + "a]\nb = 1\n");
 }
 
 // A description that leans on another file says so, by the key.

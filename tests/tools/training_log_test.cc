@@ -174,15 +174,5 @@ TEST(ValidateLog, AForeignLogIsRefusedByWhatItLacks) {
                  HasSubstr("found deepspeed True"));
 }
 
-TEST(ValidateLog, SaysWhatItLacks) {
-  const std::string log = sample("megatron.log");
-  expect_refusal(run_moesim({"validate", "--log", log}), HasSubstr("--cluster"));
-  expect_refusal(run_moesim({"validate", "--log", sample("torchtitan.log"), "--cluster", "dgx-h100x2"}),
-                 HasSubstr("--job"));
-  expect_refusal(run_moesim({"validate", "--job", log, "--forecast", "x"}), HasSubstr("--job without --log"));
-  expect_refusal(run_moesim({"validate", "--log", log, "--cluster", "dgx-h100x2", "--rescale"}),
-                 HasSubstr("--rescale"));
-}
-
 }  // namespace
 }  // namespace moesim::tools

@@ -8,14 +8,12 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
 #include "process.h"
-#include "refusal.h"
 #include "tests/replaced.h"
 
 namespace moesim::tools {
@@ -24,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
-using testing::expect_refusal;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::parsed;
@@ -47,32 +44,6 @@ constexpr const char* kTrainingHeader =
     "gpu,gpus,gpus_per_node,model,framework,dispatcher,precision,gbs,mbs,seq_len,tp,pp,cp,vp,ep,etp,fsdp,"
     "step_time_s,"
     "tokens_per_s_per_gpu,model_tflops_per_gpu,mfu_percent,note,source\n";
-
-TEST(ValidateTraining, ListsWhatItCannotForecastWithTheReason) {
-  TempFolder folder;
-  folder.write(
-      "rows.csv",
-      std::string("# comment\n") + kTrainingHeader +
-          "H100-SXM5-80GB,8,8,mixtral-8x7b,Megatron-Core,alltoall,BF16,64,1,4096,1,1,1,,8,,,6.1,,,,,here\n"
-          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,64,,,1,1,,,8,,,,30000,,,,here\n"
-          "H100-SXM5-80GB,8,8,Some 7B,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
-          "H100-SXM5-80GB,,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
-          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
-          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,63,1,4096,1,1,1,,8,,,6,,,,,here\n"
-          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,,,,,,here\n"
-          "TPU-v9,8,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n");
-  const json r = parsed({"validate", "--training", "rows.csv"}, folder.path());
-  ASSERT_EQ(r["rows"].size(), 2u);
-  EXPECT_EQ(r["rows"][0]["measured_us"], 6.1e6);
-  EXPECT_EQ(r["rows"][1]["measured_from"], "tokens/s");
-  EXPECT_NEAR(r["rows"][1]["measured_us"].get<double>(), 64 * 4096 / 8 / 30000.0 * 1e6, 1);
-  std::string reasons;
-  for (const json& s : r["skipped"]) reasons += s["reason"].get<std::string>() + "\n";
-  ASSERT_EQ(r["skipped"].size(), 6u);
-  EXPECT_THAT(reasons, AllOf(HasSubstr("Some 7B"), HasSubstr("number of GPUs is not stated"),
-                             HasSubstr("precision is not stated"), HasSubstr("found 63 with dp 8"),
-                             HasSubstr("neither a step time nor a rate"), HasSubstr("TPU-v9")));
-}
 
 // docs/validation.md says what the figures are; these are the bounds that they must keep.
 TEST_F(MeasuredTables, StepsAreForecastWithinTheirBounds) {
@@ -143,61 +114,6 @@ TEST(ValidateDecisions, RowsOfOneIdAreOneDecisionAndRegretIsOfTheMeasuredTimes) 
   // The ratio of the two fastest as they were measured, of the same draws.
   const json &x = a["forecast_ratio"], &y = b["forecast_ratio"];
   EXPECT_NEAR(x["value"].get<double>() * y["value"].get<double>(), 1, 1e-9);
-}
-
-TEST(ValidateDecisions, SaysWhichArmsItLeavesOutAndWhy) {
-  TempFolder folder;
-  folder.write("d.csv", kDecisionHeader + row("6", "nccl", "a") + row("7", "deepep", "a") +
-                            row("5", "magic", "a", "?") + row("6", "nccl", "alone") +
-                            row("5", "deepep", "alone", "Some 7B"));
-  const json r = parsed({"validate", "--decisions", "d.csv", "--draws", "4"}, folder.path());
-  ASSERT_EQ(r["decisions"].size(), 1u);
-  ASSERT_EQ(r["decisions"][0]["left_out"].size(), 1u);
-  EXPECT_THAT(r["decisions"][0]["left_out"][0].get<std::string>(), HasSubstr("magic"));
-  std::string reasons;
-  for (const json& s : r["skipped"])
-    reasons += s["id"].get<std::string>() + ":" + s["reason"].get<std::string>();
-  EXPECT_THAT(reasons, HasSubstr("alone:model 'Some 7B'"));
-  EXPECT_THAT(reasons, HasSubstr("alone:the only arm of its decision"));
-}
-
-TEST(ValidateDecisions, ReadsTheRunAsTheTableHasIt) {
-  TempFolder folder;
-  std::string full = row("6", "deepep", "a");
-  full.replace(full.find("none,none,none,,"), 16, "none,full,none,8,");
-  folder.write("d.csv", kDecisionHeader + row("6", "deepep", "a") + full);
-  const json r = parsed({"validate", "--decisions", "d.csv", "--draws", "0"}, folder.path());
-  const json& arms = r["decisions"][0]["arms"];
-  EXPECT_EQ(arms[0]["dispatcher"], "flex-deepep");
-  EXPECT_EQ(arms[1]["dispatcher"], "flex-deepep:sms=8");
-  // Everything is computed once more, but not the optimizer's part.
-  const double ratio =
-      arms[1]["forecast_us"]["value"].get<double>() / arms[0]["forecast_us"]["value"].get<double>();
-  EXPECT_GT(ratio, 1.15);
-  EXPECT_LT(ratio, 1.6);
-}
-
-TEST(ValidateDecisions, ReadsModelsBySizesInTheirNames) {
-  TempFolder folder;
-  const std::string sizes = "Own MoE d2048 L4 e16 top2 i1024 + shared 2048";
-  folder.write("d.csv", kDecisionHeader + row("1", "nccl", "a", sizes) + row("2", "deepep", "a", sizes));
-  const json r = parsed({"validate", "--decisions", "d.csv", "--draws", "0"}, folder.path());
-  EXPECT_THAT(r["decisions"][0]["arms"][0]["assumptions"].dump(), HasSubstr("16 heads of 128 with 4"));
-}
-
-// In two tables, of which no row set a constant: the same with and without its publication.
-TEST(ValidateDecisions, TakesSeveralTablesAndLeavesPublicationsOut) {
-  TempFolder folder;
-  folder.write("a.csv", kDecisionHeader + row("6", "nccl", "a") + row("7", "deepep", "a"));
-  folder.write("b.csv", kDecisionHeader + row("5", "nccl", "b") + row("9", "deepep", "b"));
-  const std::vector<std::string> both{"validate", "--decisions", "a.csv", "b.csv", "--draws", "0"};
-  std::vector<std::string> without = both;
-  without.insert(without.end(), {"--leave-out", "source"});
-  const json seen = parsed(both, folder.path()), left_out = parsed(without, folder.path());
-  ASSERT_EQ(seen["decisions"].size(), 2u);
-  EXPECT_EQ(left_out["decisions"], seen["decisions"]);
-  EXPECT_TRUE(left_out["left_out"].is_array());
-  EXPECT_FALSE(seen.contains("left_out"));
 }
 
 TEST_F(MeasuredTables, TablesAreReadAsTheyAre) {
@@ -354,52 +270,6 @@ TEST(ValidateKnown, AFigureWithoutAForecastIsRefused) {
 }
 
 // ---- refusals ----
-
-TEST(ValidateTables, RefusesWhatItCannotReadOrDoesNotLookAt) {
-  const TempFolder folder;
-  folder.write("t.csv", kTrainingHeader);
-  folder.write("other.csv", "a,b\n1,2\n");
-  folder.write("training.csv", "gpu,gpus,model,precision,gbs\nH100-SXM5-80GB,8,olmoe,BF16,64\n");
-  folder.write("number.csv",
-               std::string(kTrainingHeader) +
-                   "H100-SXM5-80GB,eight,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n");
-  folder.write("peak.csv",
-               std::string(kMemoryHeader) +
-                   "a,H100-SXM5-80GB,8,8,mixtral-8x7b,,,Megatron-LM,alltoall,BF16,8,1,4096,1,1,1,8,1,"
-                   "none,,,many,fits,\n");
-  folder.write("one.csv", kDecisionHeader + row("6", "nccl", "a"));
-  folder.write("two.csv", kDecisionHeader + row("6", "nccl", "a") + row("7", "deepep", "a"));
-  for (const auto& [words, expected] : std::vector<std::pair<Words, std::string>>{
-           {{"--training", "t.csv", "--only", "x"}, "--only beside --training"},
-           {{"--training", "t.csv", "--cluster", "dgx-h100x1"}, "--cluster beside --training"},
-           {{"--training", "t.csv", "--microbatches", "2"}, "--microbatches beside --training"},
-           {{"--training", "t.csv", "--routing", "balanced"}, "--routing beside --training"},
-           {{"--training", "t.csv", "--memory", "t.csv"}, "--memory beside --training"},
-           {{"--training", "t.csv", "--rescale"}, "--rescale beside --training"},
-           {{"--training", "other.csv", "--detail", "causes"}, "found --detail causes beside --training"},
-           {{"--training", "other.csv"}, "other.csv:1: found no column 'gpu'"},
-           {{"--training", "number.csv"}, "number.csv:2: found 'eight' as gpus"},
-           {{"--training", "none.csv"}, "none.csv"},
-           {{"--memory", "other.csv"}, "other.csv:1: found no column 'gpu'"},
-           {{"--memory", "peak.csv"}, "peak.csv:2: found 'many' as peak_allocated_GiB"},
-           {{"--memory", "none.csv"}, "none.csv"},
-           {{"--memory", "peak.csv", "--detail", "breakdown"}, "expected causes"},
-           {{"--memory", "peak.csv", "--timeline", "t.json"}, "found --timeline beside --memory"},
-           {{"--decisions", "training.csv"}, "training.csv:1: found no column 'decision_id'"},
-           {{"--decisions", "one.csv"}, "found no decision of which two rows can be forecast"},
-           {{"--decisions", "two.csv", "--detail", "breakdown"}, "--detail beside --decisions"},
-           {{"--decisions", "two.csv", "--training", "two.csv"}, "--decisions beside --training"},
-           {{"--decisions", "two.csv", "--timeline", "t.json"}, "--timeline beside --decisions"},
-           {{"--known", kKnown.string(), "--max-error", "5%"}, "--max-error beside --known"},
-           {{"--known", kKnown.string(), "--draws", "4"}, "--draws beside --known"},
-           {{"--leave-out", "source"}, "--leave-out without --training or --decisions"},
-           {{"--anchored"}, "--anchored without --decisions"},
-           {{"--detail", "causes"}, "--detail without --training or --memory"},
-           {{"--forecast", "x", "--only", "x"}, "--only without --all"}}) {
-    SCOPED_TRACE(expected);
-    expect_refusal(run_moesim(with({"validate"}, words), folder.path()), HasSubstr(expected));
-  }
-}
 
 // One row that cannot be read is skipped, with its place, by every question.
 TEST(ValidateTables, SkipsABadRowAndSaysSo) {

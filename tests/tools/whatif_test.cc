@@ -4,9 +4,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <regex>
-#include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -24,7 +21,6 @@
 namespace moesim::tools {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -60,46 +56,6 @@ class WhatIf : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(WhatIf, NoChangeIsExactlyNoDifference) {
-  const json r = result({"--set", "parallel.ep=8"});
-  EXPECT_EQ(r["schema"], "moesim.whatif/1");
-  EXPECT_EQ(r["difference"]["time_us"]["value"], 0.0);
-  // Equal draws for both: the interval of no difference is zero.
-  EXPECT_EQ(r["difference"]["time_us"]["low"], 0.0);
-  EXPECT_EQ(r["difference"]["time_us"]["high"], 0.0);
-}
-
-TEST_F(WhatIf, TheDifferenceIsOfTheTimesAndItsPartsAddUp) {
-  const json r = result({"--set", "topk=4"});
-  const double before = r["baseline"]["dispatchers"][1]["time_us"]["value"],
-               after = r["change"]["dispatchers"][1]["time_us"]["value"];
-  EXPECT_GT(after, before);
-  EXPECT_EQ(r["baseline"]["fastest"], "alltoall");
-  EXPECT_NEAR(r["difference"]["time_us"]["value"].get<double>(), after - before, 1e-6 * before);
-  double parts = 0;
-  for (const json& part : r["parts"]) parts += part["difference_us"].get<double>();
-  EXPECT_NEAR(parts, after - before, 1e-3);
-  EXPECT_EQ(r["parts"][0]["category"], "expert");
-  // Tighter than the intervals of the two: the draws are the same.
-  const double width =
-      r["difference"]["time_us"]["high"].get<double>() - r["difference"]["time_us"]["low"].get<double>();
-  const json& b = r["baseline"]["dispatchers"][1]["time_us"];
-  const json& a = r["change"]["dispatchers"][1]["time_us"];
-  const double apart = std::hypot(b["high"].get<double>() - b["low"].get<double>(),
-                                  a["high"].get<double>() - a["low"].get<double>());
-  EXPECT_GT(width, 0);
-  EXPECT_LT(width, apart);
-}
-
-TEST_F(WhatIf, ChangesOfAClusterByNameKeepTheRest) {
-  const json r =
-      result({"--set", "parallel.ep=16", "--set", "model.experts=16", "--set", "cluster.nic.bandwidth=x2"});
-  ASSERT_EQ(r["changes"].size(), 3u);
-  EXPECT_EQ(r["changes"][2]["from"], "50.0 GB/s");
-  EXPECT_EQ(r["changes"][2]["to"], 100e9);
-  EXPECT_EQ(r["changes"][2]["text"], "cluster.nic.bandwidth 50.0 GB/s -> 100.0 GB/s");
-}
-
 TEST_F(WhatIf, TheSeedOptionStandsInThePlaceOfTheScenarios) {
   json other = json::parse(kScenario);
   other["seed"] = 2;
@@ -122,26 +78,6 @@ TEST_F(WhatIf, TheSeedOptionStandsInThePlaceOfTheScenarios) {
   }
 }
 
-TEST_F(WhatIf, EachChangeByItselfTheMostHelpfulFirst) {
-  const json r = result({"--each", "--set", "gpu.flops=x2", "--set", "nvlink.bandwidth=x2", "--set",
-                         "routing=zipf:1.2", "--set", "parallel.ep=7"});
-  const json& ranking = r["ranking"];
-  ASSERT_EQ(ranking.size(), 4u);
-  EXPECT_EQ(ranking[0]["path"], "cluster.gpu.flops");
-  EXPECT_EQ(ranking[1]["path"], "cluster.nvlink.bandwidth");
-  EXPECT_EQ(ranking[2]["path"], "routing");
-  EXPECT_THAT(ranking[3]["error"].get<std::string>(), HasSubstr("ep"));
-  EXPECT_LT(ranking[0]["ratio"]["value"].get<double>(), ranking[1]["ratio"]["value"].get<double>());
-}
-
-TEST_F(WhatIf, WarningsOfAChangeNameIt) {
-  const json r = result({"--each", "--set", "cluster=echo-h800x2", "--set", "topk=1"});
-  EXPECT_THAT(
-      r["warnings"],
-      ::testing::Contains(HasSubstr("echo-h800x2: h800-sxm: grouped bf16 GEMM is derived from h100-sxm")));
-  for (const json& warning : r["warnings"]) EXPECT_THAT(warning.get<std::string>(), HasSubstr("cluster"));
-}
-
 TEST_F(WhatIf, TheScopeIsOfTheQuestion) {
   json step = json::parse(kScenario);
   step["scope"] = "step";
@@ -161,14 +97,6 @@ TEST_F(WhatIf, TheScopeIsOfTheQuestion) {
     EXPECT_EQ(from_file.exit_code, 0) << from_file.err;
     EXPECT_EQ(run(question).out, from_file.out) << question.front();
   }
-}
-
-TEST_F(WhatIf, AMapOverMachinesNeedsNoOther) {
-  const Outcome outcome = run_moesim({"whatif", "--model", "mixtral-8x7b", "--ep", "8", "--draws", "0",
-                                      "--map", "cluster=dgx-h100x1,dgx-h200x1", "topk=1,2"},
-                                     folder_.path());
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("\nmixtral-8x7b: one MoE layer\n"));
 }
 
 TEST_F(WhatIf, SensitivitiesAreElasticities) {
@@ -230,56 +158,6 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
       EXPECT_LE(share, 0.5 * (1 + fixed)) << text;
     }
   }
-}
-
-TEST_F(WhatIf, WrongQuestionsAreRefusedInOneLine) {
-  const std::vector<std::pair<Words, std::string>> cases{
-      {{"--set", "cluster.nic.bandwith=100GBps"}, "did you mean 'cluster.nic.bandwidth'?"},
-      {{"--set", "cluster.nic.bandwidth=100us"}, "expected a bandwidth such as 100GBps"},
-      {{"--set", "parallel.ep"}, "expected path=value"},
-      {{"--set", "parallel.ep=7"}, "ep"},
-      {{"--set", "topk=2", "--set", "topk=4"}, "twice"},
-      {{"--set", "cluster=dgx-h1000x4"}, "dgx-h100xN"},
-      {{"--set", "model.experts=0"}, "experts"},
-      {{}, "no question"},
-      {{"--set", "scope=step"}, "besides the scope"},
-      {{"--set", "scope=steps", "--set", "topk=1"}, "steps"},
-      {{"--crossover", "topk=8..1"}, "empty range"},
-      {{"--crossover", "dispatcher=allgather,alltoall"}, "a path that is a number"},
-      {{"--crossover", "topk=1..8", "--between", "allgather,altoall"}, "did you mean 'alltoall'?"},
-      {{"--map", "topk=1..8"}, ""},
-      {{"--map", "topk=1..8", "topk=1..4"}, "twice"},
-      {{"--map", "topk=1..1000", "seq=1..1000"}, "1000 x 1000 scenarios"},
-      {{"--map", "topk=1..2", "ep=2,4", "--picture", "map.png"}, "ends in .svg"},
-      {{"--set", "topk=2", "--picture", "map.svg"}, "--map"},
-      {{"--set", "topk=2", "--between", "allgather"}, "--crossover"},
-      {{"--set", "nic.bandwidth=100"}, "expected a bandwidth such as 100GBps"},
-      {{"--set", "nic.latency=20"}, "expected a time such as 2us"},
-      {{"--set", "gpu.memory=80"}, "expected a size such as 80GB"},
-      {{"--set", "gpu.flops=989"}, "expected a rate such as 989TFLOPS"},
-      {{"--sensitivity", "--each"}, "--each"}};
-  for (const auto& [more, message] : cases) {
-    const Outcome outcome = run(more);
-    EXPECT_EQ(outcome.exit_code, 2) << message;
-    EXPECT_EQ(outcome.out, "") << message;
-    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(message));
-  }
-}
-
-TEST_F(WhatIf, PathsAreListed) {
-  const Outcome outcome = run_moesim({"whatif", "--paths"});
-  EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("parallel.ep"), HasSubstr("cluster.gpu.hbm_bandwidth")));
-}
-
-TEST_F(WhatIf, AMapHasACellForEveryPair) {
-  const json r = result({"--map", "topk=1..4", "ep=2..8:x2", "--draws", "8"});
-  ASSERT_EQ(r["map"].size(), 12u);
-  EXPECT_EQ(r["map"][5]["topk"], 2);
-  EXPECT_EQ(r["map"][5]["parallel.ep"], 4);
-  const Outcome table = run({"--map", "topk=1..4", "ep=2..8:x2", "--draws", "8"});
-  EXPECT_THAT(table.out, HasSubstr("parallel.ep \\ topk"));
 }
 
 TEST_F(WhatIf, AMapIsTheSameOnAnyNumberOfThreads) {
