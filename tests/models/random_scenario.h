@@ -11,6 +11,7 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/answers/answer.h"
+#include "models/question/question.h"
 #include "models/workload/fields.h"
 #include "models/workload/scenario.h"
 #include "tests/models/field_samples.h"
