@@ -1,7 +1,6 @@
 #include "models/hardware/hardware.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -55,11 +54,13 @@ void visit_numbers(C& c, const Visit& visit) {
   visit({"gpu.memory", "", kBytes, 1e6, 1e15}, device.memory_bytes);
 }
 
+// Returns all numbers, those that a sensitivity varies first.
 const std::vector<HardwareNumber>& all_numbers() {
   static const std::vector<HardwareNumber> numbers = [] {
     std::vector<HardwareNumber> all;
     const Cluster none;
     visit_numbers(none, [&](const HardwareNumber& number, double) { all.push_back(number); });
+    std::ranges::stable_partition(all, &HardwareNumber::varied);
     return all;
   }();
   return numbers;
@@ -98,12 +99,8 @@ void HardwareNumber::scale(Cluster& cluster, double factor) const {
 }
 
 std::span<const HardwareNumber> hardware_numbers() {
-  static const std::vector<HardwareNumber> varied = [] {
-    std::vector<HardwareNumber> numbers;
-    std::ranges::copy_if(all_numbers(), std::back_inserter(numbers), &HardwareNumber::varied);
-    return numbers;
-  }();
-  return varied;
+  const std::vector<HardwareNumber>& all = all_numbers();
+  return std::span(all).first(static_cast<std::size_t>(std::ranges::count_if(all, &HardwareNumber::varied)));
 }
 
 const HardwareNumber* find_hardware_number(std::string_view path) {

@@ -203,7 +203,7 @@ std::vector<WithoutEffect> all_without_effect(const Scenario& sized) {
   for (const ModelPart& part : kModelParts) {
     if (part.used(sized.model) || !sized.origins.find(part.path)) continue;
     const std::string found =
-        fmt::format("{} with model {}, which has no {}", value_at(sized, find_path(part.path)).dump(),
+        fmt::format("{} with model {}, which has no {}", find_path(part.path).number(sized),
                     sized.model.name, part.lacks);
     all.push_back({part.path, found,
                    fmt::format("{}: found {}; expected a model with {}", part.path, found, part.lacks)});

@@ -77,6 +77,7 @@ Field field(FieldType type, std::string_view path, std::string_view flag, const 
   more.group = section.name;
   more.scopes = section.scopes;
   more.help = help;
+  if (!is_number(type) && type != FieldType::kObject) more.low = more.high = 0;
   if (!more.take)
     more.take = [](Scenario& to, const Scenario& from) { member<Path...>(to) = member<Path...>(from); };
   if constexpr (std::equality_comparable<Member>)

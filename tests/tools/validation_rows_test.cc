@@ -113,8 +113,8 @@ TEST(PublishedRow, ThatCannotBeForecastIsSkippedWithItsReason) {
       {{{"tp", large}, {"pp", large}, {"cp", "65536"}}, "tp x cp x pp: found a size of 1.84e+19"},
       {{{"model", "GRUG d1280000000000000 L48 e256 top8 i1280"}},
        "found 1280000000000000, expected at most 2^31"},
-      {{{"gpus", "many"}}, "rows.csv:14: found 'many' as gpus, expected an integer from 1"},
-      {{{"vp", "any"}}, "rows.csv:15: found 'any' as vp, expected an integer from 1"}};
+      {{{"gpus", "many"}}, "rows.csv:15: found 'many' as gpus, expected an integer from 1"},
+      {{{"vp", "any"}}, "rows.csv:16: found 'any' as vp, expected an integer from 1"}};
   std::vector<Cells> rows;
   for (const auto& [cells, reason] : cases) rows.push_back(cells);
   rows.push_back({});

@@ -52,9 +52,8 @@ Examined examine(const TraceOptions& options, bool whole) {
   out.recording = traces::read_cmd(options.path, {options.pass});
   out.facts = traces::describe(out.recording);
   out.findings = traces::examine(out.recording, out.facts);
-  if (std::ranges::count(out.findings, Severity::kProblem, &Finding::severity) == 0)
-    if (const auto refusal = replay_refusal(out.recording, whole))
-      out.findings.insert(out.findings.begin(), {Severity::kProblem, {}, "replay refuses it: " + *refusal});
+  if (const auto refusal = replay_refusal(out.recording, whole))
+    out.findings.insert(out.findings.begin(), {Severity::kProblem, {}, "replay refuses it: " + *refusal});
   return out;
 }
 
