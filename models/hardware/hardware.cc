@@ -60,7 +60,7 @@ const std::vector<HardwareNumber>& all_numbers() {
     std::vector<HardwareNumber> all;
     const Cluster none;
     visit_numbers(none, [&](const HardwareNumber& number, double) { all.push_back(number); });
-    std::ranges::stable_partition(all, &HardwareNumber::varied);
+    std::stable_partition(all.begin(), all.end(), [](const HardwareNumber& one) { return one.varied; });
     return all;
   }();
   return numbers;

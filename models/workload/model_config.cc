@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <ranges>
 #include <utility>
 
 #include "models/hardware/embedded_profiles.h"
@@ -39,12 +38,14 @@ struct KeyTable {
   std::map<std::string, LayerNames, std::less<>> layers;
 
   // Returns the families' rows that hold for one.
-  auto of(std::string_view family) const {
-    return std::views::filter(families, [family](const Family& row) {
-      return std::ranges::any_of(row.names, [family](std::string_view name) {
-        return name.ends_with('*') ? family.starts_with(name.substr(0, name.size() - 1)) : family == name;
-      });
-    });
+  std::vector<std::reference_wrapper<const Family>> of(std::string_view family) const {
+    std::vector<std::reference_wrapper<const Family>> rows;
+    for (const Family& row : families)
+      if (std::ranges::any_of(row.names, [family](std::string_view name) {
+            return name.ends_with('*') ? family.starts_with(name.substr(0, name.size() - 1)) : family == name;
+          }))
+        rows.emplace_back(row);
+    return rows;
   }
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -30,9 +29,12 @@ std::string letters_of(const JsonNode& list, std::int64_t layers, const LayerNam
   for (const JsonNode& item : list.items()) {
     const std::string name = item.string();
     const auto at = known.find(name);
-    if (at == known.end())
-      list.fail("with " + in_quotes(name), fmt::format("{}: other layers are not modelled here",
-                                                       fmt::join(std::views::keys(known), ", ")));
+    if (at == known.end()) {
+      std::vector<std::string> names;
+      for (const auto& [one, letter] : known) names.push_back(one);
+      list.fail("with " + in_quotes(name),
+                fmt::format("{}: other layers are not modelled here", join(names, ", ")));
+    }
     letters += at->second;
   }
   return cut(list, std::move(letters), layers);

@@ -36,7 +36,8 @@ import run_commands  # noqa: E402
 VOLATILE = {"version", "command", "sha256", "elapsed_s", "seconds", "wall_seconds", "evaluations_per_second"}
 # Verbs whose --format json is an answer, of the commands in documents.
 ANSWERS = ("compare", "whatif", "replay", "plan", "sweep", "validate", "scenario", "list", "trace", "calibrate", "rerun")
-WRITES = re.compile(r"--(out|report|timeline|picture|format|paths)\b|[>|]|\bcalibrate (measure|node|import|fit|refine)\b|\bmerge\b")
+# Of the others, those that write files or read what was measured here are run, not compared.
+WRITES = re.compile(r"--(out|report|timeline|picture|format|paths)\b|[>|]|\bcalibrate (measure|node|import|fit|refine)\b|\bmerge\b|\braw/")
 
 
 def kind_of_machine():

@@ -59,7 +59,7 @@ TEST(Fields, HaveDistinctPathsFlagsAndAHelp) {
     EXPECT_FALSE(field.help.empty()) << field.path;
     EXPECT_FALSE(field.group.empty()) << field.path;
     EXPECT_EQ(find_field(field.path), &field);
-    EXPECT_TRUE(field.read && field.value && field.take) << field.path;
+    EXPECT_TRUE(field.read && field.take && (field.value || field.written)) << field.path;
     EXPECT_EQ(is_number(field.type), field.low < field.high && field.type != FieldType::kObject)
         << field.path;
     EXPECT_EQ(field.type == FieldType::kChoice, !field.choices.empty()) << field.path;

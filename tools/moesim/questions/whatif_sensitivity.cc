@@ -115,7 +115,8 @@ Table sensitivity_table(const Sensitivities& s, bool people) {
     if (a.ok()) dispatchers.push_back(a.dispatcher);
   const std::string fastest = s.baseline.winner()->dispatcher;
   if (people)
-    std::ranges::stable_partition(dispatchers, [&](const std::string& name) { return name == fastest; });
+    std::stable_partition(dispatchers.begin(), dispatchers.end(),
+                          [&](const std::string& name) { return name == fastest; });
   for (const std::string& name : dispatchers)
     columns.push_back({name, Table::Align::kLeft, people && name != fastest});
   Table table(columns);
