@@ -18,7 +18,7 @@ using models::DType;
 
 constexpr double kGB = 1e9, kGiB = 1024.0 * 1024 * 1024, kTF = 1e12, kUs = 1e-6;
 
-// What devices.json says.
+// The content of devices.json.
 struct Facts {
   std::vector<Device> devices;
   Device host;  // a machine without a GPU

@@ -85,7 +85,7 @@ void visit_origin(Visitor& v, Row& row) {
   v.optional_text("network", row.origin.network);
 }
 
-// Of a row to read or to write.
+// Matches a row that is read or written.
 template <class Row, class Of>
 concept Is = std::same_as<std::remove_const_t<Row>, Of>;
 

@@ -27,7 +27,7 @@ struct Key {
   const char* about;
 };
 
-// What a reader of a value has to know beside its key. `usual`: where it is missing, instead of what is there.
+// How a value is read and written. `usual` replaces a missing value; without it the member stays as it is.
 struct Row {
   std::int64_t low = 0, high = kMaxModelSize;
   bool needed = false;  // unless another model is changed
@@ -276,7 +276,7 @@ class SchemaWriter {
     object["properties"][key.name] = std::move(schema);
     if (row.needed && !apart_) object["required"].push_back(key.name);
   }
-  // What belongs to some models is needed by none.
+  // A value of some models alone is required by none.
   bool when(bool, const char* = nullptr) { return apart_ = true; }
 
   ordered_json object{{"type", "object"}};
