@@ -19,7 +19,9 @@ mkdir -p build
 # A third of the random cases. Left out: scripts (names without a suite), which need more than the test programs, and tests
 # that take minutes here for asking what others ask of smaller inputs.
 too_long='SweepMpi|WhatIfBest.CountsEvery|WhatIf.TheScopeIs|StayBelowTwentyMegabytes'
-too_long+='|Answer.Seeds|OneAnswer|NextRows.ChosenRows|OwnRows.TwelveRows|PlanLaws|PlanSearch.BranchAndBound|PlanChoice.WithoutGpus'
+too_long+='|Answer.Seeds|OneAnswer|NextRows.ChosenRows|OwnRows.Twelve|PlanLaws|PlanSearch.BranchAndBoundFinds|PlanChoice.WithoutGpus'
+too_long+='|Fields.WhatIsWritten|RecordedMachine.(Public|Times)|Uncertainty.AJob|RescaleEcho.Long|SizeLimits.AllowTheLongest'
+too_long+='|Refine.(TheBase|IsReadBack)'
 
 # test_address LIBRARY...: the tests of their programs, LIBRARY.Suite.Test.
 test_address() {
