@@ -105,7 +105,7 @@ std::vector<FoundColumn<Replayed>> recording_columns(bool priced) {
 
 class RecordingAsker : public SweepAsker {
  public:
-  RecordingAsker(const SweepPoints& points, const std::vector<FoundColumn<Replayed>>& columns,
+  RecordingAsker(const models::Points& points, const std::vector<FoundColumn<Replayed>>& columns,
                  const ReplayQuestion& question, std::uint64_t seed, const models::PriceTable& prices,
                  RecordingStore& recordings)
       : points_(points),
@@ -132,7 +132,7 @@ class RecordingAsker : public SweepAsker {
   }
 
  private:
-  const SweepPoints& points_;
+  const models::Points& points_;
   const std::vector<FoundColumn<Replayed>>& columns_;
   const ReplayQuestion& question_;
   std::uint64_t seed_;
@@ -150,11 +150,11 @@ class RecordingSweep : public SweepKind {
     question_.declare(app);
   }
   ScenarioPath axis(std::string_view text) const override;
-  std::vector<SweepRange> own_axes() const override;
+  std::vector<models::StudyAxis> own_axes() const override;
 
-  void prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
+  void prepare(const models::Points& points, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
-  void read_inputs(const SweepPoints& points) const override;
+  void read_inputs(const models::Points& points) const override;
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json said = nlohmann::ordered_json::object();
     for (const auto& [option, value] : question_.said()) said[option] = value;
@@ -165,7 +165,7 @@ class RecordingSweep : public SweepKind {
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1024; }
-  std::unique_ptr<SweepAsker> asker(const SweepPoints& points) const override;
+  std::unique_ptr<SweepAsker> asker(const models::Points& points) const override;
 
  private:
   std::vector<std::string> folders_;
@@ -190,9 +190,9 @@ ScenarioPath RecordingSweep::axis(std::string_view text) const {
                                join(known, ", "), did_you_mean(text, known)));
 }
 
-std::vector<SweepRange> RecordingSweep::own_axes() const {
+std::vector<models::StudyAxis> RecordingSweep::own_axes() const {
   if (folders_.empty()) return {};
-  SweepRange range;
+  models::StudyAxis range;
   range.path = axis(kRecording);
   for (const std::string& folder : folders_) {
     if (!path_exists(folder))
@@ -202,7 +202,7 @@ std::vector<SweepRange> RecordingSweep::own_axes() const {
   return {range};
 }
 
-void RecordingSweep::prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
+void RecordingSweep::prepare(const models::Points& points, RowFormat format, const CommonOptions& common,
                              const std::function<void(const std::string&)>&) {
   const auto& paths = points.paths();
   if (std::none_of(paths.begin(), paths.end(), [](const auto& path) { return path.path == kRecording; }))
@@ -219,7 +219,7 @@ void RecordingSweep::prepare(const SweepPoints& points, RowFormat format, const 
   table_.emplace(format, paths, columns_of(columns_));
 }
 
-void RecordingSweep::read_inputs(const SweepPoints& points) const {
+void RecordingSweep::read_inputs(const models::Points& points) const {
   question_.read_inputs();
   points.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
     try {
@@ -238,7 +238,7 @@ void RecordingSweep::read_inputs(const SweepPoints& points) const {
   });
 }
 
-std::unique_ptr<SweepAsker> RecordingSweep::asker(const SweepPoints& points) const {
+std::unique_ptr<SweepAsker> RecordingSweep::asker(const models::Points& points) const {
   return std::make_unique<RecordingAsker>(points, columns_, question_, seed_, prices_, recordings_);
 }
 
