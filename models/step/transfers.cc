@@ -10,7 +10,7 @@
 #include "models/step/contention.h"
 #include "models/step/optimizers.h"
 #include "models/step/step_memory.h"
-#include "models/workload/residual.h"
+#include "models/workload/mixers.h"
 
 namespace moesim::models {
 

@@ -11,8 +11,8 @@
 
 #include "base/csv.h"
 #include "base/input_error.h"
-#include "base/json_chars.h"
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/units.h"
 #include "tests/message_of.h"
 

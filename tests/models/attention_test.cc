@@ -5,7 +5,6 @@
 #include <rapidcheck/gtest.h>
 
 #include "models/hardware/profile.h"
-#include "models/programs/attention_core.h"
 #include "models/programs/projections.h"
 #include "models/workload/layer_stack.h"
 #include "tests/models/small_job.h"

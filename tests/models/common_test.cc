@@ -9,7 +9,6 @@
 
 #include "models/dispatchers/parts/capacity.h"
 #include "models/dispatchers/parts/deduplicated.h"
-#include "models/dispatchers/parts/equal_split.h"
 #include "tests/models/check_bytes.h"
 #include "tests/models/layers.h"
 

@@ -18,7 +18,6 @@
 #include "models/hardware/estimate.h"
 #include "models/hardware/gpu_family.h"
 #include "models/hardware/ownership.h"
-#include "models/hardware/price_text.h"
 #include "models/hardware/profile.h"
 #include "models/hardware/rental_list.h"
 #include "models/workload/fields.h"

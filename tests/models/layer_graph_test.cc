@@ -1,6 +1,4 @@
 // Programs as a task graph: the same times as the recursion, what waits for what, which bytes travel.
-#include "models/step/layer_graph.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>

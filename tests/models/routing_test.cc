@@ -12,9 +12,9 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "models/dispatchers/parts/balanced.h"
 #include "models/routing/expert_placement.h"
 #include "models/routing/overload.h"
-#include "models/routing/redirection.h"
 #include "models/routing/routing_cache.h"
 #include "tests/message_of.h"
 #include "tests/models/layers.h"

@@ -17,7 +17,7 @@
 #include "models/step/jitter.h"
 #include "models/step/layer_programs.h"
 #include "models/step/pipeline_layout.h"
-#include "models/step/step_faults.h"
+#include "models/step/step_forecast.h"
 #include "models/workload/placement.h"
 #include "tests/models/small_job.h"
 

@@ -10,7 +10,6 @@
 #include "sim/graph/task_graph.h"
 #include "sim/network/fabric.h"
 #include "sim/run/events.h"
-#include "sim/run/longest_path.h"
 #include "sim/run/timeline.h"
 #include "tests/sim/random_graph.h"
 #include "tests/sim/test_costs.h"
