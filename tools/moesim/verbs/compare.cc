@@ -186,8 +186,9 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty())
-    write_file(o.report, comparison_report(c, common, bounds,
-                                           c.decision.runner_up >= 0 ? map_around(base) : ordered_json()));
+    write_file(o.report, comparison_report(
+                             c, common, bounds,
+                             c.decision.runner_up >= 0 ? map_around(base, common.threads) : ordered_json()));
   if (common.format == Format::kJson)
     print_json(result_of(answer, common));
   else if (common.format == Format::kCsv)
