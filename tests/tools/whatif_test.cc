@@ -276,7 +276,7 @@ TEST(Baseline, IsWhatRunsToday) {
   EXPECT_GT(each["ranking"][0]["throughput_ratio"]["value"].get<double>(), 1.3);
 
   EXPECT_THAT(asked({"--baseline", "nccl", "--set", "topk=4"}).err,
-              HasSubstr("--baseline: found the dispatcher \"nccl\", expected one of allgather, alltoall"));
+              HasSubstr("--baseline: found the dispatcher 'nccl', expected one of allgather, alltoall"));
   EXPECT_THAT(asked({"--baseline", "allgather", "--measured", "27.5s", "--set", "topk=4"}).err,
               HasSubstr("--baseline: found allgather beside a measured alltoall"));
 }
