@@ -270,6 +270,17 @@ const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& pro
   return outside;
 }
 
+bool ProgramPricer::measures_exchanges(const Program& program) const {
+  const auto measured = [&](const Op& op) {
+    // The first stage of a kernel has the price of all.
+    if (op.kind != OpKind::kCollective || op.library == ExchangeLibrary::kNone || op.fused) return true;
+    const ExchangeKernel* kernel = kernel_of(program, op);
+    return kernel && kernel->unmeasured.empty();
+  };
+  return std::ranges::all_of(program.forward(), measured) &&
+         std::ranges::all_of(program.backward(), measured);
+}
+
 double ProgramPricer::isolated_seconds(const Op& op) const {
   if (!op.across_nodes) return 0;
   switch (op.library) {
