@@ -82,6 +82,7 @@ struct Scenario {
   // A training framework's recipe, "megatron-bridge@26.04" (models/recipes), for settings that were not
   // given.
   std::string recipe;
+  std::string job_framework;       // recipe of the framework whose file the job comes from; empty: no file
   TrainingSettings training;       // recomputation and sharding; the rest applies at scope step only
   Faults faults;                   // of the machine
   std::int64_t topk = 0;           // 0: the model's, or the routing file's

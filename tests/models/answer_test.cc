@@ -70,5 +70,29 @@ TEST(Answer, AnUnmeasuredKernelIsPricedAtTheMiddleOfItsDoubt) {
     }
 }
 
+// A dispatcher that the job's framework lacks is shown, and advised only where there is no other.
+TEST(Answer, AdvisesWhatTheFrameworkRuns) {
+  Scenario s = read({{"model", "qwen3-30b-a3b"},
+                     {"cluster", "dgx-h100x1"},
+                     {"dispatcher", "torchtitan-alltoall,alltoall"},
+                     {"parallel", {{"ep", 8}}}});
+  const auto bars = [&] {
+    std::vector<Bar> all;
+    for (const Answer& a : answer(s, {.draws = 0}).answers) all.push_back(a.bar);
+    return all;
+  };
+  const std::vector<Bar> none{Bar::kNone, Bar::kNone}, first{Bar::kOtherFramework, Bar::kNone},
+      second{Bar::kNone, Bar::kOtherFramework};
+  EXPECT_EQ(bars(), none);
+  s.job_framework = "megatron-lm";
+  EXPECT_EQ(bars(), first);
+  s.recipe = "torchtitan";  // said, whichever file the job comes from
+  EXPECT_EQ(bars(), second);
+  s.recipe = "deepspeed";  // has the second alone
+  EXPECT_EQ(bars(), first);
+  s.recipe = "mlperf-nemo";  // has neither
+  EXPECT_EQ(bars(), none);
+}
+
 }  // namespace
 }  // namespace moesim::models
