@@ -534,6 +534,8 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const AskOp
       row.error = error.what();
     }
   }
+  if (std::ranges::none_of(rows, [](const EachRow& row) { return row.error.empty(); }))
+    throw InputError(fmt::format("{}: {}", rows.front().change.text(), rows.front().error));
   std::vector<std::string> warnings = before.warnings;
   for (const EachRow& row : rows)
     for (const std::string& warning : row.after.warnings)
@@ -543,12 +545,9 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const AskOp
   std::stable_sort(rows.begin(), rows.end(), [](const EachRow& x, const EachRow& y) {
     return std::pair(x.fits(), x.gain) > std::pair(y.fits(), y.gain);
   });
-  const std::string answer =
-      rows.front().error.empty()
-          ? fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
-                        change_text(throughput_ratio(b, *rows.front().after.winner()))) +
-                (rows.front().fits() ? "" : " It does not fit into memory.")
-          : "No change has a forecast.";
+  const std::string answer = fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
+                                         change_text(throughput_ratio(b, *rows.front().after.winner()))) +
+                             (rows.front().fits() ? "" : " It does not fit into memory.");
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, warnings, common);
     result["answer"] = answer;
