@@ -113,7 +113,7 @@ class Line {
  private:
   const Comparison* make(std::map<double, Comparison>& made, double value, int draws) {
     if (const auto found = made.find(value); found != made.end()) return &found->second;
-    Comparison e = asker_.ask({value_of(range_.path, value)}, {draws, false});
+    Comparison e = asker_.ask({value_of(range_.path, value)}, {.draws = draws, .breakdown = false});
     ++count_;
     if (progress_) progress_(count_, std::max(expected_, count_));
     return &made.emplace(value, std::move(e)).first->second;

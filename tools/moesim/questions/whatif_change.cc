@@ -356,7 +356,7 @@ std::string costs_text(const Comparison& before, const Comparison& after) {
 }
 
 // Returns the options for the changed scenario: anchored to the run of the original.
-AskOptions of_change(AskOptions asked, const Comparison& before) {
+models::AnswerOptions of_change(models::AnswerOptions asked, const Comparison& before) {
   asked.measured.clear();
   asked.anchor = before.anchor ? &*before.anchor : nullptr;
   return asked;
@@ -374,7 +374,7 @@ Base with_changes(const Base& base, const std::vector<std::string>& sets) {
   return changed(base, changes);
 }
 
-int run_changes(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
+int run_changes(const Base& base, const std::vector<std::string>& sets, const models::AnswerOptions& asked,
                 const CommonOptions& common) {
   const Comparison before = ask(base.resolved.scenario, asked);
   if (print_unexplained("whatif", before, common)) return 1;
@@ -518,7 +518,7 @@ Table ranking_table(const Comparison& before, const std::vector<EachRow>& rows, 
 
 }  // namespace
 
-int run_each(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
+int run_each(const Base& base, const std::vector<std::string>& sets, const models::AnswerOptions& asked,
              const CommonOptions& common) {
   const Comparison before = ask(base.resolved.scenario, asked);
   if (print_unexplained("whatif", before, common)) return 1;

@@ -35,11 +35,11 @@ std::string change_text(const models::Estimate& ratio);
 Base with_changes(const Base& base, const std::vector<std::string>& sets);
 
 // "path=value" as written; values may be multiples of the baseline's ("x2").
-int run_changes(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
+int run_changes(const Base& base, const std::vector<std::string>& sets, const models::AnswerOptions& asked,
                 const CommonOptions& common);
 // Tries every change separately, most helpful first by tokens per second and GPU, which orders like time
 // where the work is constant. An impossible change is listed with its error.
-int run_each(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
+int run_each(const Base& base, const std::vector<std::string>& sets, const models::AnswerOptions& asked,
              const CommonOptions& common);
 
 }  // namespace moesim::tools

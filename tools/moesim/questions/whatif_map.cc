@@ -228,7 +228,7 @@ WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, co
       for (std::size_t i = next++; i < map.cells.size(); i = next++) {
         try {
           Comparison e = asker.ask({map.columns[i % map.columns.size()], map.rows[i / map.columns.size()]},
-                                   {draws, false});
+                                   {.draws = draws, .breakdown = false});
           map.cells[i] = cell_of(e);
           warnings[i] = std::move(e.warnings);
         } catch (const InputError& error) {
