@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
-#include "base/json_chars.h"
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace moesim {

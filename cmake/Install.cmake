@@ -59,7 +59,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}
 # Pages, samples and the recorder, which is Python and needs no build.
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${pages} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/moesim COMPONENT program)
-foreach(folder gallery images schemas examples)
+foreach(folder gallery images examples)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/moesim COMPONENT program
           FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 endforeach()
@@ -84,13 +84,13 @@ foreach(entry "man moesim.1 ${CMAKE_INSTALL_MANDIR}/man1" "bash moesim ${CMAKE_I
   endif()
   install(FILES ${made} DESTINATION ${destination} COMPONENT program)
 endforeach()
-# The schemas that the program makes, beside the written ones.
-foreach(name scenario model)
-  set(made ${CMAKE_BINARY_DIR}/shell/${name}.schema.json)
-  add_custom_command(OUTPUT ${made} COMMAND moesim schema ${name} > ${made} DEPENDS moesim VERBATIM)
-  list(APPEND shell_files ${made})
-  install(FILES ${made} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/moesim/schemas COMPONENT program)
-endforeach()
+# The schemas, those that the program makes and the written ones.
+set(made ${CMAKE_BINARY_DIR}/shell/schemas)
+file(MAKE_DIRECTORY ${made})
+add_custom_command(OUTPUT ${made}/result.schema.json COMMAND moesim schema --into ${made} DEPENDS moesim VERBATIM)
+list(APPEND shell_files ${made}/result.schema.json)
+install(DIRECTORY ${made} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/moesim COMPONENT program)
+install(FILES ${PROJECT_SOURCE_DIR}/docs/schemas/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/moesim/schemas COMPONENT program)
 get_property(compressed_files GLOBAL PROPERTY moesim_compressed)
 add_custom_target(moesim_shell_files ALL DEPENDS ${shell_files} ${compressed_files})
 

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
-#include "base/json_chars.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "traces/gzip_stream.h"
 

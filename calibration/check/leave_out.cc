@@ -19,12 +19,19 @@
 #include "calibration/fit/least_squares.h"
 #include "calibration/fit/refine.h"
 #include "calibration/rows/devices.h"
-#include "calibration/rows/publication.h"
 #include "calibration/rows/row_laws.h"
 #include "models/hardware/network.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::calibration {
+
+std::string publication_of(std::string_view source) {
+  constexpr std::string_view kArxiv = "arXiv ";
+  if (source.starts_with(kArxiv))
+    return std::string(source.substr(0, source.find_first_of(" (,", kArxiv.size())));
+  return std::string(source.substr(0, source.find_first_of(" (,")));
+}
+
 namespace {
 
 using models::NetworkProfile;

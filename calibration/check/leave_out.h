@@ -3,12 +3,17 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "calibration/check/check.h"
 #include "calibration/rows/measurements.h"
 
 namespace moesim::calibration {
+
+// Returns the publication of a row's source without table, file or remark: "arXiv 2504.14960",
+// "NVIDIA-NeMo/Megatron-Bridge", "MLPerf".
+std::string publication_of(std::string_view source);
 
 // The groups left out, one after another, for every GPU:
 //   "sizes"    one message size of the collectives inside a node, not the smallest and largest

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/statistics.h"
-#include "models/costs/measured_calls.h"
+#include "models/costs/network_law.h"
 #include "models/hardware/laws_file.h"
 
 namespace moesim::calibration {

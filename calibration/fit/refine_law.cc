@@ -17,7 +17,7 @@
 #include "calibration/rows/devices.h"
 #include "calibration/rows/row_laws.h"
 #include "models/costs/collectives.h"
-#include "models/costs/measured_calls.h"
+#include "models/costs/network_law.h"
 #include "models/costs/size_curve.h"
 
 namespace moesim::calibration {

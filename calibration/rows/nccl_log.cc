@@ -125,11 +125,9 @@ class LogReader {
     const bool ends_whole = text.ends_with('\n');
     while (!text.empty()) {
       const std::size_t end = text.find('\n');
-      last_line_ = end == std::string_view::npos;
-      std::string_view line = text.substr(0, end);
-      text = last_line_ ? std::string_view() : text.substr(end + 1);
       ++number_;
-      take(line);
+      take(text.substr(0, end));
+      text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     }
     if (open_ && last_row_ == number_ && !ends_whole)
       throw InputError({file_, last_row_, 0}, "the end of the log inside this row",
@@ -365,7 +363,7 @@ class LogReader {
   CollectiveTables tables_;
   Columns columns_;
   long number_ = 0, last_row_ = 0;
-  bool has_rows_ = false, open_ = false, closed_ = false, last_line_ = false;
+  bool has_rows_ = false, open_ = false, closed_ = false;
   std::string row_launcher_;
   std::set<std::string> programs_;  // since the last table
 };

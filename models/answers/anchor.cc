@@ -18,6 +18,7 @@
 #include "models/answers/answer.h"
 #include "models/answers/doubt.h"
 #include "models/answers/priced_draws.h"
+#include "models/answers/sentences.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
 #include "models/workload/fields.h"
@@ -68,45 +69,6 @@ Posterior posterior_of(const std::vector<double>& residuals, const Sigmas& by) {
   for (const double r : residuals) sum += r, squares += r * r;
   return {-0.5 * (squares / own - shared / (own * all) * sum * sum), shared * sum / all,
           by.shared * by.own / std::sqrt(all)};
-}
-
-// Returns the answer of a measured dispatcher: the one with its name and options, else the only one with its
-// name.
-std::size_t index_of(const Comparison& c, const std::string& dispatcher) {
-  std::vector<std::string> names;
-  std::vector<std::size_t> exact, named;
-  for (std::size_t i = 0; i < c.answers.size(); ++i) {
-    const std::string& name = names.emplace_back(c.answers[i].dispatcher);
-    if (name == dispatcher) exact.push_back(i);
-    if (name.substr(0, name.find(':')) == dispatcher) named.push_back(i);
-  }
-  const std::vector<std::size_t>& meant = exact.empty() ? named : exact;
-  if (meant.size() > 1)
-    throw InputError(
-        fmt::format("--measured: found the dispatcher {}, which {} are, expected one with its options",
-                    in_quotes(dispatcher), meant.size()));
-  if (meant.size() == 1) {
-    const Answer& a = c.answers[meant.front()];
-    if (!a.ok()) throw InputError(fmt::format("--measured: {}: {}", dispatcher, a.error));
-    return meant.front();
-  }
-  for (const auto& [excluded, rule] : c.excluded)
-    if (excluded == dispatcher) throw InputError(fmt::format("--measured: {}: {}", dispatcher, rule));
-  throw InputError(fmt::format("--measured: found the dispatcher {}, expected one of {}{}",
-                               in_quotes(dispatcher), join(names, ", "), did_you_mean(dispatcher, names)));
-}
-
-// Returns the dispatcher of the job: the first that was not added because none was given.
-std::string own_dispatcher(const Comparison& c) {
-  std::vector<std::string> own;
-  for (const DispatcherSpec& spec : c.scenario->dispatchers)
-    if (spec.origin != kUsualOrigin) own.push_back(spec.text());
-  if (own.size() == 1) return own.front();
-  if (own.empty() && c.answers.size() == 1) return c.answers.front().dispatcher;
-  throw InputError(
-      fmt::format("--measured: found a time without its dispatcher beside {} that are compared, expected "
-                  "DISPATCHER=TIME",
-                  c.answers.size()));
 }
 
 // Returns positions by weight with low variance (Kitagawa 1996, systematic resampling).
@@ -205,8 +167,16 @@ struct Evidence {
   void add(Anchor& anchor, std::size_t k) {
     Measured& one = anchor.measured[k];
     measured.push_back(k);
-    answers.push_back(
-        index_of(*forecast, one.dispatcher.empty() ? own_dispatcher(*forecast) : one.dispatcher));
+    if (one.dispatcher.empty()) {
+      const auto own = own_dispatcher(*forecast);
+      if (!own)
+        throw InputError(
+            fmt::format("--measured: found a time without its dispatcher beside {} that are compared, "
+                        "expected DISPATCHER=TIME",
+                        forecast->answers.size()));
+      one.dispatcher = *own;
+    }
+    answers.push_back(answer_named(*forecast, one.dispatcher, "--measured"));
     const Answer& a = forecast->answers[answers.back()];
     one.dispatcher = a.dispatcher;
     anchor.before[k] = a.time_us;

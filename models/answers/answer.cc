@@ -108,9 +108,7 @@ class Answering {
       check_answer(s_, a);
     }
     tell_defaults();
-    // A dense model shows no communication besides these and tensor parallelism.
-    if (!s_.is_step() || s_.model.experts == 0)
-      c_.step_collectives = timed_collectives(s_, c_.routing.experts(), placement_, prices_->nominal());
+    c_.step_collectives = timed_collectives(s_, c_.routing.experts(), placement_, prices_->nominal());
     constexpr double kEven = 1.001;
     std::optional<FrameworkRecipe> framework;
     if (const std::string known = known_framework(); !known.empty()) framework = FrameworkRecipe::find(known);

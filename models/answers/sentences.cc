@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -265,6 +266,38 @@ std::string because(const Comparison& c) {
     if (const Unmeasured* part = deciding_part(*w, other))
       text += fmt::format(" Least known: {}.", part->part);
   return text;
+}
+
+std::size_t answer_named(const Comparison& c, const std::string& dispatcher, std::string_view option) {
+  std::vector<std::string> names;
+  std::vector<std::size_t> exact, named;
+  for (std::size_t i = 0; i < c.answers.size(); ++i) {
+    const std::string& name = names.emplace_back(c.answers[i].dispatcher);
+    if (name == dispatcher) exact.push_back(i);
+    if (name.substr(0, name.find(':')) == dispatcher) named.push_back(i);
+  }
+  const std::vector<std::size_t>& meant = exact.empty() ? named : exact;
+  if (meant.size() > 1)
+    throw InputError(fmt::format("{}: found the dispatcher {}, which {} are, expected one with its options",
+                                 option, in_quotes(dispatcher), meant.size()));
+  if (meant.size() == 1) {
+    const Answer& a = c.answers[meant.front()];
+    if (!a.ok()) throw InputError(fmt::format("{}: {}: {}", option, dispatcher, a.error));
+    return meant.front();
+  }
+  for (const auto& [excluded, rule] : c.excluded)
+    if (excluded == dispatcher) throw InputError(fmt::format("{}: {}: {}", option, dispatcher, rule));
+  throw InputError(fmt::format("{}: found the dispatcher {}, expected one of {}{}", option,
+                               in_quotes(dispatcher), join(names, ", "), did_you_mean(dispatcher, names)));
+}
+
+std::optional<std::string> own_dispatcher(const Comparison& c) {
+  std::vector<std::string> own;
+  for (const DispatcherSpec& spec : c.scenario->dispatchers)
+    if (spec.origin != kUsualOrigin) own.push_back(spec.text());
+  if (own.size() == 1) return own.front();
+  if (own.empty() && c.answers.size() == 1) return c.answers.front().dispatcher;
+  return std::nullopt;
 }
 
 }  // namespace moesim::models

@@ -1,7 +1,11 @@
-// Sentences of a comparison: the recommendation, its reason, and why other dispatchers cannot be chosen.
+// Sentences of a comparison: the recommendation, its reason, and why other dispatchers cannot be chosen; and
+// the answers that words of a user mean.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "models/answers/answer.h"
 
@@ -21,5 +25,14 @@ std::string share_text(double share);
 
 // Formats a probability as "97 %"; never as 0 % or 100 %, which a finite number of draws cannot show.
 std::string probability_text(double probability);
+
+// Returns the position of the answer that `option` names: the one with this name and these options, else the
+// only one with this name. Throws InputError where there is none, and where it has no forecast.
+std::size_t answer_named(const Comparison& comparison, const std::string& dispatcher,
+                         std::string_view option);
+
+// Returns the dispatcher that the job runs: the only one that was not added because none was given; nullopt
+// where several could be.
+std::optional<std::string> own_dispatcher(const Comparison& comparison);
 
 }  // namespace moesim::models

@@ -1,5 +1,5 @@
 // Megatron Flex dispatcher, HybridEP back end (docs/spec.md 2.4).
-#include "models/dispatchers/parts/flex_hybrid.h"
+#include "models/dispatchers/parts/deduplicated.h"
 
 namespace moesim::models {
 

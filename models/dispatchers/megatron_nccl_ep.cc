@@ -1,6 +1,6 @@
 // Megatron Flex dispatcher, NCCL EP back end in its high-throughput mode (docs/spec.md 2.4): HybridEP's
 // program with top-k indices and weights beside every row, over NCCL's own transport.
-#include "models/dispatchers/parts/flex_hybrid.h"
+#include "models/dispatchers/parts/deduplicated.h"
 
 namespace moesim::models {
 

@@ -3,7 +3,7 @@
 // reduced over the group.
 #include <fmt/format.h>
 
-#include "models/dispatchers/parts/equal_split.h"
+#include "models/dispatchers/parts/capacity.h"
 #include "models/dispatchers/parts/torchtitan.h"
 
 namespace moesim::models {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/dispatchers/parts/equal_split.h"
+#include "models/dispatchers/parts/capacity.h"
 #include "models/dispatchers/parts/torchtitan.h"
 
 namespace moesim::models {

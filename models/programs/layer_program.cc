@@ -4,11 +4,9 @@
 #include <map>
 #include <span>
 
-#include "models/programs/attention_core.h"
 #include "models/programs/program_builder.h"
 #include "models/programs/projections.h"
 #include "models/workload/mixers.h"
-#include "models/workload/residual.h"
 
 namespace moesim::models {
 

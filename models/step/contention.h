@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "models/costs/cluster_costs.h"
 #include "models/costs/program_prices.h"
 #include "models/hardware/cluster_fabric.h"
+#include "models/programs/program.h"
 #include "models/step/forecast.h"
 #include "models/step/layer_programs.h"
 #include "models/workload/placement.h"
@@ -28,9 +30,29 @@
 #include "sim/graph/task_graph.h"
 #include "sim/network/fabric.h"
 #include "sim/network/router.h"
+#include "sim/run/lockstep.h"
 #include "sim/run/simulator.h"
 
 namespace moesim::models {
+
+// Programs as a task graph for the simulator, for shared networks: collectives of several dispatch groups
+// contend, so their times are not known in advance (timing `flow`).
+
+// A pass of a program with its prices.
+struct PricedPass {
+  const Program* program = nullptr;
+  const std::vector<Op>* ops = nullptr;
+  const sim::LockstepProgram* priced = nullptr;
+};
+
+// Returns a graph of the passes, one after the other, on dispatch groups that all do the same at the same
+// time: rank r of group c is rank groups[c][r] of the graph, a GPU of the cluster; ranks in no group are
+// idle. A rank's host launches every operation and takes launch_ps per kernel; a blocking wait is a host task
+// behind its copy. Computing takes its price; collectives carry their bytes and those that travel inside them
+// (Op::fused). A collective whose group lies partly outside of the dispatch group takes its price. The first
+// operations of a pass wait for everything that their rank did in the previous one.
+sim::TaskGraph layer_graph(std::span<const PricedPass> passes, std::int64_t launch_ps,
+                           std::span<const std::vector<std::int32_t>> groups);
 
 // Most ranks simulated for each kind of group; further groups are left out.
 inline constexpr std::size_t kMostFlowRanks = 1024;

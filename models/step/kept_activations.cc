@@ -5,10 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "models/programs/attention_core.h"
 #include "models/programs/projections.h"
 #include "models/workload/mixers.h"
-#include "models/workload/residual.h"
 
 namespace moesim::models {
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/step/contention.h"
+#include "models/step/faults.h"
 #include "models/step/forecast.h"
 #include "models/step/layer_programs.h"
 #include "models/step/pipeline_layout.h"
@@ -79,5 +80,15 @@ class StepForecaster {
   std::vector<std::vector<RankFaults>> stage_faults_;  // models/step/step_faults.h; empty: a healthy machine
   std::vector<std::string> warnings_;
 };
+
+// Applies the faults of a scenario's machine to the stages of a pipeline.
+
+// Returns for every pipeline stage the dispatch groups with a fault, or one group where there is only jitter,
+// whose distribution is the same everywhere. Empty where nothing is slow. Replicas of a pipeline wait for
+// each other, so the slowest group of a stage stands for the stage: exact for one fault; several faults in
+// different replicas count as if they were in one pipeline. Appends a warning for faults of GPUs that the
+// plan does not use.
+std::vector<std::vector<RankFaults>> faults_of_stages(const Scenario& scenario,
+                                                      std::vector<std::string>& warnings);
 
 }  // namespace moesim::models

@@ -16,7 +16,7 @@
 #include "models/step/kept_activations.h"
 #include "models/step/optimizers.h"
 #include "models/step/parameter_collectives.h"
-#include "models/workload/residual.h"
+#include "models/workload/mixers.h"
 
 namespace moesim::models {
 

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "models/programs/attention_core.h"
 #include "models/programs/projections.h"
 #include "models/workload/mixers.h"
-#include "models/workload/residual.h"
 
 namespace moesim::models {
 

@@ -7,7 +7,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/workload/layer_stack.h"
-#include "models/workload/residual.h"
+#include "models/workload/mixers.h"
 
 namespace moesim::models {
 

@@ -10,6 +10,7 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "models/workload/architecture.h"
 #include "models/workload/model_config.h"
@@ -34,9 +35,6 @@ struct Row {
   bool written = true;
   std::int64_t usual = -1;
 };
-
-template <class T, class Part>
-concept Is = std::same_as<std::remove_const_t<T>, Part>;
 
 std::vector<std::string_view> names_of(Attention::Kind) { return {"grouped", "latent"}; }
 std::vector<std::string_view> names_of(LinearAttention::Kind) {

@@ -12,6 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 namespace moesim {
+
 class JsonNode;
 }
 

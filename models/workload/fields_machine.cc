@@ -3,7 +3,7 @@
 
 #include "base/input_error.h"
 #include "models/hardware/cluster.h"
-#include "models/hardware/price_text.h"
+#include "models/hardware/rental_list.h"
 #include "models/workload/field_makers.h"
 
 namespace moesim::models {

@@ -12,6 +12,12 @@
 
 namespace moesim::sim {
 
+// Longest path through a task graph: runs a graph without shared resources, in which tasks can be timed in
+// any topological order without an event queue.
+
+// Times every reachable task; the others keep kNotYet (a deadlock). Timing `calibrated`.
+TaskTimes longest_path(const TaskGraph& graph, const Prices& prices);
+
 struct EventsResult {
   TaskTimes times;
   std::vector<LinkUse> links;  // with timing `flow`; utilisation not filled in yet

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <queue>
 
-#include "sim/run/overlap.h"
+#include "sim/run/prices.h"
 
 namespace moesim::sim {
 

@@ -6,7 +6,6 @@
 #include "sim/network/fabric.h"
 #include "sim/run/deadlock.h"
 #include "sim/run/events.h"
-#include "sim/run/longest_path.h"
 #include "sim/run/prices.h"
 
 namespace moesim::sim {

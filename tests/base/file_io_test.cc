@@ -1,3 +1,4 @@
+// Files: read, written, hashed; and the errors of programs and users.
 #include "base/file_io.h"
 
 #include <fcntl.h>
@@ -10,10 +11,13 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/input_error.h"
+#include "base/sha256.h"
 #include "tests/message_of.h"
 
 namespace moesim {
@@ -185,6 +189,53 @@ TEST_F(FileIo, AKilledWriterLeavesAWholeFile) {
       EXPECT_FALSE(std::filesystem::exists(folder_ / ("a." + std::to_string(child) + ".moesim-tmp")));
     }
   }
+}
+
+TEST(Sha256, MatchesTheStandardExamples) {
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Sha256, OfAFileIsThatOfItsBytes) {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("sha256_" + std::to_string(getpid()));
+  std::string bytes;
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{3}, std::size_t{1} << 20, (std::size_t{3} << 20) + 17}) {
+    bytes.resize(size, 'x');
+    write_file(file, bytes);
+    EXPECT_EQ(sha256_hex_of_file(file), sha256_hex(bytes)) << size;
+  }
+  std::filesystem::remove(file);
+  EXPECT_THROW(sha256_hex_of_file(file), InputError);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_THROW(sha256_hex_of_file(file), InputError) << "does not wait for a writer";
+  std::filesystem::remove(file);
+}
+
+TEST(Sha256, PiecesAreTheWhole) {
+  Sha256 sum;
+  EXPECT_EQ(sum.hex(), sha256_hex(""));
+  sum.add("one ");
+  EXPECT_EQ(sum.hex(), sha256_hex("one "));
+  sum.add("two");
+  EXPECT_EQ(sum.hex(), sha256_hex("one two"));
+}
+
+TEST(Checked, ProductsUpToTheLargestSize) {
+  EXPECT_EQ(checked_product("x", {3, 5, 7}), 105);
+  EXPECT_EQ(checked_product("x", {}), 1);
+  EXPECT_EQ(checked_product("x", {std::int64_t{1} << 40, 1 << 16}), kMostSize);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(checked_product("x", {kMost, kMost, 0}), 0);
+}
+
+TEST(Checked, LargerOnesAreRefused) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THROW(checked_product("x", {(std::int64_t{1} << 40) + 1, 1 << 16}), InputError);
+  EXPECT_THROW(checked_product("x", {kMost, kMost}), InputError);
+  // Wraps to a small number.
+  EXPECT_THROW(checked_product("x", {std::int64_t{1} << 33, (std::int64_t{1} << 31) + 1}), InputError);
 }
 
 }  // namespace

@@ -1,17 +1,34 @@
 // Parameter counts of an architecture by hand, and which layers hold experts.
 #include "models/workload/architecture.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "models/workload/layer_stack.h"
+#include "models/workload/model_config.h"
+#include "models/workload/model_json.h"
 #include "models/workload/model_names.h"
+#include "models/workload/model_summary.h"
+#include "models/workload/scenario.h"
+#include "tests/message_of.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {
 namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
 
 // H 64: queries 4*16, keys and values 2*16 each, the projection back.
 TEST(Attention, GroupedParametersByHand) {
@@ -102,6 +119,184 @@ TEST(BuiltInArchitectures, HaveNamesOfTheirOwnAndWholeSizes) {
       EXPECT_EQ(a.layers, static_cast<std::int64_t>(a.pattern.size())) << a.name;
     }
   }
+}
+
+TEST(ModelAliases, PeopleSpellNamesInManyWays) {
+  for (const char* name : {"DeepSeek-V3", "deepseek_v3 671B", "DeepSeekV3"})
+    EXPECT_EQ(Architecture::load(name).name, "deepseek-v3") << name;
+  EXPECT_EQ(Architecture::load("Qwen3-30B-A3B").name, "qwen3-30b-a3b");
+  EXPECT_EQ(model_called("DeepSeek-V3-16B"), "deepseek-v2-lite");  // torchtitan's test size
+  EXPECT_EQ(Architecture::load("Nemotron_3_Ultra").name, "nemotron-3-ultra");
+  EXPECT_EQ(model_called("a model of nobody"), std::nullopt);
+}
+
+TEST(ModelAliases, RemarksMayFollowInATableAndNothingOnTheCommandLine) {
+  EXPECT_EQ(model_called("DeepSeekV3 (presumed)", NameMatch::kRemark), "deepseek-v3");
+  EXPECT_EQ(model_called("Nemotron 3 Super 120B (26.02)", NameMatch::kRemark), "nemotron-3-super");
+  EXPECT_THROW(Architecture::load("DeepSeekV3 (presumed)"), InputError);
+}
+
+TEST(ModelAliases, ALaterModelIsAnotherModel) {
+  for (const NameMatch match : {NameMatch::kWhole, NameMatch::kRemark})
+    for (const char* name :
+         {"DeepSeek-V3.2", "Kimi K2.5", "Qwen3.5-35B-A3B", "DeepSeek-V4.1 Flash", "GLM-5.3"})
+      EXPECT_EQ(model_called(name, match), std::nullopt) << name;
+}
+
+TEST(ModelAliases, DenseModelsHaveTheParametersOfTheirCards) {
+  const Architecture a = Architecture::load("Llama-3 70B");
+  EXPECT_EQ(a.experts, 0);
+  EXPECT_NEAR(static_cast<double>(a.parameters()), 70.6e9, 0.1e9);
+  EXPECT_EQ(a.layers, 80);
+  EXPECT_NEAR(static_cast<double>(Architecture::load("llama3 405b").parameters()), 405.9e9, 0.5e9);
+}
+
+TEST(ModelAliases, ACutOfAModelHasNoLayersOfPredictionUnlessTheyAreSaid) {
+  const auto model = [](const char* text) { return Architecture::parse(JsonNode::parse(text, "m.json")); };
+  EXPECT_EQ(model(R"({"base": "deepseek-v3"})").mtp_layers, 1);
+  EXPECT_EQ(model(R"({"base": "deepseek-v3", "layers": 61})").mtp_layers, 1);
+  EXPECT_EQ(model(R"({"base": "deepseek-v3", "layers": 4, "dense_layers": 1})").mtp_layers, 0);
+  EXPECT_EQ(model(R"({"base": "deepseek-v3", "layers": 4, "mtp_layers": 1})").mtp_layers, 1);
+}
+
+// Models written as JSON: a name where nothing was changed, else an object that reads back.
+
+TEST(ModelJson, EveryBuiltInModelIsANameAndReadsBackFromItsObject) {
+  for (const std::string& name : Architecture::names()) {
+    const Architecture a = Architecture::load(name);
+    EXPECT_EQ(to_json(a), ordered_json(name));
+    const Architecture b = Architecture::parse(JsonNode::from_json(json(model_object(a)), "test"));
+    EXPECT_EQ(model_object(a), model_object(b)) << name;
+    EXPECT_EQ(a.parameters(), b.parameters()) << name;
+    EXPECT_EQ(a.active_parameters(), b.active_parameters()) << name;
+    Architecture changed = a;
+    ++changed.shared_ffn;
+    EXPECT_TRUE(to_json(changed).is_object()) << name;
+  }
+}
+
+TEST(ModelJson, AModelOfNobodysReadsBackFromItsObject) {
+  Architecture a = testing::small_model();
+  a.latent = 16;
+  a.mamba = {4, 16, 8, 2, 4};
+  a.pattern = "ME*-";
+  a.attention.window = 32;
+  const ordered_json written = to_json(a);
+  ASSERT_TRUE(written.is_object());
+  const Architecture b = Architecture::parse(JsonNode::from_json(json(written), "test"));
+  EXPECT_EQ(to_json(b), written);
+  EXPECT_EQ(b.parameters(), a.parameters());
+}
+
+JsonNode config(const std::string& text) { return JsonNode::parse(text, "config.json"); }
+
+TEST(ModelKeys, AKeyOfAnotherModelIsNamedWithItsLine) {
+  try {
+    refuse_other_models(config("{\"hidden_size\": 8,\n \"time_mix_extra_dim\": 64}"), "");
+    FAIL() << "it was taken";
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.place().line, 2);
+    EXPECT_THAT(error.what(), HasSubstr("time_mix_extra_dim"));
+    EXPECT_THAT(error.what(), HasSubstr("RWKV"));
+  }
+}
+
+TEST(ModelKeys, AKeyThatSaysNothingChangesNothing) {
+  for (const char* value : {"null", "false", "0", "[]", "{}", "\"\""})
+    EXPECT_NO_THROW(refuse_other_models(config("{\"use_cla\": " + std::string(value) + "}"), "")) << value;
+}
+
+TEST(ModelKeys, OnlyWhatNobodyKnowsIsNamed) {
+  const KeyUse known =
+      key_use(config(R"({"hidden_size": 8, "rope_theta": 10000.0, "eos_token_id": 1})"), "", {"hidden_size"});
+  EXPECT_THAT(known.unknown, ::testing::IsEmpty());
+  EXPECT_THAT(known.irrelevant, ::testing::ElementsAre("rope_theta", "eos_token_id"));
+  const KeyUse nothing = key_use(config(R"({"odd": null, "odder": []})"), "", {});
+  EXPECT_THAT(nothing.unknown, ::testing::IsEmpty());
+  EXPECT_THAT(nothing.irrelevant, ::testing::IsEmpty());
+  const KeyUse odd =
+      key_use(config(R"({"hidden_size": 8, "odd": "a name", "odder": 0.5})"), "", {"hidden_size"});
+  EXPECT_THAT(odd.unknown, ::testing::ElementsAre("odd", "odder"));
+}
+
+TEST(ModelKeys, AnUnreadKeyThatMayBringWeightsIsRefusedWhateverItsName) {
+  for (const char* value : {"4", "1", "true", "[1, 2]", "{\"a\": 1}"})
+    for (const char* key : {"odd", "linear_num_groups", "kda_rank", "swa_num_sinks"}) {
+      const std::string text = std::string("{\"") + key + "\": " + value + "}";
+      EXPECT_THAT(moesim::testing::message_of([&] { key_use(config(text), "", {}); }), HasSubstr(key))
+          << text;
+      EXPECT_NO_THROW(key_use(config(text), "", {key})) << text;
+    }
+}
+
+TEST(ModelKeys, AKeyIsNeutralInItsFamilyAlone) {
+  const auto use = [](const std::string& family) {
+    return key_use(config(R"({"moe_capacity": [64, 64]})"), family, {});
+  };
+  EXPECT_THAT(use("ernie4_5_moe").irrelevant, ::testing::Contains("moe_capacity"));
+  EXPECT_THAT(moesim::testing::message_of([&] { use("mixtral"); }), HasSubstr("moe_capacity"));
+}
+
+TEST(ModelKeys, AFamilyThatNoKeyTellsIsRefused) {
+  EXPECT_THAT(moesim::testing::message_of(
+                  [&] { refuse_other_models(config(R"({"model_type": "jetmoe"})"), "jetmoe"); }),
+              HasSubstr("experts in its attention"));
+}
+
+TEST(ModelSummary, EveryLayerOfEveryBuiltInModelIsCountedOnce) {
+  for (const std::string& name : Architecture::names()) {
+    const Architecture model = Architecture::load(name);
+    std::int64_t sum = 0;
+    for (const LayerCount& one : layer_counts(model)) sum += one.count;
+    EXPECT_EQ(sum, static_cast<std::int64_t>(layer_stack(model).size())) << name;
+    EXPECT_EQ(model_summary(model)["source"], "built-in") << name;
+  }
+}
+
+// gpt-oss's card: 116.8 B, of which 5.1 B are active.
+TEST(ModelSummary, IsOneLineForPeople) {
+  EXPECT_THAT(
+      model_text(Architecture::load("gpt-oss-120b")),
+      HasSubstr("gpt-oss-120b (built-in): 116.8 B parameters, 5.1 B active; layers 18 x windowed attention + "
+                "experts, 18 x attention + experts; GQA, 64 heads of 64, 8 of keys and values"));
+  EXPECT_THAT(model_text(Architecture::load("deepseek-v3")), HasSubstr("MLA, 128 heads, ranks 1536"));
+  EXPECT_THAT(model_text(Architecture::load("mixtral-8x7b")), HasSubstr("8 experts of 14336, top-2"));
+}
+
+TEST(ModelSummary, AFilesModelIsCalledAsTheFileAndNamesItsKeys) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "some-model";
+  std::filesystem::create_directories(folder);
+  const char* text = R"({"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
+    "num_local_experts": 8, "num_experts_per_tok": 2, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "num_hidden_layers": 32, "vocab_size": 32000, "rope_theta": 1e6, "an_odd_key": "odd"})";
+  for (const char* file : {"config.json", "mine.json"}) std::ofstream(folder / file) << text;
+  const auto whole = model_summary(Architecture::load(folder.string()));
+  EXPECT_EQ(whole["name"], "some-model");
+  EXPECT_EQ(model_summary(Architecture::load((folder / "config.json").string()))["name"], "some-model");
+  const auto mine = model_summary(Architecture::load((folder / "mine.json").string()));
+  EXPECT_EQ(mine["name"], "mine");
+  EXPECT_EQ(mine["source"], (folder / "mine.json").string());
+  EXPECT_EQ(mine["ignored_keys"], nlohmann::ordered_json({"rope_theta"}));
+  EXPECT_EQ(mine["unknown_keys"], nlohmann::ordered_json({"an_odd_key"}));
+  EXPECT_EQ(mine["attention"]["kind"], "GQA");
+  EXPECT_EQ(mine["experts"]["topk"], 2);
+}
+
+TEST(ModelSummary, AScenariosExpertsPerTokenCount) {
+  Scenario s;
+  s.set_model("mixtral-8x7b");
+  EXPECT_EQ(asked_model(s).topk, 2);
+  s.topk = 1;
+  EXPECT_EQ(asked_model(s).topk, 1);
+  EXPECT_LT(asked_model(s).active_parameters(), s.model.active_parameters());
+}
+
+TEST(ModelSummary, ADenseModelHasNoExperts) {
+  Architecture dense = Architecture::load("mixtral-8x7b");
+  dense.experts = dense.topk = 0;
+  dense.dense_ffn = 14336;
+  EXPECT_TRUE(model_summary(dense)["experts"].is_null());
+  EXPECT_THAT(model_text(dense), HasSubstr("no experts"));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "models/dispatchers/parts/capacity.h"
-#include "models/dispatchers/parts/equal_split.h"
 #include "models/programs/check.h"
 #include "models/routing/overload.h"
 #include "models/workload/parallel.h"

@@ -14,7 +14,6 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/answers/answer.h"
-#include "models/programs/attention_core.h"
 #include "models/programs/layer_program.h"
 #include "models/programs/projections.h"
 #include "models/step/kept_activations.h"
@@ -22,7 +21,6 @@
 #include "models/step/training_flops.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/mixers.h"
-#include "models/workload/residual.h"
 #include "tests/models/layers.h"
 #include "tests/models/small_job.h"
 

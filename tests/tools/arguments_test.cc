@@ -3,22 +3,37 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
+#include <sstream>
+#include <string>
 
 #include "base/json_reader.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
+#include "process.h"
+#include "refusal.h"
+#include "terminal_run.h"
 #include "tests/message_of.h"
+#include "tests/tools/process.h"
 #include "tools/moesim/read/load_job.h"
+#include "tools/moesim/show/command.h"
+#include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 namespace {
 
 using models::Scenario;
 using moesim::testing::message_of;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using testing::expect_refusal;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::Outcome;
+using testing::run_moesim;
 
 constexpr const char* kSmall =
     "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --vocab-size 1000 --bf16 --swiglu "
@@ -249,6 +264,119 @@ TEST(ArgumentTables, EveryNameStandsOnce) {
         for (const std::string& name : known.names) EXPECT_TRUE(names.insert(name).second) << name;
       }
   }
+}
+
+// Requirements on every verb before it works: help with two examples, and one line for a mistake.
+
+std::vector<std::string> verb_names() {
+  std::vector<std::string> names;
+  for (const Verb& verb : all_verbs()) names.push_back(verb.name);
+  return names;
+}
+
+TEST(CommandLine, ListsItsVerbs) {
+  for (const auto& arguments : {std::vector<std::string>{}, std::vector<std::string>{"--help"}}) {
+    const Outcome outcome = run_moesim(arguments);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_EQ(outcome.err, "");
+    for (const std::string& verb : verb_names()) EXPECT_THAT(outcome.out, HasSubstr("  " + verb + " "));
+  }
+  const Outcome version_outcome = run_moesim({"--version"});
+  EXPECT_EQ(version_outcome.exit_code, 0);
+  EXPECT_EQ(version_outcome.out, "moesim " + std::string(version()) + "\n");
+}
+
+class EveryVerb : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryVerb, HelpShowsTwoExamples) {
+  const Outcome outcome = run_moesim({GetParam(), "--help", "all"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_THAT(outcome.out, HasSubstr("Examples:"));
+  std::istringstream lines(outcome.out.substr(outcome.out.find("Examples:")));
+  std::size_t examples = 0;
+  for (std::string line; std::getline(lines, line);)
+    examples += line.find("moesim " + GetParam() + " ") != std::string::npos;
+  EXPECT_GE(examples, 2u) << outcome.out;
+  for (const char* common : {"--format", "--quiet", "--seed", "--threads"})
+    EXPECT_THAT(outcome.out, HasSubstr(common));
+}
+
+// The verbs with most options: `--help` is one screen, whose last words name the rest.
+TEST(Help, ShowsTheUsualOptionsAndWhereTheOthersAre) {
+  for (const Verb& verb : all_verbs()) {
+    const std::string brief = run_moesim({verb.name, "--help"}).out;
+    const std::string all = run_moesim({verb.name, "--help", "all"}).out;
+    EXPECT_EQ(run_moesim({verb.name, "-h", "all"}).out, all);
+    if (verb.usual.empty()) {
+      EXPECT_EQ(brief, all) << verb.name;
+      continue;
+    }
+    EXPECT_EQ(verb.usual.size(), 10u) << verb.name;
+    const auto options = [](const std::string& text) {
+      std::set<std::string> found;
+      std::istringstream lines(text);
+      for (std::string line; std::getline(lines, line);)
+        if (const std::size_t at = line.find("--");
+            line.starts_with("  ") && at < 8 && at != std::string::npos)
+          found.insert(line.substr(at, line.find_first_of(" ,", at) - at));
+      return found;
+    };
+    const std::set<std::string> few = options(brief), every = options(all);
+    for (const std::string_view name : verb.usual) EXPECT_TRUE(few.contains(std::string(name))) << name;
+    EXPECT_EQ(few.size(), verb.usual.size() + 1) << brief;  // and --help
+    EXPECT_TRUE(std::ranges::includes(every, few)) << verb.name;
+    EXPECT_GT(every.size(), 20u) << verb.name;
+    EXPECT_THAT(brief, HasSubstr("`moesim " + verb.name + " --help all` shows " +
+                                 std::to_string(every.size() - few.size()) + " more options"));
+    EXPECT_THAT(brief, HasSubstr("Examples:"));
+    // Subcommands take five lines more.
+    const int lines = brief.find("Subcommands:") == std::string::npos ? 25 : 30;
+    EXPECT_LE(std::ranges::count(testing::run_in_terminal({verb.name, "--help"}, 100).out, '\n'), lines)
+        << brief;
+  }
+}
+
+TEST_P(EveryVerb, RefusesWhatItDoesNotKnow) {
+  // Something stands there for verbs that need an argument; a flag is refused before it is looked at.
+  expect_refusal(run_moesim({GetParam(), "--frobnicate", "argument"}), HasSubstr("--frobnicate"));
+  expect_refusal(run_moesim({GetParam(), "--frobnicate=3", "argument"}), HasSubstr("--frobnicate"));
+  expect_refusal(run_moesim({GetParam(), "--format", "yaml"}), HasSubstr("yaml"));
+  expect_refusal(run_moesim({GetParam(), "--seed", "soon"}), HasSubstr("soon"));
+  expect_refusal(run_moesim({GetParam(), "--threads", "-1"}), HasSubstr("-1"));
+  expect_refusal(run_moesim({GetParam(), "--format"}), HasSubstr("--format"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Moesim, EveryVerb, ::testing::ValuesIn(verb_names()),
+                         [](const auto& info) { return info.param; });
+
+// Completions, tried in a shell.
+
+// Returns bash's completions after these words, the last of which is being typed.
+std::string offered(const std::string& words, int last) {
+  const testing::TempFolder folder;
+  const std::string script = folder / "script";
+  folder.write("script", "source <(" MOESIM_BINARY " completion bash)\nCOMP_WORDS=(" + words +
+                             ")\nCOMP_CWORD=" + std::to_string(last) +
+                             "\n_moesim\necho \"${COMPREPLY[@]}\" > '" + (folder / "out") + "'\n");
+  EXPECT_EQ(std::system(("cd '" + folder.path().string() + "' && bash script").c_str()), 0);
+  return testing::read_text(folder.path() / "out");
+}
+
+TEST(Completion, OffersVerbsOptionsAndListedValues) {
+  EXPECT_THAT(offered("moesim comp", 1), AllOf(HasSubstr("compare"), HasSubstr("completion")));
+  EXPECT_THAT(offered("moesim compare --sch", 2), HasSubstr("--schedule"));
+  EXPECT_THAT(offered("moesim compare --schedule zero", 3), HasSubstr("zero-bubble"));
+}
+
+TEST(Completion, OffersWhatIsBuiltIn) {
+  EXPECT_THAT(offered("moesim compare --model mix", 3),
+              AllOf(HasSubstr("mixtral-8x7b"), Not(HasSubstr("qwen"))));
+  EXPECT_THAT(offered("moesim compare --cluster dgx-h100", 3), HasSubstr("dgx-h100x8"));
+  EXPECT_THAT(offered("moesim compare --dispatcher flex", 3), HasSubstr("flex-deepep"));
+  EXPECT_THAT(offered("moesim compare --routing zi", 3), HasSubstr("zipf"));
+  // A file may stand there, too.
+  EXPECT_THAT(offered("moesim compare --model scr", 3), HasSubstr("script"));
 }
 
 }  // namespace

@@ -76,6 +76,18 @@ TEST(SweepSummary, AFreshRowSaysWhatItSaysReadAgain) {
   EXPECT_EQ(texts.front(), texts.back());
 }
 
+// HH, 7: EP 8 fits nowhere.
+TEST(SweepSummary, AValueThatFitsNowhereIsNotTheBest) {
+  const std::string text =
+      summary_of(table_of(RowFormat::kCsv),
+                 "0,8,1,a,1000,true,4000,0.2,90e9,false,\n1,8,2,a,1000,true,3000,0.2,90e9,false,\n"
+                 "2,16,1,a,1000,true,2000,0.2,50e9,true,\n3,16,2,a,1000,true,1000,0.2,50e9,true,\n"
+                 "4,32,1,a,1000,true,1000,0.2,50e9,true,\n5,32,2,a,1000,true,500,0.2,50e9,true,\n");
+  EXPECT_THAT(text, AllOf(HasSubstr("ep: 2.00 times from 32 (worst) to 16 (best)"),
+                          HasSubstr("topk: 2.00 times from 2 (worst) to 1 (best)"),
+                          HasSubstr("2 scenarios do not fit the memory")));
+}
+
 TEST(SweepSummary, NothingThatFitsIsSaid) {
   EXPECT_THAT(summary_of(table_of(RowFormat::kCsv), "0,8,1,a,1000,true,2000,0.2,90e9,false,\n"),
               StartsWith("Best of 1 scenarios, none of which fits the memory: ep = 8, topk = 1 with a"));

@@ -12,7 +12,7 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "calibration/rows/publication.h"
+#include "calibration/check/leave_out.h"
 #include "models/answers/doubt.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/embedded_profiles.h"

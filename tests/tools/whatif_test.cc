@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
 #include "process.h"
+#include "tools/moesim/questions/around.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/whatif_sensitivity.h"
@@ -191,6 +194,91 @@ TEST_F(WhatIf, AMapIsDrawn) {
   if (std::system("xmllint --version >/dev/null 2>&1") == 0) {
     EXPECT_EQ(std::system(("xmllint --noout '" + (folder_.path() / "map.svg").string() + "'").c_str()), 0);
   }
+}
+
+// HH, 11.
+TEST_F(WhatIf, AMapIsNoWiderThanAPage) {
+  const Outcome outcome = run({"--map", "topk=1..8", "nic.bandwidth=25GBps..400GBps:x2", "--draws", "0",
+                               "--between", "allgather,alltoall,flex-deepep", "-q"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
+// HH, 11: the nearest values at which another dispatcher is the fastest, as trying every value finds them.
+TEST(Around, NamesTheNearestChange) {
+  const Base base = base_of(kScenario);
+  const auto fastest = [&](const std::string& path, double value) {
+    Asker asker(base, {find_path(path)});
+    return asker.ask({value_of(find_path(path), value)}, {0, false}).winner()->dispatcher;
+  };
+  bool turned = false;
+  for (const auto& one : map_around(base, 1)) {
+    if (one["path"] != "topk") continue;
+    EXPECT_EQ(one["now"], "2");
+    EXPECT_EQ(one["from"], "1");
+    const std::string now = fastest("topk", 2);
+    for (const double value : {4, 8}) {
+      if (one["above"].is_null() || turned) continue;
+      turned = std::stod(one["above"]["value"].get<std::string>()) == value;
+      EXPECT_EQ(fastest("topk", value), turned ? one["above"]["dispatcher"].get<std::string>() : now);
+    }
+  }
+  EXPECT_TRUE(turned);
+}
+
+// HH, 1: a job that runs alltoall is not compared with what it does not run.
+TEST(Baseline, IsWhatRunsToday) {
+  const std::string script = std::string(MOESIM_DATA_DIR) + "/foreign/fourth/scripts/qwen3_235b.sh";
+  if (!std::filesystem::exists(script)) GTEST_SKIP() << script << " is absent";
+  const auto asked = [&](Words more) {
+    more.insert(more.begin(), {"whatif", script, "--cluster", "h100", "--gpus", "256", "--draws", "4"});
+    more.insert(more.end(), {"--format", "json", "--quiet"});
+    return run_moesim(more);
+  };
+  const auto result = [&](const Words& more) {
+    const Outcome outcome = asked(more);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return json::parse(outcome.out, nullptr, false);
+  };
+  const auto time_of = [](const json& evaluation, const std::string& dispatcher) {
+    for (const json& one : evaluation["dispatchers"])
+      if (one["dispatcher"] == dispatcher) return one["time_us"]["value"].get<double>();
+    return 0.0;
+  };
+  const auto difference = [](const json& one) { return one["difference"]["time_us"]["value"].get<double>(); };
+  const Words deepep{"--set", "dispatcher=flex-deepep"};
+
+  const json own = result(deepep);
+  EXPECT_EQ(own["today"],
+            json({{"dispatcher", "alltoall"}, {"because", "what the job runs"}, {"then", "flex-deepep"}}));
+  EXPECT_DOUBLE_EQ(difference(own),
+                   time_of(own["change"], "flex-deepep") - time_of(own["baseline"], "alltoall"));
+  EXPECT_NEAR(own["difference"]["ratio"]["value"].get<double>(), 0.72, 0.005);
+  EXPECT_THAT(own["because"].get<std::string>(), HasSubstr("27.682 s becomes 19.982 s: -27.8 %"));
+
+  const json measured = result({"--measured", "27.5s", "--set", "dispatcher=flex-deepep"});
+  EXPECT_EQ(measured["today"]["because"], "measured");
+  EXPECT_THAT(measured["because"].get<std::string>(), ::testing::StartsWith("27.500 s becomes "));
+
+  const json said = result({"--baseline", "allgather", "--set", "dispatcher=flex-deepep"});
+  EXPECT_EQ(said["today"]["because"], "--baseline");
+  EXPECT_LT(difference(said), difference(own));
+
+  // What the change does not touch stays: the same dispatcher runs behind it.
+  const json skewed = result({"--set", "routing=zipf:0.5"});
+  EXPECT_EQ(skewed["today"]["then"], "alltoall");
+  EXPECT_GT(difference(skewed), 0);
+
+  const json each = result({"--each", "--set", "routing=zipf:0.5", "--set", "dispatcher=flex-deepep"});
+  EXPECT_EQ(each["ranking"][0]["path"], "dispatcher");
+  EXPECT_EQ(each["ranking"][0]["text"], "dispatcher alltoall -> flex-deepep");
+  EXPECT_GT(each["ranking"][0]["throughput_ratio"]["value"].get<double>(), 1.3);
+
+  EXPECT_THAT(asked({"--baseline", "nccl", "--set", "topk=4"}).err,
+              HasSubstr("--baseline: found the dispatcher \"nccl\", expected one of allgather, alltoall"));
+  EXPECT_THAT(asked({"--baseline", "allgather", "--measured", "27.5s", "--set", "topk=4"}).err,
+              HasSubstr("--baseline: found allgather beside a measured alltoall"));
 }
 
 // Bisection finds the same changes as trying every value.

@@ -1,3 +1,4 @@
+// Checks of a recording, the roles of its calls, and the sizes that it names.
 #include "traces/recording_check.h"
 
 #include <gmock/gmock.h>
@@ -7,9 +8,14 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "tests/message_of.h"
+#include "traces/call_roles.h"
 #include "traces/cmd_reader.h"
 #include "traces/recording_facts.h"
+#include "traces/recording_rules.h"
 
 namespace moesim::traces {
 namespace {
@@ -385,6 +391,193 @@ TEST(RecordingCheck, NoPublicRecordingHasProblems) {
     ++recordings;
   }
   EXPECT_GT(recordings, 0);
+}
+
+class CallRoles : public ::testing::Test {
+ protected:
+  SubOperation call(const char* comm, const char* group, const std::vector<std::int64_t>& shape,
+                    const char* dtype = "torch.bfloat16", const char* source = "f",
+                    const char* func_name = nullptr) {
+    SubOperation made;
+    made.source = pool_.name(source);
+    made.shape = pool_.shape(shape);
+    made.dtype = pool_.name(dtype);
+    if (func_name != nullptr) made.func_name = pool_.name(func_name);
+    if (group != nullptr) made.group = pool_.name(group);
+    if (comm != nullptr) made.comm_func = pool_.name(comm);
+    return made;
+  }
+
+ private:
+  Pool pool_;
+};
+
+TEST_F(CallRoles, TheLabelOfExpertsStandsForTwoGroups) {
+  EXPECT_EQ(role_of(call("all_to_all", "exp", {64, 8}))->group, CallGroup::expert);
+  EXPECT_EQ(role_of(call("allgather", "exp", {64, 8}))->group, CallGroup::tp_expert);
+  EXPECT_EQ(role_of(call("reduce_scatter", "exp", {256, 8}))->group, CallGroup::tp_expert);
+  EXPECT_TRUE(role_of(call("reduce_scatter", "exp", {256, 8}))->combines_gathered());
+  // Counts, and what profilers write without rows.
+  const auto counts = role_of(call("allgather", "exp", {8}, "torch.int64"));
+  EXPECT_EQ(counts->group, CallGroup::expert);
+  EXPECT_TRUE(counts->counts);
+  EXPECT_FALSE(role_of(call("allgather", "exp", {8}))->counts);
+  EXPECT_FALSE(role_of(call("alltoall", "exp", {8}, "torch.int64"))->exchanges_tokens());
+  EXPECT_TRUE(role_of(call("alltoall", "exp", {8, 4}))->exchanges_tokens());
+  EXPECT_EQ(role_of(call("allreduce", "dp", {1}))->group, CallGroup::dp);
+  EXPECT_EQ(role_of(call("allreduce", "ep_dp", {1}))->group, CallGroup::expert_dp);
+}
+
+// An exchange of as many numbers after rows carries their probabilities, in backward before or after them.
+TEST_F(CallRoles, ProbabilitiesOfRowsAreNoExchangeOfTokens) {
+  const std::vector<SubOperation> subs{
+      call("allgather", "exp", {8}, "torch.int64"),        call("all_to_all", "exp", {64, 16}),
+      call("all_to_all", "exp", {64}, "torch.float32"),    call("all_to_all", "exp", {40, 16}),
+      call("all_to_all", "exp", {40, 1}, "torch.float32"), call("all_to_all", "exp", {40, 16}),
+      call("all_to_all", "exp", {7}, "torch.float32"),
+  };
+  std::vector<bool> tokens, probabilities;
+  for (const auto& role : roles_of(subs)) {
+    ASSERT_TRUE(role);
+    tokens.push_back(role->exchanges_tokens());
+    probabilities.push_back(role->probabilities);
+  }
+  EXPECT_THAT(tokens, ::testing::ElementsAre(false, true, false, true, false, true, true));
+  EXPECT_THAT(probabilities, ::testing::ElementsAre(false, false, true, false, true, false, false));
+}
+
+// Profilers write elements and no rows: the row of one hidden size in every layer tells.
+TEST_F(CallRoles, ProbabilitiesAreToldByElementsWhereThereAreNoRows) {
+  const auto marked = [&](const std::vector<std::int64_t>& elements) {
+    std::vector<SubOperation> subs;
+    subs.reserve(elements.size());
+    for (const std::int64_t each : elements) subs.push_back(call("all_to_all", "exp", {each}));
+    std::string out;
+    for (const auto& role : roles_of(subs)) out += role->probabilities ? 'p' : '-';
+    return out;
+  };
+  const std::int64_t h = 4096;
+  EXPECT_EQ(marked({100 * h, 100, 70 * h, 100 * h, 100, 130 * h}), "-p--p-") << "forward";
+  EXPECT_EQ(marked({100 * h, 70 * h, 70, 100 * h, 130 * h, 130}), "--p--p") << "backward";
+  EXPECT_EQ(marked({100 * h, 70, 70 * h, 100 * h, 130, 130 * h}), "-p--p-") << "backward, in the other order";
+  EXPECT_EQ(marked({100 * h, 70 * h, 100 * h, 130 * h, 100 * h, 90 * h}), "------") << "tokens only";
+  EXPECT_EQ(marked({100 * h, 100, 70 * h, 100 * h, 101, 130 * h}), "------") << "not in every layer";
+  const std::int64_t most = Shape::kMaxElements;
+  EXPECT_EQ(marked({most, 1, most, most, most, most}), "------");
+  EXPECT_EQ(marked({1024, 1024}), "--");
+  EXPECT_EQ(marked({h, 0, h}), "---") << "no rows at all";
+  EXPECT_EQ(marked({}), "");
+}
+
+TEST_F(CallRoles, NamesDecideWhereFieldsAreSilent) {
+  const char* gather = "gather_from_sequence_parallel_region_to_moe";
+  EXPECT_EQ(role_of(call("allgather", "None", {64, 8}, "torch.bfloat16", "f", gather))->group,
+            CallGroup::tp_expert);
+  EXPECT_EQ(role_of(call(nullptr, "exp", {64, 8}, "torch.bfloat16", gather))->kind, CommKind::all_gather);
+  // Indices of top-1 choices are a list, too.
+  EXPECT_FALSE(role_of(call("allgather", "exp", {64}, "torch.int64", gather))->counts);
+  EXPECT_EQ(role_of(call("allgather", "None", {64, 8})), std::nullopt);
+  EXPECT_EQ(role_of(call(nullptr, "tp", {64, 8})), std::nullopt);
+  EXPECT_FALSE(is_communication(call(nullptr, nullptr, {64, 8})));
+}
+
+TEST_F(CallRoles, WhatHasNoRoleIsCounted) {
+  Recording recording;
+  RankRecording rank;
+  rank.file = "rank0.txt";
+  Operation forward;
+  forward.line = 3;
+  rank.add(forward,
+           std::vector<SubOperation>{call("allgather", "pp", {4, 4}), call("allgather", "exp", {4, 4}),
+                                     call("allgather", "pp", {4, 4})});
+  recording.ranks.push_back(rank);
+  const CallsWithoutRole strangers = calls_without_role(recording);
+  EXPECT_EQ(strangers.count, 2);
+  EXPECT_THAT(strangers.sentence(), HasSubstr("2 communication calls cannot be given a role: rank0.txt:3"));
+  EXPECT_EQ(calls_without_role(Recording{}).sentence(), "");
+}
+
+// Names of recordings against their lines: what contradicts is found, what agrees or is not said is not.
+
+// One rank of a run with TP 2: an exchange of half the columns, a send of half the sequence, four experts in
+// one MoE layer, two sequences of 6 tokens in a microbatch.
+constexpr const char* kLines =
+    "rank:0:forward_step(stage_id=0,batch_id=0,mg_state=steady,duration=10,description=None,group_kind=None,"
+    "input__shape=None,input__dtype=None,timestamp=1010,sub_operations=["
+    "'trace_src_func=_gather_along_first_dim_expert_parallel,duration=0.1,timestamp=1001,input__shape=[4],"
+    "input__dtype=torch.int64,group=exp,comm_func=allgather', "
+    "'trace_src_func=_all_to_all,duration=0.1,timestamp=1002,input__shape=[24, 8],"
+    "input__dtype=torch.bfloat16,group=exp,comm_func=all_to_all', "
+    "'trace_src_func=_all_to_all,duration=0.1,timestamp=1003,input__shape=[24, 1],"
+    "input__dtype=torch.float32,group=exp,comm_func=all_to_all'])\n"
+    "rank:0:send_forward(stage_id=0,batch_id=0,mg_state=steady,duration=1,description=None,group_kind=pp,"
+    "input__shape=[3, 2, 16],input__dtype=torch.bfloat16,timestamp=1012,sub_operations=[])\n";
+
+Recording named(const std::string& name) {
+  Recording out;
+  out.source = name;
+  out.named = named_topology("/x/" + name + "/realistic");
+  out.ranks.push_back(read_cmd_text(kLines, "rank00.txt", out.pool));
+  return out;
+}
+
+std::string fault(const Recording& recording) {
+  return moesim::testing::message_of([&] { require_names(recording, expert_rows(recording)); });
+}
+
+TEST(NamedSizes, AgreeWithTheLines) {
+  EXPECT_EQ(fault(named("pp2_tp2_ep2_expn4_dp2_nl4_hs16_sl6_bs2")), "");
+  EXPECT_EQ(fault(named("pp2_tp2_ep2_expn4_dp2_nl4_hs16_sl12_bs1")), "") << "who batched is not seen";
+  EXPECT_EQ(fault(named("pp2_tp1_ep2_expn4_dp2_nl1_hs16_sl6_bs1")), "");
+  EXPECT_EQ(fault(named("tp2_hs16_sl6")), "") << "undivided by TP";
+  EXPECT_EQ(fault(named("recording")), "") << "sizes that are not named are not doubted";
+}
+
+TEST(NamedSizes, AreRefusedWhereTheyDiffer) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"tp2_expn8_nl4", "tp2_expn8_nl4: found 4 experts in the lines, expected 8 of the name"},
+      {"tp1_hs16_sl3",
+       "rank00.txt:2: found 6 tokens in what is sent ([3, 2, 16]), expected 3 of sl3 in the name, or a name "
+       "with bs"},
+      {"tp2_hs16_sl6_bs4",
+       "rank00.txt:2: found 6 tokens in what is sent ([3, 2, 16]), expected 24 of sl6 and bs4 in the name"},
+      {"tp2_hs64_sl12",
+       "rank00.txt:2: found 16 columns in what is sent ([3, 2, 16]), expected the hidden size 64 of the "
+       "name"},
+  };
+  for (const auto& [name, message] : cases) EXPECT_EQ(fault(named(name)), message);
+  const Recording recording = named("nl4");
+  ExpertRows shown;
+  shown.moe_layers = 4;
+  require_names(recording, shown);
+  shown.moe_layers = 5;
+  EXPECT_THAT(moesim::testing::message_of([&] { require_names(recording, shown); }),
+              HasSubstr("at most the 4 layers of the name"));
+}
+
+// A scaling recording sends nothing: what its experts exchange has the hidden size.
+TEST(NamedSizes, OfAScalingRecordingAreHeldAgainstItsExchanges) {
+  Recording scaling = named("tp1_hs16_sl6");
+  scaling.ranks[0].operations.pop_back();
+  EXPECT_EQ(
+      fault(scaling),
+      "rank00.txt:1: found 8 columns in what experts exchange ([24, 8]), expected the hidden size 16 of "
+      "the name");
+  scaling.named.tp = 2;
+  EXPECT_EQ(fault(scaling), "");
+  scaling.named.hidden = 1;
+  EXPECT_EQ(fault(scaling), "") << "the probabilities have one column";
+  scaling.named.hidden.reset();
+  EXPECT_EQ(fault(scaling), "");
+}
+
+TEST(NamedSizes, TensorParallelismThatNobodySawIsSaid) {
+  EXPECT_EQ(unseen_tensor_parallelism(named("tp1")), "");
+  EXPECT_THAT(unseen_tensor_parallelism(named("tp2")),
+              HasSubstr("the name says tp 2 and no line has a call"));
+  Recording seen = named("tp2");
+  seen.ranks[0].sub_operations[1].group = seen.pool.name("tp");
+  EXPECT_EQ(unseen_tensor_parallelism(seen), "");
 }
 
 }  // namespace

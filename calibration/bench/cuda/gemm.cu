@@ -9,7 +9,6 @@
 
 #include "cutlass_grouped.h"
 #include "device.h"
-#include "fp8_product.h"
 #include "products.h"
 
 namespace moesim::bench {

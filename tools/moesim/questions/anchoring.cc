@@ -20,6 +20,7 @@
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/read/training_log.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
@@ -113,26 +114,47 @@ void Anchoring::refuse_measured(const std::string& question) const {
                     measured_.empty() ? "--log" : "--measured", question));
 }
 
-ordered_json anchor_json(const models::Anchor& anchor) {
-  ordered_json j{{"measured", ordered_json::array()},
-                 {"explained", anchor.explained},
-                 {"effective_draws", anchor.effective_draws},
-                 {"moved", ordered_json::array()},
-                 {"suspects", ordered_json::array()}};
-  for (std::size_t k = 0; k < anchor.measured.size(); ++k) {
-    j["measured"].push_back({{"dispatcher", anchor.measured[k].dispatcher},
-                             {"time_us", anchor.measured[k].us},
-                             {"forecast_us", estimate_json(anchor.before[k])}});
-    if (anchor.measured[k].layer) j["measured"].back()["scope"] = "layer";
-  }
-  for (const models::Anchor::Moved& one : anchor.moved)
-    j["moved"].push_back({{"parameter", one.parameter},
-                          {"before", estimate_json(one.before)},
-                          {"after", estimate_json(one.after)}});
-  for (const models::Anchor::Suspect& one : anchor.suspects)
-    j["suspects"].push_back({{"path", one.path}, {"value", one.value}, {"time_us", one.us}});
-  return j;
+Columns<models::Anchor::Moved> columns_of(Of<models::Anchor::Moved>) {
+  using M = models::Anchor::Moved;
+  return {{"parameter", &M::parameter}, {"before", &M::before}, {"after", &M::after}};
 }
+
+Columns<models::Anchor::Suspect> columns_of(Of<models::Anchor::Suspect>) {
+  using S = models::Anchor::Suspect;
+  return {{"path", &S::path}, {"value", &S::value}, {"time_us", &S::us, "the forecast under it"}};
+}
+
+struct MeasuredRun {
+  models::Measured run;
+  models::Estimate before;
+};
+
+Columns<MeasuredRun> columns_of(Of<MeasuredRun>) {
+  using M = MeasuredRun;
+  return {{"dispatcher", [](const M& m) { return m.run.dispatcher; }},
+          {"time_us", [](const M& m) { return m.run.us; }, "as measured"},
+          {"forecast_us", &M::before, "without the run"},
+          {"scope?", [](const M& m) { return where(m.run.layer, "layer"); },
+           "of one layer, where the forecasts are of steps"}};
+}
+
+Columns<models::Anchor> columns_of(Of<models::Anchor>) {
+  using A = models::Anchor;
+  const auto runs = [](const A& a) {
+    std::vector<MeasuredRun> all;
+    for (std::size_t k = 0; k < a.measured.size(); ++k) all.push_back({a.measured[k], a.before[k]});
+    return all;
+  };
+  return {{"measured", runs},
+          {"explained", &A::explained,
+           "false: the forecast is not in doubt about enough to explain the run; there is no answer"},
+          {"effective_draws", &A::effective_draws, "as many draws as if all that are left counted alike"},
+          {"moved", &A::moved, "numbers that the run told, as factors of what they were"},
+          {"suspects", &A::suspects,
+           "where it is not explained: other settings that would explain it, nearest first"}};
+}
+
+ordered_json anchor_json(const models::Anchor& anchor) { return json_of(anchor); }
 
 std::string anchor_text(const models::Comparison& c) {
   const models::Anchor& anchor = *c.anchor;
@@ -170,6 +192,17 @@ ordered_json unexplained_json(const char* verb, const models::Comparison& c, con
   result["answer"] = kUnexplained;
   result["anchor"] = anchor_json(*c.anchor);
   return result;
+}
+
+ordered_json or_unexplained(ordered_json schema) {
+  ordered_json unexplained;
+  unexplained["required"] = {"anchor"};
+  unexplained["properties"]["anchor"]["properties"]["explained"]["const"] = false;
+  ordered_json explained;
+  explained["required"] =
+      std::exchange(schema["required"], {"schema", "version", "inputs", "warnings", "answer"});
+  schema["anyOf"] = {explained, unexplained};
+  return schema;
 }
 
 bool print_unexplained(const char* verb, const models::Comparison& c, const CommonOptions& common) {

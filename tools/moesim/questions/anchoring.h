@@ -12,6 +12,7 @@
 #include "models/answers/answer.h"
 #include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/options.h"
+#include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
 
@@ -37,12 +38,15 @@ class Anchoring {
   double tolerance_ = models::Decision::kTolerance;
 };
 
+Columns<models::Anchor> columns_of(Of<models::Anchor>);
 nlohmann::ordered_json anchor_json(const models::Anchor& anchor);
 // Describes how the measurements changed the forecasts and parameters, or why they cannot be explained.
 std::string anchor_text(const models::Comparison& anchored);
 // Returns the result where the forecast does not explain the run.
 nlohmann::ordered_json unexplained_json(const char* verb, const models::Comparison& asked,
                                         const CommonOptions& common);
+// Makes the schema of a result allow that one as well.
+nlohmann::ordered_json or_unexplained(nlohmann::ordered_json schema);
 // Prints the run instead of an answer where the forecast does not explain it; returns false where it does.
 bool print_unexplained(const char* verb, const models::Comparison& asked, const CommonOptions& common);
 

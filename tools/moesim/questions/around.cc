@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,12 +12,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/input_error.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
+#include "models/study/study.h"
 #include "models/workload/scenario.h"
-#include "tools/moesim/questions/crossover.h"
-#include "tools/moesim/questions/sweep_range.h"
 
 namespace moesim::tools {
 
@@ -78,37 +78,87 @@ std::vector<Axis> axes_of(const Scenario& s) {
   return axes;
 }
 
-ordered_json turned(const Axis& axis, double value, const std::string& dispatcher) {
-  return {{"value", shown(axis.path, value)}, {"dispatcher", dispatcher}};
+// One direction from the present value of an axis.
+struct Side {
+  const Axis* axis;
+  std::ptrdiff_t step;  // -1: down
+  std::ptrdiff_t at;    // index of the value that was tried last
+  double tried;         // the last value with a forecast
+  std::string turned;   // the dispatcher that is the fastest there; empty: the present one
+
+  // Moves to the next value; false where there is none to try.
+  bool next() {
+    at += step;
+    return turned.empty() && at >= 0 && at < std::ssize(axis->values);
+  }
+  double value() const { return axis->values[static_cast<std::size_t>(at)]; }
+  ordered_json json() const {
+    if (turned.empty()) return nullptr;
+    return {{"value", shown(axis->path, tried)}, {"dispatcher", turned}};
+  }
+};
+
+using Fastest = models::Study<std::string>;
+
+// Answers with the fastest dispatcher. As in searches, one routing stands for all layers.
+Fastest::Asker asker_of(const Base& base) {
+  const auto askers = std::make_shared<std::map<models::Paths, Asker>>();
+  return [askers, &base](const models::Point& point) {
+    auto found = askers->find(point.paths);
+    if (found == askers->end()) found = askers->emplace(point.paths, Asker(base, *point.paths)).first;
+    Scenario scenario = found->second.resolve(point.values).scenario;
+    scenario.routing.shared = true;
+    models::AnswerOptions options;
+    options.draws = 0;
+    options.breakdown = false;
+    options.each = true;
+    return ask(std::move(scenario), options).winner()->dispatcher;
+  };
 }
 
 }  // namespace
 
-ordered_json map_around(const Base& base) {
+ordered_json map_around(const Base& base, int threads) {
   Scenario scenario = base.resolved.scenario;
   scenario.resolve();
-  ordered_json all = ordered_json::array();
-  for (const Axis& axis : axes_of(scenario)) {
-    SweepRange range;
-    range.path = axis.path;
-    for (const double value : axis.values) range.values.push_back(value_of(axis.path, value));
-    try {
-      const CrossoverResult r = find_crossovers(base, range, "", 0);
-      if (r.points.size() < 2) continue;
-      ordered_json below, above;
-      for (const Crossover& c : r.crossings) {
-        if (c.above <= axis.now) below = turned(axis, c.below, c.from);
-        if (c.below >= axis.now && above.is_null()) above = turned(axis, c.above, c.to);
+  // About five seconds of them.
+  const std::int64_t most = scenario.is_step() ? 24 : 80;
+  Fastest study([&] { return asker_of(base); }, {.threads = threads, .most = most});
+  const Fastest::Row& present = study.at({std::make_shared<const std::vector<ScenarioPath>>(), {}});
+  const std::vector<Axis> axes = axes_of(scenario);
+  std::vector<Side> sides;
+  for (const Axis& axis : axes)
+    for (const std::ptrdiff_t step : {-1, 1})
+      sides.push_back(
+          {&axis, step, std::ranges::find(axis.values, axis.now) - axis.values.begin(), axis.now, ""});
+  // Outwards on all sides at once, until another dispatcher wins.
+  for (std::vector<Side*> open; present.ok(); open.clear()) {
+    std::vector<models::Point> points;
+    for (Side& side : sides)
+      if (side.next()) {
+        open.push_back(&side);
+        points.push_back(models::Point::of(side.axis->path, value_of(side.axis->path, side.value())));
       }
-      all.push_back({{"path", axis.path.path},
-                     {"what", axis.what},
-                     {"now", shown(axis.path, axis.now)},
-                     {"from", shown(axis.path, r.points.front().value)},
-                     {"to", shown(axis.path, r.points.back().value)},
-                     {"below", std::move(below)},
-                     {"above", std::move(above)}});
-    } catch (const InputError&) {  // no other value has a forecast
+    if (open.empty()) break;
+    const std::vector<Fastest::Row*> rows = study.rows(points);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (!rows[i]->ok()) continue;
+      open[i]->tried = open[i]->value();
+      if (rows[i]->answer != present.answer) open[i]->turned = rows[i]->answer;
     }
+  }
+  ordered_json all = ordered_json::array();
+  for (std::size_t i = 0; i < sides.size(); i += 2) {
+    const Side &down = sides[i], &up = sides[i + 1];
+    const Axis& axis = *down.axis;
+    if (down.tried == up.tried) continue;
+    all.push_back({{"path", axis.path.path},
+                   {"what", axis.what},
+                   {"now", shown(axis.path, axis.now)},
+                   {"from", shown(axis.path, down.tried)},
+                   {"to", shown(axis.path, up.tried)},
+                   {"below", down.json()},
+                   {"above", up.json()}});
   }
   return all;
 }

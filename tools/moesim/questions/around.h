@@ -8,10 +8,10 @@
 
 namespace moesim::tools {
 
-// Returns a list of {"path", "what", "now", "from", "to", "below", "above"}: the values of a path that were
-// tried and the nearest ones on both sides with which another dispatcher is the fastest, {"value",
-// "dispatcher"} or null. Values are for people. Without draws; a path without a forecast beside the present
-// one is left out.
-nlohmann::ordered_json map_around(const Base& base);
+// Returns a list of {"path", "what", "now", "from", "to", "below", "above"}: how far a path was moved and the
+// nearest values on both sides with which another dispatcher is the fastest, {"value", "dispatcher"} or null.
+// Values are for people. Without draws, with one routing for all layers, and with a budget of evaluations; a
+// path without a forecast beside the present one is left out. `threads`: 0: all cores.
+nlohmann::ordered_json map_around(const Base& base, int threads);
 
 }  // namespace moesim::tools

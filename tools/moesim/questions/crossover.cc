@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -16,6 +17,7 @@
 #include "base/input_error.h"
 #include "base/units.h"
 #include "models/answers/answer.h"
+#include "models/study/study.h"
 #include "tools/moesim/questions/whatif_change.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
@@ -61,33 +63,36 @@ double log_ratio(const Comparison& e, const std::string& from, const std::string
   return a > 0 && b > 0 ? std::log(b / a) : 0;
 }
 
-// Answers along the range, each computed once.
+using Answers = models::Study<Comparison>;
+
+// Answers along the range.
 class Line {
  public:
   // `expected`: minimum number of answers.
   Line(const Base& base, const SweepRange& range, int draws, const Progress& progress, std::size_t expected)
       : range_(range),
-        asker_(base, {range.path}),
-        draws_(draws),
         progress_(progress),
-        expected_(static_cast<std::int64_t>(expected)) {}
+        expected_(static_cast<std::int64_t>(expected)),
+        paths_(std::make_shared<const std::vector<ScenarioPath>>(1, range.path)),
+        asker_(base, *paths_),
+        plain_(asking(0), {.progress = [this](std::int64_t) { tell(); }}),
+        drawn_(asking(draws), {.progress = [this](std::int64_t) { tell(); }}),
+        draws_(draws) {}
 
   bool counts() const { return !range_.range || range_.stepped; }
-  const std::map<double, Comparison>& answers() const { return answers_; }
-  const std::map<double, std::string>& illegal() const { return illegal_; }
+  // The values asked so far.
+  const std::map<double, const Answers::Row*>& asked() const { return asked_; }
 
   // Returns an answer without draws, which suffices to find the fastest; nullptr without a forecast.
   const Comparison* at(double value) {
-    if (illegal_.contains(value)) return nullptr;
-    try {
-      return make(answers_, value, 0);
-    } catch (const InputError& error) {
-      illegal_.emplace(value, error.what());
-      return nullptr;
-    }
+    const Answers::Row*& row = asked_[value];
+    if (!row) row = &plain_.at({paths_, {value_of(range_.path, value)}});
+    return row->ok() ? &row->answer : nullptr;
   }
   // Returns an answer with draws, for a value with a forecast.
-  const Comparison& drawn(double value) { return *make(draws_ > 0 ? drawn_ : answers_, value, draws_); }
+  const Comparison& drawn(double value) {
+    return draws_ > 0 ? drawn_.at({paths_, {value_of(range_.path, value)}}).answer : *at(value);
+  }
 
   // Returns a value between two with a forecast, near their middle; nullopt when they are neighbours.
   std::optional<double> between(double low, double high) {
@@ -111,21 +116,26 @@ class Line {
   }
 
  private:
-  const Comparison* make(std::map<double, Comparison>& made, double value, int draws) {
-    if (const auto found = made.find(value); found != made.end()) return &found->second;
-    Comparison e = asker_.ask({value_of(range_.path, value)}, {.draws = draws, .breakdown = false});
+  std::function<Answers::Asker()> asking(int draws) {
+    return [this, draws] {
+      return [this, draws](const models::Point& point) {
+        return asker_.ask(point.values, {.draws = draws, .breakdown = false});
+      };
+    };
+  }
+  void tell() {
     ++count_;
     if (progress_) progress_(count_, std::max(expected_, count_));
-    return &made.emplace(value, std::move(e)).first->second;
   }
 
   const SweepRange& range_;
-  Asker asker_;
-  int draws_;
   const Progress& progress_;
   std::int64_t expected_, count_ = 0;
-  std::map<double, Comparison> answers_, drawn_;
-  std::map<double, std::string> illegal_;
+  models::Paths paths_;
+  Asker asker_;
+  Answers plain_, drawn_;
+  int draws_;
+  std::map<double, const Answers::Row*> asked_;
 };
 
 // Narrows [low, high] while `left` decides on which side a value lies.
@@ -203,11 +213,12 @@ CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const
   Line line(taking_part(base, between), range, draws, progress,
             scan_size + (draws > 0 ? std::min(kProbes, scan_size) : 0));
   scan(line, range, all);
-  if (line.answers().empty())
-    throw InputError(line.illegal().empty() ? "crossover: found no value, expected a range"
-                                            : line.illegal().begin()->second);
   std::vector<double> scanned;
-  for (const auto& [value, e] : line.answers()) scanned.push_back(value);
+  for (const auto& [value, row] : line.asked())
+    if (row->ok()) scanned.push_back(value);
+  if (scanned.empty())
+    throw InputError(line.asked().empty() ? "crossover: found no value, expected a range"
+                                          : line.asked().begin()->second->error);
   const auto fastest = [&](double value) -> const std::string& {
     return line.at(value)->winner()->dispatcher;
   };
@@ -255,7 +266,8 @@ CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const
       if (a.ok()) point.time_us.emplace_back(a.dispatcher, a.time_us);
     result.points.push_back(std::move(point));
   }
-  for (const auto& [value, why] : line.illegal()) result.illegal.emplace_back(value, why);
+  for (const auto& [value, row] : line.asked())
+    if (!row->ok()) result.illegal.emplace_back(value, row->error);
   return result;
 }
 

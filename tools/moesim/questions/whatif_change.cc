@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "models/answers/breakdown_parts.h"
 #include "models/answers/sentences.h"
 #include "models/dispatchers/dispatcher.h"
+#include "models/study/study.h"
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/comparison.h"
@@ -100,6 +102,59 @@ struct Change {
   }
 };
 
+const Answer* named(const Comparison& e, const std::string& dispatcher) {
+  for (const Answer& a : e.answers)
+    if (a.dispatcher == dispatcher) return &a;
+  return nullptr;
+}
+
+// What runs today, and why that.
+struct Today {
+  const Answer* answer;
+  std::string why;
+  bool recommended = false;  // the recommended one, before and after a change
+
+  // Returns what runs behind changes.
+  const Answer& behind(const Comparison& after, std::span<const Change> changes) const {
+    const bool other =
+        std::ranges::any_of(changes, [](const Change& c) { return c.path.path == "dispatcher"; });
+    if (recommended || other) return *after.winner();
+    const auto name = [](const std::string& text) { return text.substr(0, text.find(':')); };
+    const Answer* same = named(after, answer->dispatcher);
+    for (const Answer& one : after.answers)  // with another option
+      if (!same && name(one.dispatcher) == name(answer->dispatcher)) same = &one;
+    return same && same->ok() ? *same : *after.winner();
+  }
+};
+
+// `said`: --baseline.
+Today today_of(const Comparison& c, const std::string& said) {
+  const auto found = [&](const std::string& name, std::string why) {
+    return Today{&c.answers[models::answer_named(c, name, "--baseline")], std::move(why)};
+  };
+  if (c.anchor && said.empty()) return found(c.anchor->measured.front().dispatcher, "measured");
+  if (!said.empty()) {
+    Today today = found(said, "--baseline");
+    if (c.anchor && c.anchor->known(today.answer->dispatcher) < 0)
+      throw InputError(fmt::format("--baseline: found {} beside a measured {}, expected the measured one",
+                                   said, c.anchor->measured.front().dispatcher));
+    return today;
+  }
+  if (c.answers.size() > 1)
+    if (const auto own = models::own_dispatcher(c))
+      if (const Answer* a = named(c, *own); a && a->ok()) return {a, "what the job runs"};
+  return {c.winner(), c.answers.size() > 1 ? "recommended" : "the only one", true};
+}
+
+// "baseline: alltoall (what the job runs)", beside others.
+std::string today_text(const Today& today, const Comparison& c) {
+  return c.answers.size() < 2 ? "" : fmt::format("baseline: {} ({})\n", today.answer->dispatcher, today.why);
+}
+
+ordered_json today_json(const Today& today) {
+  return {{"dispatcher", today.answer->dispatcher}, {"because", today.why}};
+}
+
 // Formats a value for people: named objects by name, lists of texts joined.
 template <class Json>
 std::string text_of(const Json& value) {
@@ -112,7 +167,7 @@ std::string text_of(const Json& value) {
   return value.dump();
 }
 
-Change understand(const std::string& text, const models::Scenario& resolved) {
+Change understand(const std::string& text, const models::Scenario& resolved, const Today* today = nullptr) {
   const auto [path, value] = split_assignment(text, "--set");
   Change change;
   change.path = find_path(path);
@@ -122,11 +177,20 @@ Change understand(const std::string& text, const models::Scenario& resolved) {
                              !resolved.routing.text.starts_with(change.path.path.substr(8));
   if (other_routing)
     change.from = "(" + resolved.routing.text + ")";
+  else if (today && !today->recommended && change.path.path == "dispatcher")
+    change.from = today->answer->dispatcher;
   else if (change.path.number)
     change.from = shown(change.path, change.path.number(resolved));
   else
     change.from = text_of(models::value_at(resolved, change.path));
   return change;
+}
+
+// Returns the base with other values at some paths.
+Base changed(const Base& base, const std::vector<ScenarioPath>& paths, const std::vector<PathValue>& values) {
+  Question question = base.question;
+  models::set_all(question, paths, values, Origin::said("--set"));
+  return base.with(std::move(question), paths);
 }
 
 // Returns the base with all changes.
@@ -140,9 +204,7 @@ Base changed(const Base& base, const std::vector<Change>& changes) {
     paths.push_back(change.path);
     values.push_back(change.value);
   }
-  Question question = base.question;
-  models::set_all(question, paths, values, Origin::said("--set"));
-  return base.with(std::move(question), paths);
+  return changed(base, paths, values);
 }
 
 ordered_json change_json(const Change& c) {
@@ -226,8 +288,8 @@ std::string moved_text(const std::vector<Moved>& parts, double difference_us) {
   return text;
 }
 
-std::string because(const Comparison& before, const Comparison& after) {
-  const Answer &b = *before.winner(), &a = *after.winner();
+std::string because(const Today& today, const Answer& a) {
+  const Answer& b = *today.answer;
   const models::Estimate r = ratio(b, a), d = difference_us(b, a);
   constexpr double kVisible = 0.0005;  // of the percentages that are shown
   const bool same = std::ranges::all_of(std::array{r.value, r.low, r.high},
@@ -240,19 +302,16 @@ std::string because(const Comparison& before, const Comparison& after) {
   if (!same && d.low < 0 && d.high > 0 && d.low < d.high)
     text += " The interval holds zero: it may be no difference.";
   if (a.dispatcher != b.dispatcher)
-    text += fmt::format(" The fastest dispatcher is now {}, before {}.", a.dispatcher, b.dispatcher);
+    text += today.recommended
+                ? fmt::format(" The fastest dispatcher is now {}, before {}.", a.dispatcher, b.dispatcher)
+                : fmt::format(" The dispatcher is now {}, before {} ({}).", a.dispatcher, b.dispatcher,
+                              today.why);
   if (!same_work(a, b))
     text += fmt::format(" The work is not the same: tokens per second and GPU change by {}.",
                         change_text(throughput_ratio(b, a)));
   if (b.memory.fits && !a.memory.fits) text += " It no longer fits into memory.";
   if (!b.memory.fits && a.memory.fits) text += " Now it fits into memory.";
   return text;
-}
-
-const Answer* named(const Comparison& e, const std::string& dispatcher) {
-  for (const Answer& a : e.answers)
-    if (a.dispatcher == dispatcher) return &a;
-  return nullptr;
 }
 
 // Calls row(name, before, after) for each dispatcher, null where it has no answer.
@@ -263,7 +322,7 @@ void add_dispatchers(const Comparison& before, const Comparison& after, const Ro
     if (!named(before, a.dispatcher)) row(a.dispatcher, nullptr, &a);
 }
 
-Table side_by_side(const Comparison& before, const Comparison& after) {
+Table side_by_side(const Comparison& before, const Comparison& after, const Answer& b, const Answer& a) {
   Table table({{"dispatcher", Table::Align::kLeft},
                {"baseline [us]"},
                {"change [us]"},
@@ -297,6 +356,7 @@ Table side_by_side(const Comparison& before, const Comparison& after) {
   add_dispatchers(before, after, row);
   table.separator();
   row("fastest", before.winner(), after.winner());
+  if (&b != before.winner() || &a != after.winner()) row("baseline and change", &b, &a);
   return table;
 }
 
@@ -325,14 +385,12 @@ Table people_side_by_side(const Comparison& before, const Comparison& after, con
   return table;
 }
 
-// Where the time of the fastest goes, before and after.
-std::string bars_text(const Comparison& before, const Comparison& after, const TimeUnit& unit) {
+// Where the time goes, before and after.
+std::string bars_text(const Answer& b, const Answer& a, const TimeUnit& unit) {
   std::vector<BarRow> rows;
-  for (const auto& [name, c] : {std::pair{"before", &before}, {"after", &after}}) {
-    const Answer& a = *c->winner();
-    rows.push_back({fmt::format("{} {}", name, a.dispatcher), breakdown_parts(a.breakdown_us),
-                    unit.number(a.time_us.value)});
-  }
+  for (const auto& [name, answer] : {std::pair{"before", &b}, {"after", &a}})
+    rows.push_back({fmt::format("{} {}", name, answer->dispatcher), breakdown_parts(answer->breakdown_us),
+                    unit.number(answer->time_us.value)});
   return bar_chart(rows);
 }
 
@@ -348,8 +406,7 @@ std::vector<std::string> warnings_to_act_on(const std::vector<std::string>& warn
   return kept;
 }
 
-std::string costs_text(const Comparison& before, const Comparison& after) {
-  const Answer &b = *before.winner(), &a = *after.winner();
+std::string costs_text(const Comparison& before, const Comparison& after, const Answer& b, const Answer& a) {
   if (b.cost <= 0 && a.cost <= 0) return "";
   return fmt::format("cost: {}; before {}\n", a.cost > 0 ? cost_text(a, *after.scenario) : "no price",
                      b.cost > 0 ? cost_text(b, *before.scenario) : "no price");
@@ -374,20 +431,23 @@ Base with_changes(const Base& base, const std::vector<std::string>& sets) {
   return changed(base, changes);
 }
 
-int run_changes(const Base& base, const std::vector<std::string>& sets, const models::AnswerOptions& asked,
-                const CommonOptions& common) {
+int run_changes(const Base& base, const std::vector<std::string>& sets, const std::string& said,
+                const models::AnswerOptions& asked, const CommonOptions& common) {
   const Comparison before = ask(base.resolved.scenario, asked);
   if (print_unexplained("whatif", before, common)) return 1;
+  const Today today = today_of(before, said);
   std::vector<Change> changes;
   changes.reserve(sets.size());
-  for (const std::string& text : sets) changes.push_back(understand(text, *before.scenario));
+  for (const std::string& text : sets) changes.push_back(understand(text, *before.scenario, &today));
   const Base other = changed(base, changes);
   const Comparison after = ask(other.resolved.scenario, of_change(asked, before));
   std::vector<std::string> warnings = before.warnings;
   add_new(warnings, after.warnings);
-  const Answer &b = *before.winner(), &a = *after.winner();
+  const Answer &b = *today.answer, &a = today.behind(after, changes);
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, warnings, common);
+    result["today"] = today_json(today);
+    result["today"]["then"] = a.dispatcher;
     result["changes"] = ordered_json::array();
     for (const Change& change : changes) result["changes"].push_back(change_json(change));
     result["baseline"] = evaluation_json(before);
@@ -407,7 +467,7 @@ int run_changes(const Base& base, const std::vector<std::string>& sets, const mo
                                  {"baseline_us", part.before_us},
                                  {"change_us", part.after_us},
                                  {"difference_us", part.difference()}});
-    result["because"] = because(before, after);
+    result["because"] = because(today, a);
     if (before.anchor) result["anchor"] = anchor_json(*before.anchor);
     if (publish(result, common)) {
       warn_below(common, warnings);
@@ -415,21 +475,20 @@ int run_changes(const Base& base, const std::vector<std::string>& sets, const mo
     }
   }
   if (common.format == Format::kCsv) {
-    print(side_by_side(before, after).csv());
+    print(side_by_side(before, after, b, a).csv());
     warn_below(common, warnings);
     return 0;
   }
   const TimeUnit unit = TimeUnit::of(std::max(b.time_us.value, a.time_us.value));
-  print_answer(because(before, after));
+  print_answer(because(today, a));
   print_text("Then: " + models::sentence(after) + "\n");
-  print("\n" + people_side_by_side(before, after, unit).text() + "\n" + bars_text(before, after, unit) +
-        "\n");
-  print_text(question_text(after), 2);
+  print("\n" + people_side_by_side(before, after, unit).text() + "\n" + bars_text(b, a, unit) + "\n");
+  print_text(question_text(after) + today_text(today, before), 2);
   for (const Change& change : changes) print_text("changed: " + change.text() + "\n", 2);
   print_text(chosen_text(base.resolved), 2);
   if (other.resolved.chosen.options != base.resolved.chosen.options)
     print_text(fmt::format("plan chosen for the change: {}\n", other.resolved.chosen.options), 2);
-  print_text(costs_text(before, after), 2);
+  print_text(costs_text(before, after, b, a), 2);
   print_text(assumed_text(after), 2);
   if (before.anchor) print("\n" + anchor_text(before));
   warn_below(common, warnings_to_act_on(warnings, base, before, after));
@@ -438,25 +497,28 @@ int run_changes(const Base& base, const std::vector<std::string>& sets, const mo
 
 namespace {
 
+using Answers = models::Study<Comparison>;
+
 // One change by itself, answered.
 struct EachRow {
   Change change;
-  Comparison after;
-  std::string error;
+  const Answers::Row* after;
+  const Answer* answer = nullptr;  // of what runs then; null without a forecast
   double gain = 0;
 
-  bool fits() const { return error.empty() && after.winner()->memory.fits; }
+  const std::string& error() const { return after->error; }
+  bool fits() const { return answer && answer->memory.fits; }
 };
 
-ordered_json ranking_json(const Comparison& before, const std::vector<EachRow>& rows) {
-  const Answer& b = *before.winner();
+ordered_json ranking_json(const Today& today, const std::vector<EachRow>& rows) {
+  const Answer& b = *today.answer;
   ordered_json ranking = ordered_json::array();
   for (const EachRow& row : rows) {
     ordered_json j = change_json(row.change);
-    if (!row.error.empty()) {
-      j["error"] = row.error;
+    if (!row.answer) {
+      j["error"] = row.error();
     } else {
-      const Answer& a = *row.after.winner();
+      const Answer& a = *row.answer;
       j["dispatcher"] = a.dispatcher;
       j["time_us"] = estimate_json(a.time_us);
       j["difference_us"] = estimate_json(difference_us(b, a));
@@ -465,7 +527,7 @@ ordered_json ranking_json(const Comparison& before, const std::vector<EachRow>& 
       if (a.cost > 0) j["cost_per_million_tokens"] = a.cost_per_million_tokens();
       j["fits"] = a.memory.fits;
       j["fits_probability"] = a.memory.fits_probability;
-      j["because"] = because(before, row.after);
+      j["because"] = because(today, a);
     }
     ranking.push_back(std::move(j));
   }
@@ -473,17 +535,16 @@ ordered_json ranking_json(const Comparison& before, const std::vector<EachRow>& 
 }
 
 // `people`: without the reasons, which do not fit into 100 columns; they are in the JSON and on the page.
-Table ranking_table(const Comparison& before, const std::vector<EachRow>& rows, bool people) {
-  const Answer& b = *before.winner();
+Table ranking_table(const Answer& b, const std::vector<EachRow>& rows, bool people) {
   const bool cost = b.cost > 0;
   double largest = b.time_us.value;
   for (const EachRow& row : rows)
-    if (row.error.empty()) largest = std::max(largest, row.after.winner()->time_us.value);
+    if (row.answer) largest = std::max(largest, row.answer->time_us.value);
   const TimeUnit unit = people ? TimeUnit::of(largest) : TimeUnit::us();
   std::vector<Table::Column> columns{{"change", Table::Align::kLeft}, {unit.head("time")}};
   if (!people) columns.push_back({"time", Table::Align::kLeft});
   columns.push_back({"tokens/s/GPU", Table::Align::kLeft});
-  columns.push_back({"fastest", Table::Align::kLeft, people});
+  columns.push_back({"dispatcher", Table::Align::kLeft, people});
   if (cost) columns.push_back({"per 10^6 tokens", Table::Align::kRight, people});
   if (!people) columns.push_back({"moved most", Table::Align::kLeft});
   Table table(columns);
@@ -509,8 +570,7 @@ Table ranking_table(const Comparison& before, const std::vector<EachRow>& rows, 
     table.row(cells);
   };
   for (const EachRow& row : rows)
-    add(people ? row.change.short_text() : row.change.text(),
-        row.error.empty() ? row.after.winner() : nullptr, row.error);
+    add(people ? row.change.short_text() : row.change.text(), row.answer, row.error());
   table.separator();
   add("baseline", &b, "");
   return table;
@@ -518,27 +578,38 @@ Table ranking_table(const Comparison& before, const std::vector<EachRow>& rows, 
 
 }  // namespace
 
-int run_each(const Base& base, const std::vector<std::string>& sets, const models::AnswerOptions& asked,
-             const CommonOptions& common) {
+int run_each(const Base& base, const std::vector<std::string>& sets, const std::string& said,
+             const models::AnswerOptions& asked, const CommonOptions& common) {
   const Comparison before = ask(base.resolved.scenario, asked);
   if (print_unexplained("whatif", before, common)) return 1;
-  const Answer& b = *before.winner();
-  std::vector<EachRow> rows;
+  const Today today = today_of(before, said);
+  const Answer& b = *today.answer;
+  std::vector<Change> changes;
+  std::vector<models::Point> points;
   for (const std::string& text : sets) {
-    EachRow& row = rows.emplace_back();
-    row.change = understand(text, *before.scenario);
-    try {
-      row.after = ask(changed(base, {row.change}).resolved.scenario, of_change(asked, before));
-      row.gain = throughput_ratio(b, *row.after.winner()).value;
-    } catch (const InputError& error) {
-      row.error = error.what();
-    }
+    const Change& change = changes.emplace_back(understand(text, *before.scenario, &today));
+    points.push_back(models::Point::of(change.path, change.value));
   }
-  if (std::ranges::none_of(rows, [](const EachRow& row) { return row.error.empty(); }))
-    throw InputError(fmt::format("{}: {}", rows.front().change.text(), rows.front().error));
+  Answers study(
+      [&]() -> Answers::Asker {
+        return [&](const models::Point& point) {
+          return ask(changed(base, *point.paths, point.values).resolved.scenario, of_change(asked, before));
+        };
+      },
+      {.threads = common.threads});
+  const std::vector<Answers::Row*> answers = study.rows(points);
+  std::vector<EachRow> rows;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    EachRow& row = rows.emplace_back(EachRow{changes[i], answers[i]});
+    if (!answers[i]->ok()) continue;
+    row.answer = &today.behind(answers[i]->answer, {&changes[i], 1});
+    row.gain = throughput_ratio(b, *row.answer).value;
+  }
+  if (std::ranges::none_of(answers, &Answers::Row::ok))
+    throw InputError(fmt::format("{}: {}", rows.front().change.text(), answers.front()->error));
   std::vector<std::string> warnings = before.warnings;
   for (const EachRow& row : rows)
-    for (const std::string& warning : row.after.warnings)
+    for (const std::string& warning : row.after->answer.warnings)
       if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
         add_new(warnings, {row.change.text() + ": " + warning});
   // A change that does not fit the memory helps less than one that does.
@@ -546,16 +617,17 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const model
     return std::pair(x.fits(), x.gain) > std::pair(y.fits(), y.gain);
   });
   const std::string answer = fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
-                                         change_text(throughput_ratio(b, *rows.front().after.winner()))) +
+                                         change_text(throughput_ratio(b, *rows.front().answer))) +
                              (rows.front().fits() ? "" : " It does not fit into memory.");
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, warnings, common);
     result["answer"] = answer;
+    result["today"] = today_json(today);
     result["baseline"] = evaluation_json(before);
-    result["ranking"] = ranking_json(before, rows);
+    result["ranking"] = ranking_json(today, rows);
     if (publish(result, common)) return 0;
   }
-  const Table table = ranking_table(before, rows, common.format == Format::kTable);
+  const Table table = ranking_table(b, rows, common.format == Format::kTable);
   if (common.format == Format::kCsv) {
     print(table.csv());
     return 0;
@@ -563,9 +635,9 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const model
   print_answer(answer);
   print("\n" + table.text());
   for (const EachRow& row : rows)
-    if (!row.error.empty()) print_text(fmt::format("{}: {}\n", row.change.text(), row.error), 2);
+    if (!row.answer) print_text(fmt::format("{}: {}\n", row.change.text(), row.error()), 2);
   print_text("\neach change by itself, the most helpful first: " + question_text(before), 2);
-  print_text(chosen_text(base.resolved) + assumed_text(before), 2);
+  print_text(today_text(today, before) + chosen_text(base.resolved) + assumed_text(before), 2);
   warn_below(common, warnings_to_act_on(before.warnings, base, before, before));
   return 0;
 }

@@ -34,12 +34,14 @@ std::string change_text(const models::Estimate& ratio);
 // Returns the base with all changes ("path=value"). Throws InputError for invalid paths and values.
 Base with_changes(const Base& base, const std::vector<std::string>& sets);
 
-// "path=value" as written; values may be multiples of the baseline's ("x2").
-int run_changes(const Base& base, const std::vector<std::string>& sets, const models::AnswerOptions& asked,
-                const CommonOptions& common);
+// "path=value" as written; values may be multiples of the baseline's ("x2"). The difference is to what
+// somebody runs today: the measured dispatcher, else `today` (--baseline), else the job's own, else the
+// recommended one; behind the change the same dispatcher runs, unless another is set.
+int run_changes(const Base& base, const std::vector<std::string>& sets, const std::string& today,
+                const models::AnswerOptions& asked, const CommonOptions& common);
 // Tries every change separately, most helpful first by tokens per second and GPU, which orders like time
 // where the work is constant. An impossible change is listed with its error.
-int run_each(const Base& base, const std::vector<std::string>& sets, const models::AnswerOptions& asked,
-             const CommonOptions& common);
+int run_each(const Base& base, const std::vector<std::string>& sets, const std::string& today,
+             const models::AnswerOptions& asked, const CommonOptions& common);
 
 }  // namespace moesim::tools

@@ -3,20 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <map>
-#include <mutex>
+#include <memory>
 #include <set>
-#include <thread>
 
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
-#include "base/helper_threads.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/answers/answer.h"
+#include "models/study/study.h"
 #include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/whatif_change.h"
 #include "tools/moesim/questions/whatif_map_svg.h"
@@ -47,6 +44,7 @@ MapCell cell_of(const Comparison& e) {
     cell.time_us.emplace_back(a.dispatcher, a.time_us.value);
     if (&a != &best && a.ranked() && (second == 0 || a.time_us.value < second)) second = a.time_us.value;
   }
+  cell.warnings = e.warnings;
   if (second > 0) cell.speedup = second / best.time_us.value;
   return cell;
 }
@@ -147,8 +145,10 @@ std::map<std::string, char> letters_of(const WinnerMap& map) {
 }
 
 // Returns the map itself, without rows and columns that have no forecast, in letters where the names are too
-// wide for the terminal.
+// wide; at most 100 columns.
 std::string square(const WinnerMap& map) {
+  Terminal narrow = standard_output();
+  narrow.columns = sentence_columns(narrow);
   std::vector<std::size_t> used;
   for (std::size_t x = 0; x < map.columns.size(); ++x)
     for (std::size_t y = 0; y < map.rows.size(); ++y)
@@ -178,8 +178,8 @@ std::string square(const WinnerMap& map) {
     return table;
   };
   const Table names = drawn(false);
-  if (names.fits()) return names.text();
-  std::string text = drawn(true).text() + "\n";
+  if (names.fits(narrow)) return names.text(narrow);
+  std::string text = drawn(true).text(narrow) + "\n";
   for (const auto& [name, letter] : letters) text += fmt::format("{}: {}\n", letter, name);
   return text;
 }
@@ -211,51 +211,33 @@ WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, co
   if (map.columns.size() * map.rows.size() > kMostCells)
     throw InputError(fmt::format("--map: found {} x {} scenarios, expected at most {}", map.columns.size(),
                                  map.rows.size(), kMostCells));
-  map.cells.resize(map.columns.size() * map.rows.size());
   const Base asked = taking_part(base, between);
-  const std::vector<ScenarioPath> paths{across.path, down.path};
-  const Asker allowed(asked, paths);  // refuses paths that exclude each other
-
-  // Every cell is answered separately, so that the map does not depend on the number of threads.
-  std::atomic<std::size_t> next{0};
-  std::atomic<std::int64_t> done{0};
-  std::vector<std::vector<std::string>> warnings(map.cells.size());
-  std::exception_ptr failure;
-  std::mutex mutex;
-  const auto work = [&] {
-    try {
-      Asker asker(asked, paths);
-      for (std::size_t i = next++; i < map.cells.size(); i = next++) {
-        try {
-          Comparison e = asker.ask({map.columns[i % map.columns.size()], map.rows[i / map.columns.size()]},
-                                   {.draws = draws, .breakdown = false});
-          map.cells[i] = cell_of(e);
-          warnings[i] = std::move(e.warnings);
-        } catch (const InputError& error) {
-          map.cells[i].error = error.what();
-        }
-        const std::int64_t now = ++done;
-        if (progress) progress(now, static_cast<std::int64_t>(map.cells.size()));
-      }
-    } catch (...) {
-      const std::scoped_lock lock(mutex);
-      if (!failure) failure = std::current_exception();
-      next = map.cells.size();
-    }
-  };
-  const auto wanted =
-      static_cast<std::size_t>(threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency()));
-  HelperThreads others(std::min(wanted, std::max<std::size_t>(map.cells.size(), 1)) - 1, work);
-  work();
-  others.join();
-  if (failure) std::rethrow_exception(failure);
-
-  if (map.without_forecast() == map.cells.size()) throw InputError(map.first_error());
+  const auto paths = std::make_shared<const std::vector<ScenarioPath>>(std::vector{across.path, down.path});
+  const Asker allowed(asked, *paths);  // refuses paths that exclude each other
+  using Cells = models::Study<MapCell>;
+  models::StudyOptions options{.threads = threads};
+  if (progress)
+    options.progress = [&](std::int64_t done) {
+      progress(done, static_cast<std::int64_t>(map.columns.size() * map.rows.size()));
+    };
+  Cells study(
+      [&]() -> Cells::Asker {
+        return [&, asker = std::make_shared<Asker>(asked, *paths)](const models::Point& point) {
+          return cell_of(asker->ask(point.values, {.draws = draws, .breakdown = false}));
+        };
+      },
+      std::move(options));
+  std::vector<models::Point> points;
+  for (const PathValue& row : map.rows)
+    for (const PathValue& column : map.columns) points.push_back({paths, {column, row}});
   std::set<std::string> seen;
-  for (auto& some : warnings)
-    for (std::string& one : some)
-      if (seen.insert(one).second && map.warnings.size() < kMostWarnings)
-        map.warnings.push_back(std::move(one));
+  for (const Cells::Row* row : study.rows(points)) {
+    MapCell& cell = map.cells.emplace_back(row->answer);
+    cell.error = row->error;
+    for (const std::string& one : cell.warnings)
+      if (seen.insert(one).second && map.warnings.size() < kMostWarnings) map.warnings.push_back(one);
+  }
+  if (map.without_forecast() == map.cells.size()) throw InputError(map.first_error());
   if (seen.size() > kMostWarnings)
     map.warnings.push_back(fmt::format("and {} more of other cells", seen.size() - kMostWarnings));
   return map;

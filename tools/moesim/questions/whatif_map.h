@@ -19,6 +19,7 @@ struct MapCell {
   double speedup = 1;                 // of the fastest over the second
   bool fits = true;                   // at least one dispatcher fits the memory
   std::vector<std::pair<std::string, double>> time_us;
+  std::vector<std::string> warnings;
 
   bool ok() const { return error.empty(); }
 };

@@ -16,6 +16,7 @@
 #include "models/workload/model_json.h"
 #include "models/workload/model_summary.h"
 #include "tools/moesim/read/megatron_rules.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/command.h"
 
 namespace moesim::tools {
@@ -522,13 +523,23 @@ std::string arguments_text(const Arguments& arguments, JobFramework framework) {
   return text;
 }
 
+Columns<FrameworkArguments> columns_of(Of<FrameworkArguments>) {
+  using F = FrameworkArguments;
+  const auto values = [](const F& f) {
+    nlohmann::ordered_map<std::string, nlohmann::ordered_json> all;
+    for (const auto& [name, value] : f.made.arguments) all[name] = value;
+    return all;
+  };
+  return {{"framework", [](const F& f) { return name_of(f.framework); },
+           one_of({"megatron", "torchtitan", "deepspeed", "nemo"})},
+          {"arguments", values, "name: value; true: a flag"},
+          {"text", [](const F& f) { return arguments_text(f.made.arguments, f.framework); },
+           "as the framework's files have them"},
+          {"left_out", [](const F& f) { return f.made.left_out; }, "what of the scenario they do not carry"}};
+}
+
 nlohmann::ordered_json job_arguments_json(const JobArguments& made, JobFramework framework) {
-  nlohmann::ordered_json j{{"framework", name_of(framework)},
-                           {"arguments", nlohmann::ordered_json::object()}};
-  for (const auto& [name, value] : made.arguments) j["arguments"][name] = value;
-  j["text"] = arguments_text(made.arguments, framework);
-  j["left_out"] = made.left_out;
-  return j;
+  return json_of(FrameworkArguments{made, framework});
 }
 
 models::Scenario with_dispatcher(const models::Scenario& scenario, const std::string& dispatcher) {

@@ -17,6 +17,7 @@
 
 #include "models/workload/scenario.h"
 #include "tools/moesim/read/job_file.h"
+#include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
 
@@ -77,7 +78,12 @@ JobArguments arguments_of(const models::Scenario& scenario, JobFramework framewo
 // Likewise in the syntax of the framework's files: "--name value" lines, TOML, JSON, YAML.
 std::string arguments_text(const Arguments& arguments, JobFramework framework);
 
-// Returns {"framework", "arguments": {name: value}, "text", "left_out": [...]}.
+// The arguments that say a plan, as a result has them.
+struct FrameworkArguments {
+  JobArguments made;
+  JobFramework framework;
+};
+Columns<FrameworkArguments> columns_of(Of<FrameworkArguments>);
 nlohmann::ordered_json job_arguments_json(const JobArguments& made, JobFramework framework);
 // Returns a resolved scenario with one of its dispatchers, named as in answers.
 models::Scenario with_dispatcher(const models::Scenario& scenario, const std::string& dispatcher);

@@ -125,12 +125,7 @@ std::string marked(const Comparison& c, std::size_t i) {
                      : holds(d.among) || (d.alike.size() > 1 && holds(d.alike)) ? " ~"
                                                                                 : "";
   // Beside the dispatchers that it could run, the job's own.
-  const auto own = [&](const models::DispatcherSpec& d) {
-    return d.origin != models::kUsualOrigin && d.text() == c.answers[i].dispatcher;
-  };
-  const auto& all = c.scenario->dispatchers;
-  const bool today = std::ranges::any_of(all, own) &&
-                     std::ranges::any_of(all, [](const auto& d) { return d.origin == models::kUsualOrigin; });
+  const bool today = c.answers.size() > 1 && models::own_dispatcher(c) == c.answers[i].dispatcher;
   return c.answers[i].dispatcher + (today ? " (today)" : "") + mark;
 }
 

@@ -11,6 +11,7 @@
 #include "models/answers/answer.h"
 #include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/timeline_view.h"
 
 namespace moesim::tools {
@@ -28,13 +29,21 @@ struct SentBytes {
 SentBytes sent_bytes(const models::Answer& answer);
 
 // One dispatcher's answer: the figures that every verb shows, and all that `compare` shows.
+Columns<models::Answer> figures();
 nlohmann::ordered_json figures_json(const models::Answer& answer);
 nlohmann::ordered_json answer_json(const models::Answer& answer, const models::Scenario& scenario,
                                    Detail detail = Detail::kNone);
 // Formats "12.3 USD per step, 0.5 per million tokens on 64 GPUs"; needs prices.
 std::string cost_text(const models::Answer& answer, const models::Scenario& scenario);
-nlohmann::ordered_json decision_json(const models::Comparison& comparison);
+// The dispatcher to run and what that can cost.
+Columns<models::Comparison> recommendation();
 nlohmann::ordered_json recommendation_json(const models::Comparison& comparison);
+// A comparison as it is told.
+struct ComparisonResult {
+  const models::Comparison& comparison;
+  Detail detail = Detail::kNone;
+};
+Columns<ComparisonResult> columns_of(Of<ComparisonResult>);
 nlohmann::ordered_json comparison_json(const models::Comparison& comparison, Detail detail,
                                        const CommonOptions& common);
 std::string comparison_csv(const models::Comparison& comparison, Detail detail);

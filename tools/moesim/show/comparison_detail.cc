@@ -9,12 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "base/units.h"
 #include "models/programs/program.h"
 #include "sim/graph/collective.h"
-#include "tools/moesim/show/result_json.h"
+#include "tools/moesim/show/columns.h"
 
 namespace moesim::tools {
 
@@ -22,96 +20,11 @@ namespace {
 
 using models::Answer;
 using models::Comparison;
-using nlohmann::ordered_json;
 
 std::vector<std::reference_wrapper<const Answer>> forecasts(const Comparison& c) {
   std::vector<std::reference_wrapper<const Answer>> all;
   for (const Answer& a : c.answers)
     if (a.ok()) all.emplace_back(a);
-  return all;
-}
-
-ordered_json per_rank_json(const models::Program& program, models::PerRank value) {
-  ordered_json array = ordered_json::array();
-  for (int r = 0; r < program.ranks(); ++r) array.push_back(program.value(value, r));
-  return array;
-}
-
-ordered_json messages_json(const models::Program& program) {
-  ordered_json messages = ordered_json::array();
-  for (const bool forward : {true, false})
-    for (const models::Op& op : forward ? program.forward() : program.backward()) {
-      if (op.kind != models::OpKind::kCollective) continue;
-      messages.push_back({{"pass", forward ? "forward" : "backward"},
-                          {"op", models::name_of(op.comm)},
-                          {"what", op.name},
-                          {"group", models::name_of(op.group)},
-                          {"dtype", models::name_of(op.dtype)},
-                          {"in_bytes", per_rank_json(program, op.in)},
-                          {"out_bytes", per_rank_json(program, op.out)},
-                          {"tx_bytes", per_rank_json(program, op.tx)},
-                          {"rx_bytes", per_rank_json(program, op.rx)}});
-    }
-  return messages;
-}
-
-ordered_json operations_json(const Answer& f) {
-  ordered_json all = ordered_json::array();
-  for (const LayerOperation& row : operations_of(f))
-    all.push_back({{"pass", row.forward ? "forward" : "backward"},
-                   {"part", row.dense ? "dense" : "dispatcher"},
-                   {"op", kind_of(*row.op)},
-                   {"what", row.op->name},
-                   {"category", sim::name(row.op->category)},
-                   {"start_us", row.start_us},
-                   {"wait_us", row.wait_us},
-                   {"time_us", row.time_us}});
-  return all;
-}
-
-// Work of each rank of the dispatch group in the dispatcher's part of the layer.
-struct RankRow {
-  std::int64_t balanced = 0, computed = 0, sent = 0, received = 0;
-  double expert_us = 0, transfer_us = 0, wait_us = 0;
-};
-
-std::vector<RankRow> ranks_of(const Answer& f) {
-  std::vector<RankRow> rows(static_cast<std::size_t>(f.program().ranks()));
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    rows[r].balanced = f.program().balanced_rows[r];
-    rows[r].computed = f.program().computed_rows[r];
-  }
-  for (const models::PassTrace& part : f.layer) {
-    if (!part.dispatcher || part.trace.ranks != rows.size()) continue;
-    const std::vector<models::Op>& pass = part.pass();
-    for (std::size_t i = 0; i < pass.size(); ++i)
-      for (std::size_t r = 0; r < rows.size(); ++r) {
-        const std::size_t at = i * rows.size() + r;
-        const auto us = [&](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
-        const double time = us(part.trace.end[at] - part.trace.begin[at]);
-        if (pass[i].kind == models::OpKind::kGemm) rows[r].expert_us += time;
-        if (pass[i].kind != models::OpKind::kCollective) continue;
-        rows[r].transfer_us += time;
-        rows[r].wait_us += us(part.trace.begin[at] - part.trace.start[at]);
-        rows[r].sent += f.program().value(pass[i].tx, static_cast<int>(r));
-        rows[r].received += f.program().value(pass[i].rx, static_cast<int>(r));
-      }
-  }
-  return rows;
-}
-
-ordered_json ranks_json(const Answer& f) {
-  ordered_json all = ordered_json::array();
-  const std::vector<RankRow> rows = ranks_of(f);
-  for (std::size_t r = 0; r < rows.size(); ++r)
-    all.push_back({{"rank", r},
-                   {"balanced_rows", rows[r].balanced},
-                   {"computed_rows", rows[r].computed},
-                   {"tx_bytes", rows[r].sent},
-                   {"rx_bytes", rows[r].received},
-                   {"expert_us", rows[r].expert_us},
-                   {"transfer_us", rows[r].transfer_us},
-                   {"wait_us", rows[r].wait_us}});
   return all;
 }
 
@@ -128,62 +41,27 @@ Table message_table(const Comparison& c) {
                {"tx [B]"},
                {"rx [B]"}});
   for (const Answer& f : forecasts(c))
-    for (const bool forward : {true, false})
-      for (const models::Op& op : forward ? f.program().forward() : f.program().backward()) {
-        if (op.kind != models::OpKind::kCollective) continue;
-        const auto cell = [&](models::PerRank v, int r) {
-          return fmt::format("{}", f.program().value(v, r));
-        };
-        const bool same = f.program().uniform(op.in) && f.program().uniform(op.out) &&
-                          f.program().uniform(op.tx) && f.program().uniform(op.rx);
-        for (int r = 0; r < (same ? 1 : f.program().ranks()); ++r)
-          table.row({f.dispatcher, forward ? "forward" : "backward", std::string(models::name_of(op.comm)),
-                     std::string(op.name), std::string(models::name_of(op.group)),
-                     std::string(models::name_of(op.dtype)), same ? "all" : fmt::format("{}", r),
-                     cell(op.in, r), cell(op.out, r), cell(op.tx, r), cell(op.rx, r)});
-      }
+    for (const Message& m : messages_of(f)) {
+      const models::Op& op = *m.op;
+      const auto cell = [&](models::PerRank v, int r) { return fmt::format("{}", f.program().value(v, r)); };
+      const bool same = f.program().uniform(op.in) && f.program().uniform(op.out) &&
+                        f.program().uniform(op.tx) && f.program().uniform(op.rx);
+      for (int r = 0; r < (same ? 1 : f.program().ranks()); ++r)
+        table.row({f.dispatcher, m.forward ? "forward" : "backward", std::string(models::name_of(op.comm)),
+                   std::string(op.name), std::string(models::name_of(op.group)),
+                   std::string(models::name_of(op.dtype)), same ? "all" : fmt::format("{}", r),
+                   cell(op.in, r), cell(op.out, r), cell(op.tx, r), cell(op.rx, r)});
+    }
   return table;
 }
 
-Table operation_table(const Comparison& c) {
-  Table table({{"dispatcher", Table::Align::kLeft},
-               {"pass", Table::Align::kLeft},
-               {"part", Table::Align::kLeft},
-               {"op", Table::Align::kLeft},
-               {"what", Table::Align::kLeft},
-               {"category", Table::Align::kLeft},
-               {"start [us]"},
-               {"wait [us]"},
-               {"time [us]"}});
+// A table of a list that each dispatcher has.
+template <class Row>
+Table table_of(const Comparison& c, std::vector<Row> (*rows_of)(const Answer&)) {
+  const Columns<Row> columns = columns_of(Of<Row>{});
+  Table table(columns.heads({{"dispatcher", Table::Align::kLeft}}));
   for (const Answer& f : forecasts(c))
-    for (const LayerOperation& row : operations_of(f))
-      table.row({f.dispatcher, row.forward ? "forward" : "backward", row.dense ? "dense" : "dispatcher",
-                 std::string(kind_of(*row.op)), std::string(row.op->name),
-                 std::string(sim::name(row.op->category)), fmt::format("{:.2f}", row.start_us),
-                 fmt::format("{:.2f}", row.wait_us), fmt::format("{:.2f}", row.time_us)});
-  return table;
-}
-
-Table rank_table(const Comparison& c) {
-  Table table({{"dispatcher", Table::Align::kLeft},
-               {"rank"},
-               {"balanced rows"},
-               {"computed rows"},
-               {"sent [MB]"},
-               {"received [MB]"},
-               {"experts [us]"},
-               {"transfers [us]"},
-               {"waits [us]"}});
-  for (const Answer& f : forecasts(c)) {
-    const std::vector<RankRow> rows = ranks_of(f);
-    for (std::size_t r = 0; r < rows.size(); ++r)
-      table.row({f.dispatcher, fmt::format("{}", r), fmt::format("{}", rows[r].balanced),
-                 fmt::format("{}", rows[r].computed),
-                 fmt::format("{:.3f}", static_cast<double>(rows[r].sent) * 1e-6),
-                 fmt::format("{:.3f}", static_cast<double>(rows[r].received) * 1e-6),
-                 microseconds(rows[r].expert_us), microseconds(rows[r].transfer_us),
-                 microseconds(rows[r].wait_us)});
-  }
+    for (const Row& row : rows_of(f)) table.row(columns.cells({f.dispatcher}, row));
   return table;
 }
 
@@ -280,10 +158,81 @@ Detail parse_detail(const std::string& name) {
   return Detail::kNone;
 }
 
-void add_detail(ordered_json& j, const models::Answer& answer, Detail detail) {
-  if (detail == Detail::kMessages) j["messages"] = messages_json(answer.program());
-  if (detail == Detail::kOperations) j["operations"] = operations_json(answer);
-  if (detail == Detail::kRanks) j["ranks"] = ranks_json(answer);
+Columns<Message> columns_of(Of<Message>) {
+  using M = Message;
+  return {{"pass", [](const M& m) { return m.forward ? "forward" : "backward"; }},
+          {"op", [](const M& m) { return models::name_of(m.op->comm); }},
+          {"what", [](const M& m) { return m.op->name; }},
+          {"group", [](const M& m) { return models::name_of(m.op->group); }},
+          {"dtype", [](const M& m) { return models::name_of(m.op->dtype); }},
+          {"in_bytes", [](const M& m) { return m.of_ranks(m.op->in); }},
+          {"out_bytes", [](const M& m) { return m.of_ranks(m.op->out); }},
+          {"tx_bytes", [](const M& m) { return m.of_ranks(m.op->tx); }},
+          {"rx_bytes", [](const M& m) { return m.of_ranks(m.op->rx); }}};
+}
+
+Columns<LayerOperation> columns_of(Of<LayerOperation>) {
+  using O = LayerOperation;
+  return {{"pass", [](const O& o) { return o.forward ? "forward" : "backward"; }, "", "pass"},
+          {"part", [](const O& o) { return o.dense ? "dense" : "dispatcher"; }, "", "part"},
+          {"op", [](const O& o) { return kind_of(*o.op); }, "", "op"},
+          {"what", [](const O& o) { return o.op->name; }, "", "what"},
+          {"category", [](const O& o) { return sim::name(o.op->category); }, "", "category"},
+          {"start_us", &O::start_us, "", {"start [us]", 2}},
+          {"wait_us", &O::wait_us, "", {"wait [us]", 2}},
+          {"time_us", &O::time_us, "", {"time [us]", 2}}};
+}
+
+Columns<RankWork> columns_of(Of<RankWork>) {
+  using R = RankWork;
+  return {{"rank", &R::rank, "", "rank"},
+          {"balanced_rows", &R::balanced, "", "balanced rows"},
+          {"computed_rows", &R::computed, "", "computed rows"},
+          {"tx_bytes", &R::sent, "", {"sent [MB]", 3, 1e-6}},
+          {"rx_bytes", &R::received, "", {"received [MB]", 3, 1e-6}},
+          {"expert_us", &R::expert_us, "", {"experts [us]", 1}},
+          {"transfer_us", &R::transfer_us, "", {"transfers [us]", 1}},
+          {"wait_us", &R::wait_us, "", {"waits [us]", 1}}};
+}
+
+std::vector<Message> messages_of(const Answer& f) {
+  std::vector<Message> messages;
+  for (const bool forward : {true, false})
+    for (const models::Op& op : forward ? f.program().forward() : f.program().backward())
+      if (op.kind == models::OpKind::kCollective) messages.push_back({forward, &op, &f.program()});
+  return messages;
+}
+
+std::vector<std::int64_t> Message::of_ranks(models::PerRank value) const {
+  std::vector<std::int64_t> all;
+  for (int r = 0; r < program->ranks(); ++r) all.push_back(program->value(value, r));
+  return all;
+}
+
+std::vector<RankWork> ranks_of(const Answer& f) {
+  std::vector<RankWork> rows(static_cast<std::size_t>(f.program().ranks()));
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    rows[r].rank = r;
+    rows[r].balanced = f.program().balanced_rows[r];
+    rows[r].computed = f.program().computed_rows[r];
+  }
+  for (const models::PassTrace& part : f.layer) {
+    if (!part.dispatcher || part.trace.ranks != rows.size()) continue;
+    const std::vector<models::Op>& pass = part.pass();
+    for (std::size_t i = 0; i < pass.size(); ++i)
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        const std::size_t at = i * rows.size() + r;
+        const auto us = [&](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
+        const double time = us(part.trace.end[at] - part.trace.begin[at]);
+        if (pass[i].kind == models::OpKind::kGemm) rows[r].expert_us += time;
+        if (pass[i].kind != models::OpKind::kCollective) continue;
+        rows[r].transfer_us += time;
+        rows[r].wait_us += us(part.trace.begin[at] - part.trace.start[at]);
+        rows[r].sent += f.program().value(pass[i].tx, static_cast<int>(r));
+        rows[r].received += f.program().value(pass[i].rx, static_cast<int>(r));
+      }
+  }
+  return rows;
 }
 
 std::optional<Table> table_of_detail(const models::Comparison& comparison, Detail detail) {
@@ -291,9 +240,9 @@ std::optional<Table> table_of_detail(const models::Comparison& comparison, Detai
     case Detail::kMessages:
       return message_table(comparison);
     case Detail::kOperations:
-      return operation_table(comparison);
+      return table_of(comparison, operations_of);
     case Detail::kRanks:
-      return rank_table(comparison);
+      return table_of(comparison, ranks_of);
     case Detail::kMemory:
       return memory_table(comparison);
     case Detail::kTimes:  // part of the summary

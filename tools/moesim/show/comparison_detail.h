@@ -14,11 +14,29 @@
 
 namespace moesim::tools {
 
-// Adds "messages", "operations" or "ranks" to an answer's JSON.
-void add_detail(nlohmann::ordered_json& answer_json, const models::Answer& answer, Detail detail);
 // Returns the memory of each dispatcher's fullest stage by cause, and how full the other stages are.
 std::string memory_tree(const models::Comparison& comparison);
 std::optional<Table> table_of_detail(const models::Comparison& comparison, Detail detail);
+
+// A collective of a layer, with its bytes on every rank.
+struct Message {
+  bool forward = true;
+  const models::Op* op = nullptr;
+  const models::Program* program = nullptr;
+
+  std::vector<std::int64_t> of_ranks(models::PerRank value) const;
+};
+Columns<Message> columns_of(Of<Message>);
+std::vector<Message> messages_of(const models::Answer& answer);
+
+// Work of a rank of the dispatch group in the dispatcher's part of the layer.
+struct RankWork {
+  std::size_t rank = 0;
+  std::int64_t balanced = 0, computed = 0, sent = 0, received = 0;
+  double expert_us = 0, transfer_us = 0, wait_us = 0;
+};
+Columns<RankWork> columns_of(Of<RankWork>);
+std::vector<RankWork> ranks_of(const models::Answer& answer);
 
 // The operations of a layer on the rank that ends last.
 
@@ -28,6 +46,8 @@ struct LayerOperation {
   const models::Op* op = nullptr;
   double start_us = 0, wait_us = 0, time_us = 0;
 };
+
+Columns<LayerOperation> columns_of(Of<LayerOperation>);
 
 // "all_to_all", "permute", "gemm", ...
 std::string_view kind_of(const models::Op& op);

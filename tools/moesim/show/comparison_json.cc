@@ -1,4 +1,5 @@
-#include <algorithm>
+#include <functional>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
@@ -6,12 +7,80 @@
 #include "models/hardware/cluster.h"
 #include "models/question/assumed.h"
 #include "models/step/training_flops.h"
+#include "models/workload/model_summary.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/comparison_detail.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
+
+Columns<models::MemoryCause> columns_of(Of<models::MemoryCause>) {
+  using C = models::MemoryCause;
+  return {{"kind", [](const C& c) { return models::name_of(c.kind); },
+           one_of({"parameters", "gradients", "optimizer", "activations", "transient", "persistent"})},
+          {"what", &C::what, "trunk/branch"},
+          {"bytes", &C::bytes}};
+}
+
+Columns<models::StageMemory> columns_of(Of<models::StageMemory>) {
+  using S = models::StageMemory;
+  return {{"total_bytes", [](const S& s) { return s.bytes.total(); }},
+          {"low_bytes", &S::low_bytes, "5 % of the draws of routing"},
+          {"high_bytes", &S::high_bytes, "95 % of the draws of routing"},
+          {"fits_probability", &S::fits_probability},
+          {"moment", &S::moment},
+          {"in_flight", &S::in_flight, "passes whose activations are held"},
+          {"causes", &S::causes}};
+}
+
+Columns<models::Answer::MemorySample> columns_of(Of<models::Answer::MemorySample>) {
+  using S = models::Answer::MemorySample;
+  return {{"time_us", &S::time_us},
+          {"pass", [](const S& s) { return s.point.forward ? "forward" : "backward"; }},
+          {"what", [](const S& s) { return s.point.what; }},
+          {"bytes", [](const S& s) { return s.point.bytes; }}};
+}
+
+Columns<models::SlotTrace> columns_of(Of<models::SlotTrace>) {
+  using S = models::SlotTrace;
+  return {{"stage", &S::stage},
+          {"pass", [](const S& s) { return models::name_of(s.slot.kind); }},
+          {"microbatch", [](const S& s) { return s.slot.microbatch; }},
+          {"chunk", [](const S& s) { return s.slot.chunk; }},
+          {"start_us", [](const S& s) { return static_cast<double>(s.from) * 1e-6; }},
+          {"end_us", [](const S& s) { return static_cast<double>(s.to) * 1e-6; }}};
+}
+
+Columns<models::Answer::Balance> columns_of(Of<models::Answer::Balance>) {
+  using B = models::Answer::Balance;
+  return {{"busiest_rank", &B::busiest, "rows of the busiest rank in balanced shares"},
+          {"busiest_rank_without", &B::busiest_before},
+          {"paid_us", &B::paid_us, "transfers of weights or gradients"},
+          {"saved_us", &B::saved_us, "what the layer without balancing takes longer, these transfers aside"},
+          {"break_even_tokens", [](const B& b) { return where(b.saved_us > 0, b.break_even_tokens); },
+           "of a rank and microbatch, in proportion; null: nothing is saved"}};
+}
+
+Columns<models::TimedCollective> columns_of(Of<models::TimedCollective>) {
+  using T = models::TimedCollective;
+  return {{"what", [](const T& t) { return t.what.what; }},
+          {"op", [](const T& t) { return models::name_of(t.what.kind); }},
+          {"ranks", [](const T& t) { return t.what.group; }},
+          {"calls", [](const T& t) { return t.what.calls_per_step(); }},
+          {"buffer_bytes", [](const T& t) { return t.what.bytes_per_step(); }},
+          {"tx_bytes", [](const T& t) { return t.what.tx_per_step(); }},
+          {"time_us", &T::us_per_step}};
+}
+
+Columns<models::Assumed> columns_of(Of<models::Assumed>) {
+  using A = models::Assumed;
+  return {{"path", &A::path},
+          {"value", &A::value},
+          {"alternative", &A::alternative},
+          {"effect", &A::effect, "relative change of the winner's time under the alternative"}};
+}
 
 namespace {
 
@@ -21,104 +90,220 @@ using models::Scenario;
 using nlohmann::ordered_json;
 using sim::Category;
 
-ordered_json memory_json(const Answer& a) {
-  const models::RankMemory& m = a.memory.worst;
-  ordered_json j{{"rank", a.memory.rank},
-                 {"stage", a.memory.stage},
-                 {"parameters_bytes", m.parameters},
-                 {"gradients_bytes", m.gradients},
-                 {"optimizer_bytes", m.optimizer},
-                 {"activations_bytes", m.activations},
-                 {"transient_bytes", m.transient},
-                 {"persistent_bytes", m.persistent},
-                 {"total_bytes", a.memory.max_bytes},
-                 {"limit_bytes", a.memory.limit_bytes}};
-  if (a.memory.host_bytes > 0) j["host_bytes"] = a.memory.host_bytes;
-  if (!a.memory.fits)
-    j["first_not_fitting"] = {{"stage", a.memory.first_stage}, {"missing_bytes", a.memory.missing_bytes}};
-  j["stages"] = ordered_json::array();
-  for (const models::StageMemory& s : a.memory.stages) {
-    ordered_json causes = ordered_json::array();
-    for (const models::MemoryCause& c : s.causes)
-      causes.push_back({{"kind", models::name_of(c.kind)}, {"what", c.what}, {"bytes", c.bytes}});
-    j["stages"].push_back({{"total_bytes", s.bytes.total()},
-                           {"low_bytes", s.low_bytes},
-                           {"high_bytes", s.high_bytes},
-                           {"fits_probability", s.fits_probability},
-                           {"moment", s.moment},
-                           {"in_flight", s.in_flight},
-                           {"causes", causes}});
+// An answer among others, and what is told of it.
+struct Told {
+  const Answer& answer;
+  const Scenario& scenario;
+  Detail detail = Detail::kNone;
+  const Comparison* all = nullptr;
+
+  // Its share of something that is known with draws, of those that can be chosen.
+  template <class Value>
+  std::optional<double> of_ranked(Value value) const {
+    if (!all || all->decision.fastest.empty() || !answer.ranked()) return std::nullopt;
+    return value(all->decision, static_cast<std::size_t>(&answer - all->answers.data()));
   }
-  j["curve"] = ordered_json::array();
-  for (const auto& [time_us, point] : a.memory_over_time)
-    j["curve"].push_back({{"time_us", time_us},
-                          {"pass", point.forward ? "forward" : "backward"},
-                          {"what", point.what},
-                          {"bytes", point.bytes}});
-  return j;
+};
+
+struct Excluded {
+  std::string dispatcher, rule;
+};
+
+Columns<Excluded> columns_of(Of<Excluded>) {
+  return {{"dispatcher", &Excluded::dispatcher}, {"rule", &Excluded::rule, "that excludes it"}};
 }
 
-// Returns the counters of one layer. Those of a step are added up over its layers and microbatches, as a job
-// prints them at its end for the selected ranks; extremes and the uniform count of rows are not added.
-ordered_json counters_json(const Answer& a, const Scenario& s) {
-  ordered_json counters = ordered_json::object();
-  for (const auto& [name, count] : a.program().counters) {
+Columns<Answer> memory_columns() {
+  const auto of = [](auto member) { return [member](const Answer& a) { return a.memory.*member; }; };
+  const auto worst = [](auto member) { return [member](const Answer& a) { return a.memory.worst.*member; }; };
+  using M = models::StepMemory;
+  using R = models::RankMemory;
+  return {
+      {"rank", of(&M::rank)},
+      {"stage", of(&M::stage)},
+      {"parameters_bytes", worst(&R::parameters)},
+      {"gradients_bytes", worst(&R::gradients)},
+      {"optimizer_bytes", worst(&R::optimizer)},
+      {"activations_bytes", worst(&R::activations)},
+      {"transient_bytes", worst(&R::transient)},
+      {"persistent_bytes", worst(&R::persistent)},
+      {"total_bytes", of(&M::max_bytes)},
+      {"limit_bytes", of(&M::limit_bytes)},
+      {"host_bytes?", [](const Answer& a) { return where(a.memory.host_bytes > 0, a.memory.host_bytes); }},
+      {"first_not_fitting?",
+       {{"stage", of(&M::first_stage)}, {"missing_bytes", of(&M::missing_bytes)}},
+       "",
+       [](const Answer& a) { return !a.memory.fits; }},
+      {"stages", of(&M::stages), "by pipeline stage, when its fullest rank holds most"},
+      {"curve", &Answer::memory_over_time}};
+}
+
+// Counters of one layer. Those of a step are added up over its layers and microbatches, as a job prints them
+// at its end for the selected ranks; extremes and the uniform count of rows are not added.
+using Counters = nlohmann::ordered_map<std::string, std::int64_t>;
+std::optional<Counters> counters_of(const Told& t) {
+  Counters counters;
+  for (const auto& [name, count] : t.answer.program().counters) {
     const bool adds = !name.ends_with("_min") && !name.ends_with("_max") && name != "uniform_local_count";
-    counters[name] = s.is_step() && adds ? count * a.overload.entries : count;
+    counters[name] = t.scenario.is_step() && adds ? count * t.answer.overload.entries : count;
   }
-  return counters;
+  return where(!counters.empty(), counters);
 }
 
-ordered_json step_overload_json(const Answer& a, const Scenario& s) {
-  const models::StepOverload& o = a.overload;
-  ordered_json j = overload_json(o.printed());
-  j["metrics"] = overload_metrics_json(o.logged);
-  // With recomputation the hook of forward runs twice per backward, so the log's cumulative factor is
-  // meaningless.
-  if (const models::StepRecompute& again = s.training.recompute; s.train && (again.moe || again.full)) {
-    for (ordered_json& stage : j["metrics"][models::kMaxCumOverload]) stage = nullptr;
-    j["invalid"] = {{models::kMaxCumOverload, "the MoE layer is computed again in backward"}};
-  }
-  j["entries"] = o.entries;
-  j["recorded_entries"] = o.recorded;
-  j["replicas"] = o.replicas;
-  j["of_replicas"] = o.of_replicas;
-  j["routings_per_layer"] = o.routings;
-  j["buffers"] = {{"forward_rows", o.rows.forward_rows},
-                  {"forward_bytes", o.forward_bytes},
-                  {"retained_rows", o.rows.retained_rows},
-                  {"retained_bytes", o.retained_bytes}};
-  if (!s.is_step()) return j;
-  j["stages"] = ordered_json::array();
-  for (const models::Overload& stage : o.stages) j["stages"].push_back(overload_json(stage));
-  if (a.overload_report.calls > 0)
-    j["report"] = {{"all_reduces", a.overload_report.calls}, {"time_us", a.overload_report.seconds * 1e6}};
-  return j;
+// With recomputation the hook of forward runs twice per backward, so the log's cumulative factor is
+// meaningless.
+bool cumulates(const Told& t) {
+  const models::StepRecompute& again = t.scenario.training.recompute;
+  return !t.scenario.train || (!again.moe && !again.full);
 }
 
-// Adds the parts of scope step.
-void add_step(ordered_json& j, const Answer& a) {
-  const auto part = [&](Category c) { return a.breakdown_us[static_cast<std::size_t>(c)]; };
-  j["step_time_us"] = {{"p50", a.step_time.p50}, {"p90", a.step_time.p90}, {"p99", a.step_time.p99}};
-  j["bubble_us"] = part(Category::bubble);
-  j["critical_stage"] = a.critical_stage;
-  if (a.optimizer_launches > 0)
-    j["optimizer"] = {{"meshes", a.optimizer_meshes}, {"launches", a.optimizer_launches}};
-  if (a.goodput.failures_per_day > 0)
-    j["goodput"] = {{"share", a.goodput.share},
-                    {"tokens_per_s_per_gpu", a.goodput.share * a.tokens_per_s_per_gpu()},
-                    {"failures_per_day", a.goodput.failures_per_day},
-                    {"checkpoint_interval_s", a.goodput.interval_s}};
-  if (!a.memory.recompute_that_fits.empty()) j["recompute_that_fits"] = a.memory.recompute_that_fits;
-  if (a.slots.empty()) return;
-  j["slots"] = ordered_json::array();
-  for (const models::SlotTrace& slot : a.slots)
-    j["slots"].push_back({{"stage", slot.stage},
-                          {"pass", models::name_of(slot.slot.kind)},
-                          {"microbatch", slot.slot.microbatch},
-                          {"chunk", slot.slot.chunk},
-                          {"start_us", static_cast<double>(slot.from) * 1e-6},
-                          {"end_us", static_cast<double>(slot.to) * 1e-6}});
+Columns<Told> overload_columns() {
+  const auto of = [](auto member) { return [member](const Told& t) { return t.answer.overload.*member; }; };
+  using O = models::StepOverload;
+  const auto step = [](const Told& t) { return t.scenario.is_step(); };
+  const auto report = [](const Told& t) { return t.answer.overload_report; };
+  Columns<Told> all;
+  all.add(columns_of(Of<models::Overload>{}), [](const Told& t) { return t.answer.overload.printed(); });
+  return all.add(
+      {{"metrics",
+        [](const Told& t) {
+          return OverloadMetrics{t.answer.overload.logged, cumulates(t)};
+        },
+        "as every pipeline stage logs them, by stage"},
+       {"invalid?",
+        {{models::kMaxCumOverload,
+          [](const Told&) { return "the MoE layer is computed again in backward"; }}},
+        "metrics that mean nothing under this plan, and why",
+        std::not_fn(cumulates)},
+       {"entries", of(&O::entries), "MoE layers x microbatches, all stages"},
+       {"recorded_entries", of(&O::recorded), "of them, those that the job's log knows"},
+       {"replicas", of(&O::replicas), "of the experts, with a routing of their own"},
+       {"of_replicas", of(&O::of_replicas)},
+       {"routings_per_layer", of(&O::routings),
+        "that were drawn; further microbatches and replicas repeat them"},
+       {"buffers",
+        {{"forward_rows", [](const Told& t) { return t.answer.overload.rows.forward_rows; }},
+         {"forward_bytes", of(&O::forward_bytes)},
+         {"retained_rows", [](const Told& t) { return t.answer.overload.rows.retained_rows; }},
+         {"retained_bytes", of(&O::retained_bytes)}},
+        "that follow on the worst rank: of one layer in forward (max), and kept until backward (max_cum)"},
+       {"stages?", [step](const Told& t) { return where(step(t), t.answer.overload.stages); }},
+       {"report?",
+        {{"all_reduces", [report](const Told& t) { return report(t).calls; }},
+         {"time_us", [report](const Told& t) { return report(t).seconds * 1e6; }}},
+        "what logging costs at the end of a step, part of time_us",
+        [=](const Told& t) { return step(t) && report(t).calls > 0; }}});
+}
+
+// What is known of a step alone.
+Columns<Told> step_columns() {
+  const auto if_step = [](auto value) {
+    return [value](const Told& t) { return where(t.scenario.is_step(), std::invoke(value, t.answer)); };
+  };
+  const auto quantile = [](auto member) {
+    return [member](const Told& t) { return t.answer.step_time.*member; };
+  };
+  const auto goodput = [](auto member) {
+    return [member](const Told& t) { return t.answer.goodput.*member; };
+  };
+  const auto step = [](const Told& t) { return t.scenario.is_step(); };
+  using Q = models::StepQuantiles;
+  using G = models::Goodput;
+  return {
+      {"step_time_us?",
+       {{"p50", quantile(&Q::p50)}, {"p90", quantile(&Q::p90)}, {"p99", quantile(&Q::p99)}},
+       "what half, 90 % and 99 % of the steps take at most",
+       step},
+      {"bubble_us?",
+       if_step([](const Answer& a) { return a.breakdown_us[static_cast<std::size_t>(Category::bubble)]; })},
+      {"critical_stage?", if_step(&Answer::critical_stage)},
+      {"optimizer?",
+       {{"meshes", [](const Told& t) { return t.answer.optimizer_meshes; }},
+        {"launches", [](const Told& t) { return t.answer.optimizer_launches; }}},
+       "of a training step on its first stage: meshes whose weights one kernel can update, kernels that Adam "
+       "launches",
+       [=](const Told& t) { return step(t) && t.answer.optimizer_launches > 0; }},
+      {"goodput?",
+       {{"share", goodput(&G::share)},
+        {"tokens_per_s_per_gpu",
+         [](const Told& t) { return t.answer.goodput.share * t.answer.tokens_per_s_per_gpu(); }},
+        {"failures_per_day", goodput(&G::failures_per_day)},
+        {"checkpoint_interval_s", goodput(&G::interval_s)}},
+       "",
+       [=](const Told& t) { return step(t) && t.answer.goodput.failures_per_day > 0; }},
+      {"recompute_that_fits?",
+       [=](const Told& t) {
+         const std::string& least = t.answer.memory.recompute_that_fits;
+         return where(step(t) && !least.empty(), least);
+       },
+       "the cheapest recomputation with which it would fit"},
+      {"slots?", [=](const Told& t) { return where(step(t) && !t.answer.slots.empty(), t.answer.slots); },
+       "passes of the pipeline on its stages, with a report or a timeline"}};
+}
+
+// Figures of `compare` beside those of every verb.
+Columns<Answer> more_columns() {
+  return {
+      {"healthy_time_us", &Answer::healthy_us, "without the scenario's faults"},
+      {"exposed_comm_us", &Answer::exposed_comm_us},
+      {"critical_rank", &Answer::critical_rank},
+      {"flop_convention", [](const Answer&) { return models::kFlopConvention; }},
+      {"tx_bytes_per_rank",
+       {{"min", [](const Answer& a) { return sent_bytes(a).min; }},
+        {"mean", [](const Answer& a) { return sent_bytes(a).mean; }},
+        {"max", [](const Answer& a) { return sent_bytes(a).max; }}}},
+      {"host_syncs", {{"forward", &Answer::host_syncs_forward}, {"backward", &Answer::host_syncs_backward}}},
+      {"memory", memory_columns()}};
+}
+
+Columns<Told> columns_of(Of<Told>) {
+  const auto answer = [](const Told& t) -> const Answer& { return t.answer; };
+  const auto network = [](auto member) {
+    return [member](const Told& t) { return t.answer.network.*member; };
+  };
+  const auto detail = [](Detail wanted, auto of) {
+    return [=](const Told& t) { return t.detail == wanted ? std::optional(of(t.answer)) : std::nullopt; };
+  };
+  using N = models::FlowReport;
+  Columns<Told> all;
+  all.add(figures(), answer).add(more_columns(), answer);
+  all.add(
+      {{"overload", overload_columns(),
+        "over all layers, microbatches, ranks of a dispatch group, replicas of the experts and stages; at scope "
+        "layer of the one"},
+       {"saved_bytes_per_rank", [](const Told& t) { return t.answer.program().saved_bytes; }},
+       {"rows_per_rank", [](const Told& t) { return t.answer.program().computed_rows; }},
+       {"network?",
+        {{"timing", [](const Told&) { return "flow"; }},
+         {"calibrated_us", network(&N::calibrated_us)},
+         {"groups", network(&N::groups)},
+         {"busiest_link", network(&N::busiest)}},
+        "",
+        [](const Told& t) { return t.answer.network.groups > 0; }},
+       {"balance?", [](const Told& t) { return t.answer.balance; },
+        "of a dispatcher that balances: its first MoE layer against the same without"},
+       {"hang?", [](const Told& t) { return where(!t.answer.hang.empty(), t.answer.hang); },
+        "how ranks come to wait for each other for ever, where they can"},
+       {"counters?", counters_of,
+        "events that a dispatcher's program counts, by name; which ones follows from its options"}});
+  all.add(step_columns());
+  return all.add(
+      {{"messages?", detail(Detail::kMessages, messages_of)},
+       {"operations?", detail(Detail::kOperations, operations_of)},
+       {"ranks?", detail(Detail::kRanks, ranks_of)},
+       {"fastest_probability?",
+        [](const Told& t) { return t.of_ranked([](const auto& d, std::size_t i) { return d.fastest[i]; }); },
+        "share of the draws under which it is the fastest; with draws, of those that can be chosen"},
+       {"expected_loss?",
+        [](const Told& t) {
+          return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].expected; });
+        },
+        "time lost by running it and not the fastest, as a share of the fastest one's: mean over the draws"},
+       {"loss_at_most?",
+        [](const Told& t) {
+          return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].at_most; });
+        },
+        "the same, not exceeded with 90 %"}});
 }
 
 // Returns the mesh as torch prints it, and the groups of ranks along each of its axes.
@@ -140,143 +325,179 @@ ordered_json mesh_json(const models::DeviceMesh& mesh) {
   return {{"mesh_dim_names", names}, {"mesh", ranks.at(0)}, {"groups", groups}};
 }
 
+std::vector<std::string> names_of(const Comparison& c, const std::vector<int>& some) {
+  std::vector<std::string> names;
+  for (const int i : some) names.push_back(c.answers[static_cast<std::size_t>(i)].dispatcher);
+  return names;
+}
+
+std::optional<std::string> chosen(const Comparison& c) {
+  return c.winner() ? std::optional(c.winner()->dispatcher) : std::nullopt;
+}
+
+std::optional<std::string> what_settles(const Comparison& c) {
+  return where(!c.decision.settle.empty(), c.decision.settle);
+}
+
+std::string_view short_verdict(const Comparison& c) {
+  using Verdict = models::Decision::Verdict;
+  const Verdict verdict = c.decision.verdict;
+  return verdict == Verdict::kSafe || verdict == Verdict::kOpen ? "too_close" : name_of(verdict);
+}
+
+Columns<Comparison> winner_columns() {
+  return {{"dispatcher", chosen, "the recommended one"},
+          {"speedup", [](const Comparison& c) { return c.decision.speedup; },
+           "over the one of the others that loses least"},
+          {"probability", [](const Comparison& c) { return c.decision.probability(); }},
+          {"verdict", short_verdict,
+           one_of({"clear", "too_close", "only_one", "none_fits", "none"},
+                  "too_close: safe or open in recommendation")},
+          {"among", [](const Comparison& c) { return names_of(c, c.decision.among); },
+           "where it is open: those that may be the fastest"},
+          {"measure_next", what_settles, "recommendation.settle"}};
+}
+
+std::vector<Told> told(const Comparison& c, Detail detail) {
+  std::vector<Told> all;
+  for (const Answer& a : c.answers)
+    if (a.ok()) all.push_back({a, *c.scenario, detail, &c});
+  return all;
+}
+
+std::vector<Excluded> excluded(const Comparison& c) {
+  std::vector<Excluded> all;
+  for (const Answer& a : c.answers)
+    if (!a.ok()) all.push_back({a.dispatcher, a.error});
+  for (const auto& [dispatcher, rule] : c.excluded) all.push_back({dispatcher, rule});
+  return all;
+}
+
+Columns<Comparison> routing_columns() {
+  return {{"expert_skew", [](const Comparison& c) { return c.routing.expert_skew(); }},
+          {"rank_imbalance",
+           [](const Comparison& c) {
+             return c.routing.rank_imbalance(static_cast<int>(c.scenario->parallel.ep));
+           }},
+          {"gini", [](const Comparison& c) { return c.routing.gini(); }}};
+}
+
 }  // namespace
 
+Columns<Answer> figures() {
+  const auto memory = [](auto member) { return [member](const Answer& a) { return a.memory.*member; }; };
+  using M = models::StepMemory;
+  return {{"dispatcher", &Answer::dispatcher},
+          {"ranked", &Answer::ranked, "it can win"},
+          {"not_ranked_because",
+           [](const Answer& a) { return where(a.bar != models::Bar::kNone, models::barred_text(a)); },
+           "why it can not win"},
+          {"time_us", &Answer::time_us},
+          {"breakdown_us",
+           [](const Answer& a) { return breakdown_json(a.breakdown_us); },
+           {"", {{"type", "object"}, {"additionalProperties", {{"type", "number"}}}}}},
+          {"gpus", &Answer::gpus},
+          {"tokens", &Answer::tokens, "that the time is for, all GPUs together"},
+          {"tokens_per_s_per_gpu", &Answer::tokens_per_s_per_gpu},
+          {"tflops_per_gpu", &Answer::tflops_per_gpu},
+          {"mfu", &Answer::mfu, "model FLOP/s over peak"},
+          {"outside_domain", &Answer::outside_domain,
+           "share of the operations' time that is priced outside of what the profile measured"},
+          {"unmeasured", &Answer::unmeasured_parts, "parts that no profile measured on this machine"},
+          {"dropped_rows", &Answer::dropped_rows,
+           "rows of one MoE layer that capacity dropped, over the dispatch group"},
+          {"peak_memory_bytes",
+           {{"max", memory(&M::max_bytes)}, {"rank", memory(&M::rank)}, {"stage", memory(&M::stage)}}},
+          {"fits", memory(&M::fits), "into the memory of every GPU"},
+          {"fits_probability", memory(&M::fits_probability),
+           "share of the draws of routing and of what the allocator adds under which every stage fits"},
+          {"missing_bytes?", [](const Answer& a) { return where(!a.memory.fits, a.memory.missing_bytes); }},
+          {"cost?", [](const Answer& a) { return where(a.cost > 0, a.cost); },
+           "of the time on its GPUs, where prices are given"},
+          {"cost_per_million_tokens?",
+           [](const Answer& a) { return where(a.cost > 0, a.cost_per_million_tokens()); }}};
+}
+
 ordered_json figures_json(const Answer& a) {
-  ordered_json j{{"dispatcher", a.dispatcher},
-                 {"ranked", a.ranked()},
-                 {"not_ranked_because",
-                  a.bar == models::Bar::kNone ? ordered_json() : ordered_json(models::barred_text(a))},
-                 {"time_us", estimate_json(a.time_us)},
-                 {"breakdown_us", breakdown_json(a.breakdown_us)},
-                 {"gpus", a.gpus},
-                 {"tokens", a.tokens},
-                 {"tokens_per_s_per_gpu", a.tokens_per_s_per_gpu()},
-                 {"tflops_per_gpu", a.tflops_per_gpu()},
-                 {"mfu", a.mfu},
-                 {"outside_domain", a.outside_domain},
-                 {"unmeasured", a.unmeasured_parts()},
-                 {"dropped_rows", a.dropped_rows},
-                 {"peak_memory_bytes",
-                  {{"max", a.memory.max_bytes}, {"rank", a.memory.rank}, {"stage", a.memory.stage}}},
-                 {"fits", a.memory.fits},
-                 {"fits_probability", a.memory.fits_probability}};
-  if (!a.memory.fits) j["missing_bytes"] = a.memory.missing_bytes;
-  if (a.cost > 0) {
-    j["cost"] = a.cost;
-    j["cost_per_million_tokens"] = a.cost_per_million_tokens();
-  }
-  return j;
+  static const Columns<Answer> kColumns = figures();
+  return kColumns.json(a);
 }
 
 ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
-  const SentBytes tx = sent_bytes(a);
-  ordered_json j = figures_json(a);
-  j.update({{"healthy_time_us", a.healthy_us},
-            {"exposed_comm_us", a.exposed_comm_us},
-            {"critical_rank", a.critical_rank},
-            {"flop_convention", models::kFlopConvention},
-            {"tx_bytes_per_rank", {{"min", tx.min}, {"mean", tx.mean}, {"max", tx.max}}},
-            {"host_syncs", {{"forward", a.host_syncs_forward}, {"backward", a.host_syncs_backward}}},
-            {"memory", memory_json(a)},
-            {"overload", step_overload_json(a, s)},
-            {"saved_bytes_per_rank", a.program().saved_bytes},
-            {"rows_per_rank", a.program().computed_rows}});
-  if (a.network.groups > 0)
-    j["network"] = {{"timing", "flow"},
-                    {"calibrated_us", a.network.calibrated_us},
-                    {"groups", a.network.groups},
-                    {"busiest_link", link_json(a.network.busiest)}};
-  if (a.balance)
-    j["balance"] = {{"busiest_rank", a.balance->busiest},
-                    {"busiest_rank_without", a.balance->busiest_before},
-                    {"paid_us", a.balance->paid_us},
-                    {"saved_us", a.balance->saved_us},
-                    {"break_even_tokens",
-                     a.balance->saved_us > 0 ? ordered_json(a.balance->break_even_tokens) : ordered_json()}};
-  if (!a.hang.empty()) j["hang"] = a.hang;
-  if (!a.program().counters.empty()) j["counters"] = counters_json(a, s);
-  if (s.is_step()) add_step(j, a);
-  add_detail(j, a, detail);
-  return j;
+  return json_of(Told{a, s, detail});
 }
 
-ordered_json decision_json(const Comparison& c) {
-  using Verdict = models::Decision::Verdict;
-  const models::Decision& d = c.decision;
-  const bool close = d.verdict == Verdict::kSafe || d.verdict == Verdict::kOpen;
-  ordered_json j{{"dispatcher", c.winner() ? ordered_json(c.winner()->dispatcher) : ordered_json()},
-                 {"speedup", estimate_json(d.speedup)},
-                 {"probability", or_null(d.probability())},
-                 {"verdict", close ? "too_close" : name_of(d.verdict)},
-                 {"among", ordered_json::array()}};
-  for (const int i : d.among) j["among"].push_back(c.answers[static_cast<std::size_t>(i)].dispatcher);
-  j["measure_next"] = d.settle.empty() ? ordered_json() : ordered_json(d.settle);
-  return j;
+Columns<Comparison> recommendation() {
+  const auto loss = [](double models::Loss::*member) {
+    return [member](const Comparison& c) {
+      const std::optional<models::Loss> loss = c.decision.loss();
+      return loss ? std::optional((*loss).*member) : std::nullopt;
+    };
+  };
+  return {{"dispatcher", chosen, "of least expected loss; without draws the shortest forecast"},
+          {"verdict", [](const Comparison& c) { return name_of(c.decision.verdict); },
+           one_of({"clear", "safe", "open", "only_one", "none_fits", "none"},
+                  "clear: it is the fastest with a probability of 0.9 or more; safe: its loss is within the "
+                  "tolerance with 90 %; open: neither")},
+          {"probability", [](const Comparison& c) { return c.decision.probability(); },
+           "that it is the fastest; null without draws"},
+          {"expected_loss", loss(&models::Loss::expected), "mean over the draws; null without draws"},
+          {"loss_at_most", loss(&models::Loss::at_most), "not exceeded with 90 %; null without draws"},
+          {"tolerance", [](const Comparison& c) { return c.decision.tolerance; },
+           "the loss that is accepted (--tolerance)"},
+          {"settle", what_settles, "the command that measures what would settle it"},
+          {"alike", [](const Comparison& c) { return names_of(c, c.decision.alike); },
+           "those within 2 % of it that are as safe to run, itself first"}};
 }
 
-ordered_json recommendation_json(const Comparison& c) {
-  const models::Decision& d = c.decision;
-  const std::optional<models::Loss> loss = d.loss();
-  ordered_json j{{"dispatcher", c.winner() ? ordered_json(c.winner()->dispatcher) : ordered_json()},
-                 {"verdict", name_of(d.verdict)},
-                 {"probability", or_null(d.probability())},
-                 {"expected_loss", loss ? ordered_json(loss->expected) : ordered_json()},
-                 {"loss_at_most", loss ? ordered_json(loss->at_most) : ordered_json()},
-                 {"tolerance", d.tolerance},
-                 {"settle", d.settle.empty() ? ordered_json() : ordered_json(d.settle)},
-                 {"alike", ordered_json::array()}};
-  for (const int i : d.alike) j["alike"].push_back(c.answers[static_cast<std::size_t>(i)].dispatcher);
-  return j;
+ordered_json recommendation_json(const Comparison& c) { return recommendation().json(c); }
+
+Columns<ComparisonResult> columns_of(Of<ComparisonResult>) {
+  const auto comparison = [](const ComparisonResult& one) -> const Comparison& { return one.comparison; };
+  Columns<Comparison> before{
+      {"model?",
+       [](const Comparison& c) {
+         const bool has = c.scenario->model.hidden > 0;
+         return has ? std::optional(models::model_summary(models::asked_model(*c.scenario))) : std::nullopt;
+       },
+       {"", {{"$ref", "model-summary.schema.json"}}}},
+      {"routing", routing_columns()}};
+  Columns<Comparison> after{
+      {"excluded", excluded, "dispatchers that are not legal here"},
+      {"mesh?",
+       [](const Comparison& c) {
+         return c.scenario->mesh.given ? std::optional(mesh_json(c.scenario->mesh)) : std::nullopt;
+       },
+       {"where the scenario has a DeviceMesh: ranks, nested as torch prints them, and of every axis the lists of "
+        "ranks",
+        {{"type", "object"}}}},
+      {"step_collectives?",
+       [](const Comparison& c) { return where(!c.step_collectives.empty(), c.step_collectives); }},
+      {"winner", winner_columns()},
+      {"recommendation", recommendation(),
+       "the dispatcher to run and what that can cost; losses are shares of the fastest one's time"},
+      {"answer", models::sentence,
+       "which dispatcher to run and what that can cost, or why none is recommended: one sentence"},
+      {"because", models::because, "where its time and that of the nearest other one differ: one sentence"},
+      {"defaults?", [](const Comparison& c) { return where(!c.defaults.empty(), c.defaults); },
+       "settings whose default differs between frameworks and that the order of the answers may hang on: what was "
+       "taken, whose it is"},
+      {"change_that_fits?",
+       [](const Comparison& c) {
+         return where(c.fitting && !c.fitting->options.empty(), c.fitting ? c.fitting->options : "");
+       },
+       "where nothing fits: options with which the fastest dispatcher does"},
+      {"assumed", models::assumed_of,
+       "settings that were not said and whose usual alternative changes the time by more than 5 %"}};
+  Columns<ComparisonResult> all;
+  all.add(before, comparison);
+  all.add({{"scenarios", [](const ComparisonResult& one) { return told(one.comparison, one.detail); }}});
+  return all.add(after, comparison);
 }
 
 ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOptions& common) {
-  const Scenario& s = *c.scenario;
-  ordered_json result = envelope("compare", describe_inputs(common, s), c.warnings);
-  add_model(result, s);
-  result["routing"] = {{"expert_skew", c.routing.expert_skew()},
-                       {"rank_imbalance", c.routing.rank_imbalance(static_cast<int>(s.parallel.ep))},
-                       {"gini", c.routing.gini()}};
-  result["scenarios"] = ordered_json::array();
-  result["excluded"] = ordered_json::array();
-  for (std::size_t i = 0; i < c.answers.size(); ++i) {
-    const Answer& a = c.answers[i];
-    if (!a.ok()) {
-      result["excluded"].push_back({{"dispatcher", a.dispatcher}, {"rule", a.error}});
-      continue;
-    }
-    ordered_json one = answer_json(a, s, detail);
-    if (!c.decision.fastest.empty() && a.ranked()) {
-      one["fastest_probability"] = c.decision.fastest[i];
-      one["expected_loss"] = c.decision.losses[i].expected;
-      one["loss_at_most"] = c.decision.losses[i].at_most;
-    }
-    result["scenarios"].push_back(std::move(one));
-  }
-  for (const auto& [dispatcher, rule] : c.excluded)
-    result["excluded"].push_back({{"dispatcher", dispatcher}, {"rule", rule}});
-  if (s.mesh.given) result["mesh"] = mesh_json(s.mesh);
-  if (!c.step_collectives.empty()) {
-    result["step_collectives"] = ordered_json::array();
-    for (const models::TimedCollective& one : c.step_collectives)
-      result["step_collectives"].push_back({{"what", one.what.what},
-                                            {"op", models::name_of(one.what.kind)},
-                                            {"ranks", one.what.group},
-                                            {"calls", one.what.calls_per_step()},
-                                            {"buffer_bytes", one.what.bytes_per_step()},
-                                            {"tx_bytes", one.what.tx_per_step()},
-                                            {"time_us", one.us_per_step()}});
-  }
-  result["winner"] = decision_json(c);
-  result["recommendation"] = recommendation_json(c);
-  result["answer"] = models::sentence(c);
-  result["because"] = models::because(c);
-  if (!c.defaults.empty()) result["defaults"] = c.defaults;
-  if (c.fitting && !c.fitting->options.empty()) result["change_that_fits"] = c.fitting->options;
-  result["assumed"] = ordered_json::array();
-  for (const models::Assumed& one : models::assumed_of(c))
-    result["assumed"].push_back(
-        {{"path", one.path}, {"value", one.value}, {"alternative", one.alternative}, {"effect", one.effect}});
+  ordered_json result = envelope("compare", describe_inputs(common, *c.scenario), c.warnings);
+  result.update(json_of(ComparisonResult{c, detail}));
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -19,22 +20,39 @@ struct Scenario;
 
 namespace moesim::tools {
 
+// Lists of figures (show/columns.h).
+template <class T>
+class Columns;
+template <class T>
+struct Of;
+
 // Returns a number, or null for nullopt.
 nlohmann::ordered_json or_null(const std::optional<double>& value);
 
-// {"value", "low", "high"}.
+Columns<models::Estimate> columns_of(Of<models::Estimate>);
 nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
 
 // Returns the nonzero parts of a time, by category.
 nlohmann::ordered_json breakdown_json(const std::array<double, sim::kCategories>& breakdown_us);
 
-// Returns a link with its traffic under timing `flow`.
+// A link with its traffic under timing `flow`.
+Columns<models::LinkLoad> columns_of(Of<models::LinkLoad>);
 nlohmann::ordered_json link_json(const models::LinkLoad& link);
 
-// {"avg", "max", "max_cum"} of one stage.
+// "avg", "max" and "max_cum" of one stage.
+Columns<models::Overload> columns_of(Of<models::Overload>);
 nlohmann::ordered_json overload_json(const models::Overload& overload);
-// Returns the metrics of every stage under their logged names.
+// The metrics of every stage under their logged names.
+struct OverloadMetrics {
+  std::span<const models::Overload> stages;
+  bool cumulates = true;  // else the cumulative factor means nothing
+};
+Columns<OverloadMetrics> columns_of(Of<OverloadMetrics>);
 nlohmann::ordered_json overload_metrics_json(std::span<const models::Overload> stages);
+
+// The schema of a result of `verb`: its figures behind those that every result has.
+nlohmann::ordered_json result_schema(std::string_view verb, std::string_view title,
+                                     nlohmann::ordered_json figures);
 
 // Adds the interpretation of the scenario's model (models/workload/model_summary.h) as "model" of the result;
 // nothing where it has none.

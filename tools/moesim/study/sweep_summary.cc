@@ -73,7 +73,7 @@ void SweepSummary::add(const SweepRow& row) {
     one.score = shape_.smaller ? 1 / std::max(*score, 1e-300) : *score;
   keep_best(one);
   if (row.scenario % step_ != 0) return;
-  Sample& sample = samples_.emplace_back(Sample{row.scenario, one.score, {}});
+  Sample& sample = samples_.emplace_back(Sample{row.scenario, one.score, one.fits, {}});
   for (const std::size_t axis : axes_) sample.axes.push_back(cells[axis]);
   constexpr std::size_t kMost = 1 << 17;
   if (samples_.size() < kMost) return;
@@ -128,23 +128,48 @@ std::string SweepSummary::sentence(const std::vector<Found>& best) const {
                      with_ ? " with " + table_.text(*with_, first.cells[*with_]) : "", join(told, ", "));
 }
 
+// Returns the points that an axis is judged by, of those that best_table() shows the best of, with their log
+// scores. Where points differ in this axis alone, these are compared: a value that fits only beside good
+// values of other axes is no better for it.
+std::vector<std::pair<const SweepSummary::Sample*, double>> SweepSummary::compared(std::size_t axis) const {
+  std::map<std::string, std::vector<const Sample*>> by_others;
+  bool paired = false;
+  for (const Sample& one : samples_) {
+    if (one.score <= 0 || one.fits == best_.empty()) continue;
+    std::string others;
+    for (std::size_t a = 0; a < axes_.size(); ++a)
+      if (a != axis) others += table_.text(axes_[a], one.axes[a]) + '\n';
+    std::vector<const Sample*>& alike = by_others[others];
+    alike.push_back(&one);
+    paired = paired || alike.size() > 1;
+  }
+  std::vector<std::pair<const Sample*, double>> all;
+  for (const auto& [others, alike] : by_others) {
+    if (paired && alike.size() < 2) continue;
+    double mean = 0;
+    for (const Sample* one : alike) mean += std::log(one->score) / static_cast<double>(alike.size());
+    for (const Sample* one : alike) all.emplace_back(one, std::log(one->score) - (paired ? mean : 0));
+  }
+  return all;
+}
+
 std::string SweepSummary::drivers() const {
   constexpr std::size_t kFew = 16;
   std::vector<std::pair<double, std::string>> lines;  // by importance
   for (std::size_t a = 0; a < axes_.size(); ++a) {
     std::map<std::string, Group> by_value;
     std::vector<std::pair<double, double>> numbers;  // value, log score
-    for (const Sample& one : samples_) {
-      if (one.score <= 0) continue;
-      const std::string value = table_.text(axes_[a], one.axes[a]);
+    const auto samples = compared(a);
+    for (const auto& [one, score] : samples) {
+      const std::string value = table_.text(axes_[a], one->axes[a]);
       Group& group = by_value[value];
       group.value = value;
-      group.sum += std::log(one.score);
+      group.sum += score;
       ++group.count;
-      if (const auto number = number_of(one.axes[a])) numbers.emplace_back(*number, std::log(one.score));
+      if (const auto number = number_of(one->axes[a])) numbers.emplace_back(*number, score);
     }
     std::vector<Group> groups;
-    if (by_value.size() > kFew && numbers.size() == samples_.size()) {
+    if (by_value.size() > kFew && numbers.size() == samples.size()) {
       std::sort(numbers.begin(), numbers.end());
       for (std::size_t q = 0; q < 4; ++q) {
         const std::size_t from = q * numbers.size() / 4, to = (q + 1) * numbers.size() / 4;

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/moesim/study/sweep_table.h"
@@ -50,9 +51,11 @@ class SweepSummary {
   struct Sample {
     std::uint64_t scenario = 0;
     double score = 0;
+    bool fits = true;
     Cells axes;
   };
   void keep_best(const Found& one);
+  std::vector<std::pair<const Sample*, double>> compared(std::size_t axis) const;
   std::string styled(std::size_t column, const Cell& cell) const;
   std::string sentence(const std::vector<Found>& best) const;
   std::string best_table(const std::vector<Found>& best) const;
@@ -66,7 +69,7 @@ class SweepSummary {
   std::size_t error_;
   std::vector<std::size_t> axes_, shown_;
   std::vector<Found> best_, best_too_big_;      // of points that fit, and of points that do not; best first
-  std::vector<Sample> samples_;                 // every step_-th point, for drivers()
+  std::vector<Sample> samples_;                 // every step_-th answered point, for drivers()
   std::map<std::string, std::uint64_t> noted_;  // number of rows with each note
   std::uint64_t step_ = 1;
   std::uint64_t scenarios_ = 0, without_ = 0, too_big_ = 0;

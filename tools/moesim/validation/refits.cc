@@ -11,8 +11,8 @@
 #include <boost/math/tools/minima.hpp>
 
 #include "base/input_error.h"
+#include "calibration/check/leave_out.h"
 #include "calibration/rows/devices.h"
-#include "calibration/rows/publication.h"
 #include "models/costs/recipe.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"

@@ -20,6 +20,7 @@
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/read/arguments.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/show/output.h"
@@ -93,22 +94,43 @@ struct Compared {
   Detail detail = Detail::kNone;
 
   models::Scenario winning_plan() const { return with_dispatcher(*c.scenario, c.winner()->dispatcher); }
+  std::optional<FrameworkArguments> arguments() const {
+    if (!framework || !c.winner()) return std::nullopt;
+    return FrameworkArguments{arguments_of(winning_plan(), *framework), *framework};
+  }
 };
 
+Columns<Compared> columns_of(Of<Compared>) {
+  Columns<Compared> all;
+  all.add(columns_of(Of<ComparisonResult>{}), [](const Compared& one) {
+    return ComparisonResult{one.c, one.detail};
+  });
+  return all.add(
+      {{"plan_chosen?",
+        {{"options", [](const Compared& one) { return one.resolved.chosen.options; }, "that say the same"},
+         {"because", [](const Compared& one) { return one.resolved.chosen.because; }}},
+        "the parts of the plan that were not given and were chosen",
+        [](const Compared& one) { return !one.resolved.chosen.options.empty(); }},
+       {"anchor?", [](const Compared& one) { return one.c.anchor; }, "a run of one's own, and what it told"},
+       {"training?",
+        {{"tokens", [](const Compared& one) { return one.training.tokens; }},
+         {"gpus", [](const Compared& one) { return one.run->gpus; }},
+         {"days", [](const Compared& one) { return one.run->days; }},
+         {"cost", [](const Compared& one) { return one.run->cost; }}},
+        "with --tokens: a whole training with the winner's plan",
+        [](const Compared& one) { return one.run.has_value(); }},
+       {"arguments?", &Compared::arguments, "of the winner's plan, with --arguments"}});
+}
+
+ordered_json schema_of_compare() {
+  ordered_json schema = result_schema("compare", "moesim compare --format json", schema_of<Compared>());
+  schema["$defs"]["answer"] = {{"type", "object"}, {"properties", figures().schema()["properties"]}};
+  return or_unexplained(std::move(schema));
+}
+
 ordered_json result_of(const Compared& answer, const CommonOptions& common) {
-  const models::Comparison& c = answer.c;
-  ordered_json result = comparison_json(c, answer.detail, common);
-  if (const models::ChosenPlan& chosen = answer.resolved.chosen; !chosen.options.empty())
-    result["plan_chosen"] = {{"options", chosen.options}, {"because", chosen.because}};
-  if (c.anchor) result["anchor"] = anchor_json(*c.anchor);
-  if (answer.run)
-    result["training"] = {{"tokens", answer.training.tokens},
-                          {"gpus", answer.run->gpus},
-                          {"days", estimate_json(answer.run->days)},
-                          {"cost", estimate_json(answer.run->cost)}};
-  if (answer.framework && c.winner())
-    result["arguments"] =
-        job_arguments_json(arguments_of(answer.winning_plan(), *answer.framework), *answer.framework);
+  ordered_json result = envelope("compare", describe_inputs(common, *answer.c.scenario), answer.c.warnings);
+  result.update(json_of(answer));
   return result;
 }
 
@@ -164,8 +186,9 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty())
-    write_file(o.report, comparison_report(c, common, bounds,
-                                           c.decision.runner_up >= 0 ? map_around(base) : ordered_json()));
+    write_file(o.report, comparison_report(
+                             c, common, bounds,
+                             c.decision.runner_up >= 0 ? map_around(base, common.threads) : ordered_json()));
   if (common.format == Format::kJson)
     print_json(result_of(answer, common));
   else if (common.format == Format::kCsv)
@@ -218,7 +241,8 @@ Verb compare_verb() {
         return [o](const CommonOptions& common) { return run_compare(*o, common); };
       },
       {"--model", "--cluster", "--gpus", "--scope", "--tp", "--pp", "--ep", "--dispatcher", "--report",
-       "--explain"}};
+       "--explain"},
+      {{"compare", schema_of_compare}}};
 }
 
 }  // namespace moesim::tools

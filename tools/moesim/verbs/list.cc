@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "calibration/rows/devices.h"
@@ -101,6 +102,8 @@ Entries recipes_list() {
 std::map<std::string, nlohmann::ordered_json> all_schemas() {
   std::map<std::string, nlohmann::ordered_json> all;
   for (const auto& [name, text] : written_schemas()) all.emplace(name, nlohmann::ordered_json::parse(text));
+  for (const Verb& verb : all_verbs())
+    for (const auto& [name, make] : verb.schemas) all[name] = make();
   all["scenario"] = models::scenario_schema();
   all["model"] = models::model_schema();
   return all;
@@ -113,8 +116,15 @@ Entries schemas_list() {
   return out;
 }
 
-int print_schema(const std::string& name) {
+int print_schema(const std::string& name, const std::string& folder) {
   const auto all = all_schemas();
+  if (name.empty() == folder.empty())
+    throw InputError("schema: expected a name of `moesim list schemas`, or --into FOLDER for all of them");
+  if (!folder.empty()) {
+    for (const auto& [known, schema] : all)
+      write_file(folder + "/" + known + ".schema.json", schema.dump(1) + "\n");
+    return 0;
+  }
   const auto found = all.find(name);
   if (found == all.end()) {
     std::vector<std::string> names;
@@ -253,9 +263,11 @@ Verb schema_verb() {
   return {"schema", "the JSON schema of a file that moesim reads or of a result",
           "  moesim schema scenario\n  moesim schema compare > compare.schema.json",
           [](CLI::App& app) -> Run {
-            const auto name = std::make_shared<std::string>();
-            app.add_option("name", *name, "A name of `moesim list schemas`")->required()->type_name("NAME");
-            return [name](const CommonOptions&) { return print_schema(*name); };
+            const auto name = std::make_shared<std::string>(), folder = std::make_shared<std::string>();
+            app.add_option("name", *name, "A name of `moesim list schemas`")->type_name("NAME");
+            app.add_option("--into", *folder, "Write all of them there, as NAME.schema.json")
+                ->type_name("FOLDER");
+            return [=](const CommonOptions&) { return print_schema(*name, *folder); };
           }};
 }
 

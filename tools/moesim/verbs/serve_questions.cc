@@ -171,7 +171,7 @@ std::string report(ordered_json asked) {
   // A map of steps takes longer than an answer may.
   ordered_json around;
   if (c.decision.runner_up >= 0 && !c.scenario->is_step())
-    around = map_around(Base::of(compared.scenario.question(compared.common), compared.common));
+    around = map_around(Base::of(compared.scenario.question(compared.common), compared.common), 1);
   return comparison_report(c, compared.common, {}, around);
 }
 

@@ -15,4 +15,7 @@ TraceCommand declare_trace_check(CLI::App& trace);
 TraceCommand declare_trace_convert(CLI::App& trace);
 TraceCommand declare_trace_synthesize(CLI::App& trace);
 
+nlohmann::ordered_json schema_of_trace_info();
+nlohmann::ordered_json schema_of_trace_check();
+
 }  // namespace moesim::tools

@@ -9,14 +9,58 @@
 
 #include "base/text.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"
 #include "traces/recording_check.h"
 #include "traces/recording_facts.h"
 
 namespace moesim::tools {
+
+Columns<traces::NamedTopology> columns_of(Of<traces::NamedTopology>) {
+  using N = traces::NamedTopology;
+  return {{"world?", &N::world},
+          {"tp?", &N::tp},
+          {"pp?", &N::pp},
+          {"ep?", &N::ep},
+          {"experts?", &N::experts, "0: a dense model"},
+          {"dp?", &N::dp},
+          {"layers?", &N::layers},
+          {"hidden?", &N::hidden},
+          {"seq?", &N::seq},
+          {"micro_batch?", &N::micro_batch}};
+}
+
+Columns<traces::Device> columns_of(Of<traces::Device>) {
+  return {{"cpu", &traces::Device::cpu}, {"name", &traces::Device::name}};
+}
+
+Columns<traces::RankRows> columns_of(Of<traces::RankRows>) {
+  using R = traces::RankRows;
+  return {{"rank", &R::rank},
+          {"stage", &R::stage},
+          {"moe_layers", &R::moe_layers},
+          {"sent_rows", &R::sent, "into the dispatch of the first layer; 0: unknown"},
+          {"received_rows", &R::received},
+          {"constant", &R::constant, "equal in every layer and microbatch"}};
+}
+
+Columns<traces::DurationStats> columns_of(Of<traces::DurationStats>) {
+  using S = traces::DurationStats;
+  return {
+      {"parent?", [](const S& s) { return where(!s.parent.empty(), s.parent); }, "the operation of a part"},
+      {"name", &S::name},
+      {"group", &S::group},
+      {"comm_func?", [](const S& s) { return where(!s.parent.empty(), s.comm_func); }},
+      {"count", &S::count},
+      {"mean_us", [](const S& s) { return 1e3 * s.mean_ms; }},
+      {"min_us", [](const S& s) { return 1e3 * s.min_ms; }},
+      {"max_us", [](const S& s) { return 1e3 * s.max_ms; }}};
+}
+
 namespace {
 
 using traces::Finding;
@@ -70,110 +114,90 @@ std::vector<std::string> warnings_of(const Examined& examined) {
   return out;
 }
 
-nlohmann::ordered_json named_json(const traces::NamedTopology& named) {
-  nlohmann::ordered_json out = nlohmann::ordered_json::object();
-  const auto put = [&](const char* key, const std::optional<std::int64_t>& value) {
-    if (value) out[key] = *value;
-  };
-  put("world", named.world);
-  put("tp", named.tp);
-  put("pp", named.pp);
-  put("ep", named.ep);
-  put("experts", named.experts);
-  put("dp", named.dp);
-  put("layers", named.layers);
-  put("hidden", named.hidden);
-  put("seq", named.seq);
-  put("micro_batch", named.micro_batch);
-  return out;
-}
+// A line of the findings: of reading, of the roles of calls, or of a rule.
+struct Found {
+  std::string severity, text;
+  SourcePlace place = {};
+};
 
-nlohmann::ordered_json stats_json(const traces::DurationStats& stats) {
-  nlohmann::ordered_json out;
-  if (!stats.parent.empty()) out["parent"] = stats.parent;
-  out["name"] = stats.name;
-  out["group"] = stats.group;
-  if (!stats.parent.empty()) out["comm_func"] = stats.comm_func;
-  out["count"] = stats.count;
-  out["mean_us"] = 1e3 * stats.mean_ms;
-  out["min_us"] = 1e3 * stats.min_ms;
-  out["max_us"] = 1e3 * stats.max_ms;
-  return out;
-}
-
-nlohmann::ordered_json findings_json(const Examined& examined) {
-  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+std::vector<Found> findings_of(const Examined& examined) {
+  std::vector<Found> all;
   if (const auto& strangers = examined.facts.without_role; strangers.count > 0)
-    out.push_back({{"severity", "warning"},
-                   {"file", strangers.first.file},
-                   {"line", strangers.first.line},
-                   {"text", strangers.sentence()}});
-  for (const std::string& warning : examined.recording.warnings)
-    out.push_back({{"severity", "warning"}, {"text", warning}});
-  for (const Finding& finding : examined.findings) {
-    nlohmann::ordered_json one;
-    one["severity"] = to_string(finding.severity);
-    if (!finding.place.file.empty()) one["file"] = finding.place.file;
-    if (finding.place.line > 0) one["line"] = finding.place.line;
-    one["text"] = finding.text;
-    out.push_back(one);
-  }
-  return out;
+    all.push_back({"warning", strangers.sentence(), strangers.first});
+  for (const std::string& warning : examined.recording.warnings) all.push_back({"warning", warning});
+  for (const Finding& finding : examined.findings)
+    all.push_back({std::string(to_string(finding.severity)), finding.text, finding.place});
+  return all;
 }
 
-nlohmann::ordered_json header_json(std::string_view verb, const Examined& examined,
-                                   const CommonOptions& common) {
-  nlohmann::ordered_json inputs = describe_inputs(common);
-  return envelope(verb, inputs, warnings_of(examined));
+Columns<Found> columns_of(Of<Found>) {
+  return {{"severity", &Found::severity},
+          {"file?", [](const Found& f) { return where(!f.place.file.empty(), f.place.file); }},
+          {"line?", [](const Found& f) { return where(f.place.line > 0, f.place.line); }},
+          {"text", &Found::text}};
 }
 
-nlohmann::ordered_json info_json(const Examined& examined, const CommonOptions& common) {
-  const RecordingFacts& facts = examined.facts;
-  nlohmann::ordered_json out = header_json("trace-info", examined, common);
-  out["source"] = examined.recording.source;
-  out["about"] = examined.recording.ranks.front().header;
-  if (facts.device) out["device"] = {{"cpu", facts.device->cpu}, {"name", facts.device->name}};
-  out["side"] = to_string(facts.side);
-  out["side_evidence"] = facts.side_evidence;
-  out["writer"] = facts.newer_writer ? "v2" : "v1";
-  out["pass"] = examined.recording.pass;
-  out["passes"] = examined.recording.passes;
-  out["named"] = named_json(examined.recording.named);
-  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (const traces::RankRecording& rank : examined.recording.ranks) ranks.push_back(rank.rank);
-  out["ranks"] = ranks;
-  if (facts.world) out["world"] = *facts.world;
-  out["missing_ranks"] = facts.missing_ranks;
-  out["stages"] = facts.stages;
-  out["microbatches"] = facts.microbatches;
-  out["dispatcher"] = facts.expert.dispatcher.empty() ? "none" : facts.expert.dispatcher;
-  out["experts"] = facts.expert.experts;
-  out["moe_layers"] = facts.expert.moe_layers;
-  out["calls_without_role"] = facts.without_role.count;
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const traces::RankRows& rank : facts.expert.ranks)
-    rows.push_back({{"rank", rank.rank},
-                    {"stage", rank.stage},
-                    {"moe_layers", rank.moe_layers},
-                    {"sent_rows", rank.sent},
-                    {"received_rows", rank.received},
-                    {"constant", rank.constant}});
-  out["rows"] = rows;
-  out["clock_domains"] = facts.clock_domains;
-  out["fused_p2p_pairs"] = facts.fused_pairs;
-  nlohmann::ordered_json operations = nlohmann::ordered_json::array();
-  for (const auto& stats : facts.operations) operations.push_back(stats_json(stats));
-  out["ops"] = operations;
-  nlohmann::ordered_json subs = nlohmann::ordered_json::array();
-  for (const auto& stats : facts.sub_operations) subs.push_back(stats_json(stats));
-  out["sub_ops"] = subs;
-  out["findings"] = findings_json(examined);
-  return out;
+Columns<Examined> columns_of(Of<Examined>) {
+  using E = Examined;
+  const auto fact = [](auto member) { return [member](const E& e) { return e.facts.*member; }; };
+  const auto expert = [](auto member) { return [member](const E& e) { return e.facts.expert.*member; }; };
+  const auto ranks = [](const E& e) {
+    std::vector<std::int32_t> all;
+    for (const traces::RankRecording& rank : e.recording.ranks) all.push_back(rank.rank);
+    return all;
+  };
+  using F = RecordingFacts;
+  using R = traces::ExpertRows;
+  return {{"source", [](const E& e) { return e.recording.source; }},
+          {"about", [](const E& e) { return e.recording.ranks.front().header; },
+           "comment lines of the first rank"},
+          {"device?", fact(&F::device), "that made it, where the recorder wrote it down"},
+          {"side", [](const E& e) { return to_string(e.facts.side); }},
+          {"side_evidence", fact(&F::side_evidence)},
+          {"writer", [](const E& e) { return e.facts.newer_writer ? "v2" : "v1"; },
+           "v2: sub-operations carry their start time, v1: their end time"},
+          {"pass", [](const E& e) { return e.recording.pass; }},
+          {"passes", [](const E& e) { return e.recording.passes; }},
+          {"named", [](const E& e) { return e.recording.named; }, "what names of folders and files say"},
+          {"ranks", ranks},
+          {"world?", fact(&F::world)},
+          {"missing_ranks", fact(&F::missing_ranks)},
+          {"stages", fact(&F::stages)},
+          {"microbatches", fact(&F::microbatches)},
+          {"dispatcher",
+           [](const E& e) { return e.facts.expert.dispatcher.empty() ? "none" : e.facts.expert.dispatcher; }},
+          {"experts", expert(&R::experts)},
+          {"moe_layers", expert(&R::moe_layers)},
+          {"calls_without_role", [](const E& e) { return e.facts.without_role.count; }},
+          {"rows", expert(&R::ranks)},
+          {"clock_domains", fact(&F::clock_domains), "ranks with comparable clocks"},
+          {"fused_p2p_pairs", fact(&F::fused_pairs)},
+          {"ops", fact(&F::operations)},
+          {"sub_ops", fact(&F::sub_operations)},
+          {"findings", findings_of}};
+}
+
+struct Checked {
+  const Examined& examined;
+  bool passed;
+};
+
+Columns<Checked> columns_of(Of<Checked>) {
+  return {{"source", [](const Checked& c) { return c.examined.recording.source; }},
+          {"passed", &Checked::passed},
+          {"findings", [](const Checked& c) { return findings_of(c.examined); }}};
+}
+
+void print_result(std::string_view verb, const Examined& examined, const nlohmann::ordered_json& figures,
+                  const CommonOptions& common) {
+  nlohmann::ordered_json result = envelope(verb, describe_inputs(common), warnings_of(examined));
+  result.update(figures);
+  print_json(result);
 }
 
 std::string named_text(const traces::NamedTopology& named) {
   std::vector<std::string> parts;
-  const nlohmann::ordered_json values = named_json(named);
+  const nlohmann::ordered_json values = json_of(named);
   for (const auto& [key, value] : values.items())
     parts.push_back(key == "experts" && value == 0 ? "dense" : key + " " + value.dump());
   return parts.empty() ? "nothing" : join(parts, ", ");
@@ -271,14 +295,6 @@ std::string info_text(const Examined& examined) {
   return out;
 }
 
-nlohmann::ordered_json check_json(const Examined& examined, const CommonOptions& common, bool passed) {
-  nlohmann::ordered_json out = header_json("trace-check", examined, common);
-  out["source"] = examined.recording.source;
-  out["passed"] = passed;
-  out["findings"] = findings_json(examined);
-  return out;
-}
-
 int run_info(const TraceOptions& options, const CommonOptions& common) {
   const Examined examined = examine(options, false);
   switch (common.format) {
@@ -286,7 +302,7 @@ int run_info(const TraceOptions& options, const CommonOptions& common) {
       print(info_text(examined));
       break;
     case Format::kJson:
-      print_json(info_json(examined, common));
+      print_result("trace-info", examined, json_of(examined), common);
       break;
     case Format::kCsv:
       print(stats_table(examined.facts.operations, false).csv());
@@ -299,15 +315,11 @@ int run_check(const TraceOptions& options, const CommonOptions& common) {
   const Examined examined = examine(options, true);
   const auto problems = std::ranges::count(examined.findings, Severity::kProblem, &Finding::severity);
   if (common.format == Format::kJson) {
-    print_json(check_json(examined, common, problems == 0));
+    print_result("trace-check", examined, json_of(Checked{examined, problems == 0}), common);
   } else if (common.format == Format::kCsv) {
     Table table(
         {{"severity", Table::Align::kLeft}, {"place", Table::Align::kLeft}, {"text", Table::Align::kLeft}});
-    if (const auto& strangers = examined.facts.without_role; strangers.count > 0)
-      table.row({"warning", strangers.first.str(), strangers.sentence()});
-    for (const std::string& warning : examined.recording.warnings) table.row({"warning", "", warning});
-    for (const Finding& finding : examined.findings)
-      table.row({std::string(to_string(finding.severity)), finding.place.str(), finding.text});
+    for (const Found& one : findings_of(examined)) table.row({one.severity, one.place.str(), one.text});
     print(table.csv());
   } else {
     print(findings_text(examined, false) +
@@ -332,6 +344,14 @@ TraceCommand declare_trace_check(CLI::App& trace) {
   CLI::App* command = trace.add_subcommand("check", "exit 1 when a replay of the recording would stumble");
   const auto options = declare_options(*command);
   return {command, [options](const CommonOptions& common) { return run_check(*options, common); }};
+}
+
+nlohmann::ordered_json schema_of_trace_info() {
+  return result_schema("trace-info", "moesim trace info --format json", schema_of<Examined>());
+}
+
+nlohmann::ordered_json schema_of_trace_check() {
+  return result_schema("trace-check", "moesim trace check --format json", schema_of<Checked>());
 }
 
 }  // namespace moesim::tools

@@ -6,7 +6,10 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/options.h"
@@ -27,6 +30,8 @@ struct Verb {
   // The options that `--help` shows, in the order of their declaration; `--help all` shows every one. Empty:
   // both do.
   std::vector<std::string_view> usual = {};
+  // The JSON schemas of its results.
+  std::vector<std::pair<std::string, nlohmann::ordered_json (*)()>> schemas = {};
 };
 
 const std::vector<Verb>& all_verbs();

@@ -26,7 +26,7 @@ namespace {
 
 struct WhatIfOptions {
   QuestionOptions scenario;
-  std::string crossover, between, picture;
+  std::string crossover, between, picture, today;
   std::vector<std::string> sets, map;
   bool each = false, sensitivity = false, paths = false;
   Anchoring anchoring;
@@ -111,6 +111,8 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     throw InputError(fmt::format(
         "whatif: found no question{}, expected --set, --crossover, --map, --sensitivity or --best",
         o.sets.empty() ? "" : " besides the scope"));
+  if (!o.today.empty() && (o.sensitivity || !o.crossover.empty() || !o.map.empty() || !o.best.axes.empty()))
+    throw InputError("--baseline: found another question, expected --set, with or without --each");
   const Base base = asked_about(o, options, common);
   if (!o.best.axes.empty()) {
     o.anchoring.refuse_measured("--best");
@@ -140,7 +142,8 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
                               .each = true,
                               .tolerance = o.anchoring.tolerance(),
                               .measured = o.anchoring.of(base.resolved.scenario)};
-  return o.each ? run_each(base, sets, asked, common) : run_changes(base, sets, asked, common);
+  return o.each ? run_each(base, sets, o.today, asked, common)
+                : run_changes(base, sets, o.today, asked, common);
 }
 
 }  // namespace
@@ -156,6 +159,8 @@ Verb whatif_verb() {
             o->anchoring.declare(app);
             app.add_option("--set", o->sets, "path=value with its unit, or path=x2; several are one change")
                 ->allow_extra_args(false);
+            app.add_option("--baseline", o->today,
+                           "With --set: the dispatcher that runs today [measured, the job's, recommended]");
             app.add_flag("--each", o->each, "Every --set by itself, the most helpful first");
             app.add_option("--crossover", o->crossover,
                            "path=low..high: where does the fastest dispatcher change?");

@@ -48,8 +48,9 @@ function changesPage(data: ReportData): HTMLElement[] {
   const after = result.change as Evaluation;
   const of = (e: Evaluation, name: string) => e.dispatchers.find((one) => one.dispatcher === name && !one.error);
   const names = [...new Set([...before.dispatchers, ...after.dispatchers].map((one) => one.dispatcher))];
-  const fastBefore = of(before, before.fastest)!;
-  const fastAfter = of(after, after.fastest)!;
+  const today = result.today as { dispatcher: string; because: string; then: string };
+  const fastBefore = of(before, today.dispatcher)!;
+  const fastAfter = of(after, today.then)!;
   const all = [before, after].flatMap((e) => e.dispatchers.filter((one) => !one.error));
   const unit = timeUnit(Math.max(...all.map((one) => one.time_us.high)));
   const text = (result.changes as { text: string }[]).map((c) => c.text).join(", ");
@@ -75,7 +76,7 @@ function changesPage(data: ReportData): HTMLElement[] {
       intervalBars("Time of each dispatcher before and after the change", names.flatMap((name) => {
         const b = of(before, name);
         const a = of(after, name);
-        return [...(b ? [bar(b, "before", false)] : []), ...(a ? [bar(a, "after", name === after.fastest)] : [])];
+        return [...(b ? [bar(b, "before", false)] : []), ...(a ? [bar(a, "after", name === today.then)] : [])];
       }), unit, "time"),
       table(names, [
         { title: "dispatcher", text: (n) => n },
@@ -88,8 +89,8 @@ function changesPage(data: ReportData): HTMLElement[] {
         { title: "tokens/s/GPU before", numeric: true, text: (n) => number(Math.round(of(before, n)?.tokens_per_s_per_gpu ?? NaN)), value: (n) => of(before, n)?.tokens_per_s_per_gpu ?? 0 },
         { title: "after", numeric: true, text: (n) => number(Math.round(of(after, n)?.tokens_per_s_per_gpu ?? NaN)), value: (n) => of(after, n)?.tokens_per_s_per_gpu ?? 0 },
         { title: "fits", text: (n) => `${of(before, n)?.fits ? "yes" : "no"}, then ${of(after, n)?.fits ? "yes" : "no"}` },
-      ], { caption: "All dispatchers", best: (n) => n === after.fastest })),
-    section("What moved", "Which part of the fastest dispatcher's time changes? The parts add up to the bars.",
+      ], { caption: "All dispatchers", best: (n) => n === today.then })),
+    section("What moved", "Which part of the time of what runs changes? The parts add up to the bars.",
       stackedBars("Parts of the time before and after",
         both.flatMap(([what, one]) => categories.map((c) => ({
           label: label(what, one), part: c, value: one.breakdown_us[c] ?? 0,
@@ -100,7 +101,7 @@ function changesPage(data: ReportData): HTMLElement[] {
         { title: `before [${unit.name}]`, numeric: true, text: (p) => (p.baseline_us * unit.factor).toFixed(2), value: (p) => p.baseline_us },
         { title: "after", numeric: true, text: (p) => (p.change_us * unit.factor).toFixed(2), value: (p) => p.change_us },
         { title: "difference", numeric: true, text: (p) => (p.difference_us * unit.factor).toFixed(2), value: (p) => p.difference_us },
-      ], { caption: "Parts of the fastest" })),
+      ], { caption: "Parts of what runs" })),
     reproduce(data),
   ];
 }
