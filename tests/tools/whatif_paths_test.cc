@@ -97,7 +97,9 @@ TEST(ScenarioPaths, APartLeavesTheRestOfItsObject) {
 
 TEST(Hardware, AFasterPartIsNeverSlower) {
   const models::Scenario scenario = question().said;
-  const double before = ask(scenario, AskOptions{0, false}).answers[1].time_us.value;
+  const double before = ask(scenario, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                            .answers[1]
+                            .time_us.value;
   for (const models::HardwareNumber& number : models::hardware_numbers()) {
     const bool time =
         number.unit == models::HardwareUnit::kSeconds || number.unit == models::HardwareUnit::kFactor;
@@ -105,14 +107,22 @@ TEST(Hardware, AFasterPartIsNeverSlower) {
     auto cluster = std::make_shared<models::Cluster>(*scenario.cluster);
     number.scale(*cluster, time ? 0.5 : 2);
     changed.cluster = cluster;
-    EXPECT_LE(ask(changed, AskOptions{0, false}).answers[1].time_us.value, before * (1 + 1e-9))
+    EXPECT_LE(ask(changed, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                  .answers[1]
+                  .time_us.value,
+              before * (1 + 1e-9))
         << number.path;
     // A file says the same as the function. (A latency has no absolute value to write.)
     Question q = question();
     set(q, ("cluster." + std::string(number.path)).c_str(),
         number.value(*scenario.cluster) * (time ? 0.5 : 2));
-    EXPECT_NEAR(ask(q.said, AskOptions{0, false}).answers[1].time_us.value,
-                ask(changed, AskOptions{0, false}).answers[1].time_us.value, 1e-6)
+    EXPECT_NEAR(ask(q.said, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                    .answers[1]
+                    .time_us.value,
+                ask(changed, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                    .answers[1]
+                    .time_us.value,
+                1e-6)
         << number.path;
   }
 }
@@ -209,7 +219,7 @@ RC_GTEST_PROP(Changes, AgreeWithSettingAllValues, ()) {
     models::set_all(whole, points.paths(), point, Origin::said("--grid"));
     const auto answer = [](models::Scenario s) -> std::string {
       try {
-        const Comparison e = ask(std::move(s), AskOptions{0, true});
+        const Comparison e = ask(std::move(s), models::AnswerOptions{.draws = 0, .each = true});
         std::string text;
         for (const Answer& a : e.answers)
           text += a.dispatcher + " " + std::to_string(a.time_us.value) + " " +

@@ -154,7 +154,7 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
       number.scale(*cluster, time ? 0.5 : 2);
     }
     twice.cluster = cluster;
-    const Comparison after = ask(twice, AskOptions{0, false});
+    const Comparison after = ask(twice, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true});
     for (std::size_t i = 0; i < after.answers.size(); ++i) {
       const double share = after.answers[i].time_us.value / s.baseline.answers[i].time_us.value;
       EXPECT_GE(share, 0.5 * (1 - 1e-6)) << text;
@@ -293,7 +293,9 @@ TEST(Crossover, AgreesWithTryingEveryValue) {
       models::set(changed, range.path, value.json, Origin::said("--set"));
       std::string fastest;
       try {
-        fastest = ask(changed, AskOptions{0, false}).winner()->dispatcher;
+        fastest = ask(changed, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                      .winner()
+                      ->dispatcher;
       } catch (const InputError&) {
         continue;
       }

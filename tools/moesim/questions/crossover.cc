@@ -119,7 +119,9 @@ class Line {
  private:
   std::function<Answers::Asker()> asking(int draws) {
     return [this, draws] {
-      return [this, draws](const models::Point& point) { return asker_.ask(point.values, {draws, false}); };
+      return [this, draws](const models::Point& point) {
+        return asker_.ask(point.values, {.draws = draws, .breakdown = false});
+      };
     };
   }
   void tell() {

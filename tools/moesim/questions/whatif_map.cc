@@ -223,7 +223,7 @@ WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, co
   Cells study(
       [&]() -> Cells::Asker {
         return [&, asker = std::make_shared<Asker>(asked, *paths)](const models::Point& point) {
-          return cell_of(asker->ask(point.values, {draws, false}));
+          return cell_of(asker->ask(point.values, {.draws = draws, .breakdown = false}));
         };
       },
       std::move(options));

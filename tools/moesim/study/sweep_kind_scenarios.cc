@@ -134,7 +134,7 @@ class ScenarioSweep : public SweepKind {
  private:
   std::string file_;
   QuestionOptions options_;
-  AskOptions asked_{.draws = 0, .breakdown = false};
+  models::AnswerOptions asked_{.draws = 0, .breakdown = false, .each = true};
   Anchoring anchoring_;
   std::optional<Comparison> run_;  // of the base, where it was measured
   bool cost_ = false;
@@ -146,7 +146,7 @@ class ScenarioSweep : public SweepKind {
 class ScenarioAsker : public SweepAsker {
  public:
   ScenarioAsker(const std::vector<FoundColumn<Scored>>& columns, const Base& base,
-                const models::Points& points, const AskOptions& asked)
+                const models::Points& points, const models::AnswerOptions& asked)
       : columns_(columns), asker_(base, points.paths()), asked_(asked) {}
   std::vector<Row> ask(const std::vector<PathValue>& values) override {
     const Comparison all = asker_.ask(values, asked_);
@@ -164,7 +164,7 @@ class ScenarioAsker : public SweepAsker {
  private:
   const std::vector<FoundColumn<Scored>>& columns_;
   Asker asker_;
-  AskOptions asked_;
+  models::AnswerOptions asked_;
 };
 
 void ScenarioSweep::prepare(const models::Points& points, RowFormat format, const CommonOptions& common,
@@ -189,7 +189,7 @@ void ScenarioSweep::prepare(const models::Points& points, RowFormat format, cons
           });
   asked_.tolerance = anchoring_.tolerance();
   if (anchoring_.measured()) {
-    AskOptions of_run = asked_;
+    models::AnswerOptions of_run = asked_;
     of_run.measured = anchoring_.of(base_->resolved.scenario);
     run_ = ask(base_->resolved.scenario, of_run);
     if (unexplained()) return;

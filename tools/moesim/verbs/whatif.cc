@@ -163,7 +163,10 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, o.picture, common);
     return run_crossover(changed, o.crossover, o.between, o.draws, common);
   }
-  AskOptions asked{o.draws, true, o.anchoring.tolerance(), o.anchoring.of(base.resolved.scenario)};
+  models::AnswerOptions asked{.draws = o.draws,
+                              .each = true,
+                              .tolerance = o.anchoring.tolerance(),
+                              .measured = o.anchoring.of(base.resolved.scenario)};
   return o.each ? run_each(base, sets, o.today, asked, common)
                 : run_changes(base, sets, o.today, asked, common);
 }
