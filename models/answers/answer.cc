@@ -107,9 +107,7 @@ class Answering {
       check_answer(s_, a);
     }
     tell_defaults();
-    // A dense model shows no communication besides these and tensor parallelism.
-    if (!s_.is_step() || s_.model.experts == 0)
-      c_.step_collectives = timed_collectives(s_, c_.routing.experts(), placement_, prices_->nominal());
+    c_.step_collectives = timed_collectives(s_, c_.routing.experts(), placement_, prices_->nominal());
     constexpr double kEven = 1.001;
     rank(c_.answers, c_.routing.expert_skew() > kEven);
     c_.decision = decide(c_.answers, o_.tolerance);

@@ -248,9 +248,13 @@ PathValue value_of(const ScenarioPath& path, double number) {
   return number_value(json_of_number(path.path, path.type, number));
 }
 
+bool is_multiple(const ScenarioPath& path, std::string_view text) {
+  return is_number(path.type) && trim(text).starts_with('x');
+}
+
 PathValue parse_value(const ScenarioPath& path, std::string_view text, const Scenario* baseline) {
   text = trim(text);
-  if (is_number(path.type) && text.starts_with('x')) {
+  if (is_multiple(path, text)) {
     const auto factor = parse_number(text.substr(1));
     if (!factor || *factor <= 0)
       throw InputError(

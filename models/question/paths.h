@@ -62,6 +62,8 @@ struct PathValue {
 PathValue parse_value(const ScenarioPath& path, std::string_view text, const Scenario* baseline = nullptr);
 // Likewise for a number in SI units; counts are rounded.
 PathValue value_of(const ScenarioPath& path, double number);
+// Whether a text multiplies the value that the path has.
+bool is_multiple(const ScenarioPath& path, std::string_view text);
 
 // Splits "path=value" at the first '='. Throws InputError naming `option` where there is none.
 std::pair<std::string, std::string> split_assignment(const std::string& text, std::string_view option);

@@ -80,16 +80,16 @@ class Transfers {
   // Whether a chunk's backward passes gather its weights again.
   bool again() const { return gathers_again(traffic()); }
 
-  // Describes the collectives of weights `n`, of which `trained` have gradients. `chunk`: whose layers are the
-  // units of FSDP, and DDP's buckets count as one call; null: one unit, and buckets of their own.
+  // Describes the collectives of a chunk's weights `n`, of which `trained` have gradients. Its layers are the
+  // units of FSDP. `buckets`: false where DDP's buckets count as one call.
   std::vector<ParameterCollective> collectives(const StageParameters& n, const StageParameters& trained,
-                                               const Chunk* chunk) const {
+                                               const Chunk& chunk, bool buckets) const {
     ParameterTraffic t = traffic();
     const double router = plan_.router_sharding ? n.router : 0;
-    t.dense = HeldParameters::all(n.dense - router, chunk ? layer_units(*chunk) : 1);
-    t.experts = HeldParameters::all(n.experts, chunk ? expert_units(*chunk) : 1);
+    t.dense = HeldParameters::all(n.dense - router, layer_units(chunk));
+    t.experts = HeldParameters::all(n.experts, expert_units(chunk));
     t.router = HeldParameters::all(router, t.experts.units);
-    const bool within = chunk != nullptr && experts_within_layers();
+    const bool within = experts_within_layers();
     if (within) {
       t.dense = HeldParameters::all(n.dense - router + n.experts, t.dense.units);
       t.experts = {};
@@ -99,7 +99,7 @@ class Transfers {
       t.experts.trained = within ? 0 : trained.experts;
       t.router.trained = 0;
     }
-    t.buckets = chunk == nullptr;
+    t.buckets = buckets;
     return parameter_collectives(plan_.sharding, t);
   }
 
@@ -276,6 +276,14 @@ class Transfers {
   const Placement::Replicas &dense_, &experts_;
 };
 
+// Returns a chunk's weights, and those of them that have gradients.
+std::pair<StageParameters, StageParameters> parameters_of(const Architecture& held, const Scenario& s,
+                                                          const Chunk& chunk) {
+  const StageParameters all = chunk_parameters(held, s.parallel, chunk);
+  const Lora& lora = s.training.lora;
+  return {all, lora.rank > 0 ? trained_parameters(held, s.parallel, lora, chunk) : all};
+}
+
 // Parameters, gradients and the optimizer of every chunk.
 class ParameterTransfers {
  public:
@@ -295,11 +303,9 @@ class ParameterTransfers {
 
   void add(PipelineTransfers& t) const {
     for (std::size_t c = 0; c < in_.chunks.size(); ++c) {
-      const StageParameters n = chunk_parameters(held_, p_, in_.chunks[c]);
-      const StageParameters trained =
-          plan_.lora.rank > 0 ? trained_parameters(held_, p_, plan_.lora, in_.chunks[c]) : n;
+      const auto [n, trained] = parameters_of(held_, in_.scenario, in_.chunks[c]);
       const std::vector<TimedCollective> timed =
-          transfers_.timed(transfers_.collectives(n, trained, &in_.chunks[c]));
+          transfers_.timed(transfers_.collectives(n, trained, in_.chunks[c], false));
       if (sharded_) t.sharded.push_back(of_every_pass(c, timed));
       if (!all_in_passes_) add_once_a_step(t, c, timed);
       const std::int64_t update = optimizer(c, n, trained);
@@ -442,13 +448,28 @@ std::vector<TimedCollective> timed_collectives(const Scenario& s, std::int64_t s
   if (held.experts > 0) held.experts = slots;
   const std::vector<double> even(layer_stack(held).size(), 1.0);
   const std::vector<Chunk> chunks = cut_into_chunks(held, s.parallel, even, 0, 0);
-  const StageParameters stage = chunk_parameters(held, s.parallel, chunks.front());
   const TransferInputs in{s, chunks, slots, placement, pricer, {}, {}};
   const Transfers transfers(in);
-  std::vector<ParameterCollective> collectives = transfers.collectives(stage, stage, nullptr);
-  if (s.training.shampoo)
-    std::ranges::copy(transfers.shampoo_gathers(stage), std::back_inserter(collectives));
-  return transfers.timed(collectives);
+  std::vector<TimedCollective> all;
+  for (std::size_t c = 0; c < chunks.size(); c += static_cast<std::size_t>(s.parallel.pp)) {
+    const auto [weights, trained] = parameters_of(held, s, chunks[c]);
+    std::vector<ParameterCollective> collectives = transfers.collectives(weights, trained, chunks[c], true);
+    if (s.training.shampoo)
+      std::ranges::copy(transfers.shampoo_gathers(weights), std::back_inserter(collectives));
+    for (const TimedCollective& one : transfers.timed(collectives)) {
+      const auto same = std::ranges::find_if(all, [&](const TimedCollective& other) {
+        return other.what.what == one.what.what && other.what.kind == one.what.kind;
+      });
+      if (same == all.end()) {
+        all.push_back(one);
+        continue;
+      }
+      same->what.buffer += one.what.buffer;
+      same->what.calls += one.what.calls;
+      same->seconds += one.seconds;
+    }
+  }
+  return all;
 }
 
 PipelineTransfers step_transfers(const TransferInputs& in) {

@@ -28,8 +28,8 @@ struct LinkFaults {
 std::int64_t optimizer_meshes(const Scenario& scenario, const StageParameters& parameters);
 std::int64_t optimizer_launches(const Scenario& scenario, const StageParameters& parameters);
 
-// Returns the collectives of parameters that one layer's answer lists: of the first stage, each stage being one
-// unit, on a healthy machine; none where the scenario does not say how parameters are sharded.
+// Returns the collectives of parameters of a step that answers list: of the first stage with its share of the
+// layers, on a healthy machine; none where the scenario does not say how parameters are sharded.
 std::vector<TimedCollective> timed_collectives(const Scenario& scenario, std::int64_t slots,
                                                const Placement& placement, const ProgramPricer& pricer);
 

@@ -196,6 +196,16 @@ double sigma_of_any(const models::Cluster& cluster) {
 
 }  // namespace
 
+bool made_on(const RecordedMachine& machine, const models::Cluster& cluster) {
+  using Told = RecordedMachine::Told;
+  if (machine.told != Told::by_user && machine.told != Told::by_files) return false;
+  if (machine.cluster.empty()) return machine.gpu == cluster.profile.gpu();
+  const models::Cluster own = models::Cluster::load(machine.cluster);
+  // Files name the GPU, and no network.
+  return own.profile.name() == cluster.profile.name() &&
+         (machine.told == Told::by_files || own.network == cluster.network);
+}
+
 std::string machine_note(const RecordedMachine& machine, const models::Cluster& cluster, bool scaled,
                          bool realistic) {
   using Told = RecordedMachine::Told;

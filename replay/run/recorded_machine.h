@@ -40,6 +40,9 @@ inline constexpr double kTimesFit = 1.5;
 RecordedMachine recorded_machine(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
                                  const models::Cluster& cluster, const JobRequest& request);
 
+// Whether a time of the recording was measured on `cluster`, as far as the user or the files say.
+bool made_on(const RecordedMachine& machine, const models::Cluster& cluster);
+
 // Returns one sentence where computing times may not be those of `cluster`: the machine is unknown, or it has
 // other GPUs and times are not scaled; "" otherwise. `scaled`: computing was scaled from its GPUs to the
 // cluster's.

@@ -96,7 +96,8 @@ std::optional<RecordedOverload> recorded_overload(const Topology& topology,
             entries.push_back({std::vector<std::int64_t>(members, 0), std::vector<std::int64_t>(members, 0)});
           models::OverloadEntry& entry = entries[static_cast<std::size_t>(next)];
           entry.actual[member] = rows.received;
-          entry.balanced[member] = rows.sent;
+          // Every row is computed in slices by all ranks of a tensor-parallel group.
+          entry.balanced[member] = rows.sent * topology.tp;
           if (first) stage.order.push_back({next, true});
           ++next;
         }
@@ -113,6 +114,7 @@ std::optional<RecordedOverload> recorded_overload(const Topology& topology,
   for (const auto& stage : stages) out.entries += static_cast<std::int64_t>(stage.replicas.front().size());
   if (out.entries == 0) return std::nullopt;
   out.stages = models::overload_of(stages);
+  out.logged = models::overload_of(stages, {.etp = topology.tp});
   return out;
 }
 

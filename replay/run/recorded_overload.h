@@ -13,7 +13,8 @@
 namespace moesim::replay {
 
 struct RecordedOverload {
-  std::vector<models::Overload> stages;  // as every stage logs them
+  std::vector<models::Overload> stages;  // of the routing, by stage
+  std::vector<models::Overload> logged;  // as the job's log shows them: ETP times larger
   std::int64_t entries = 0;              // MoE layers x microbatches over all stages
   int replicas = 1;                      // of the experts
 };

@@ -44,8 +44,11 @@ ImportFacts all_reduce() {
   return facts;
 }
 
-std::string error_of(const std::string& log, const ImportFacts& facts) {
-  return message_of([&] { import_nccl_tests(log, "x.log", facts); });
+Imported read(const std::string& text, const ImportFacts& facts = {}) {
+  return import_nccl_tests(text, "x.json", facts);
+}
+std::string error_of(const std::string& text, const ImportFacts& facts = {}) {
+  return message_of([&] { read(text, facts); });
 }
 
 TEST(NcclTests, ReadsTheOutOfPlaceColumns) {
@@ -77,7 +80,7 @@ TEST(NcclTests, ReadsOldRowsWithoutReductionOrRoot) {
 
 TEST(NcclTests, MistakesAreNamedByLine) {
   EXPECT_THAT(error_of(kLog.substr(0, kLog.find("   20.00   52.43")), all_reduce()),
-              HasSubstr("x.log:10: found 9 columns"));
+              HasSubstr("x.json:10: found 9 columns"));
   EXPECT_THAT(error_of(kLog.substr(0, kLog.find("\n# Out of bounds")), all_reduce()),
               HasSubstr("truncated log?"));
   EXPECT_THAT(error_of(replaced(kLog, "21.00", "nan"), all_reduce()), HasSubstr("'nan' as time"));
@@ -220,13 +223,6 @@ ImportFacts mi300x() {
   return facts;
 }
 
-Imported read(const std::string& text, const ImportFacts& facts = {}) {
-  return import_nccl_tests(text, "x.json", facts);
-}
-std::string error_of(const std::string& text, const ImportFacts& facts = {}) {
-  return message_of([&] { read(text, facts); });
-}
-
 TEST(NcclJson, OfNcclTests) {
   const Imported all = read(nccl_json());
   ASSERT_EQ(all.rows.collectives.size(), 1u);  // the other has no time out of place
@@ -305,8 +301,8 @@ Imported read_nccl(const std::string& text, const ImportFacts& facts = {},
   return read_nccl_log(text, file, facts);
 }
 
-std::string error_of(const std::string& text, const ImportFacts& facts = {},
-                     const std::string& file = "x.log") {
+std::string error_of_nccl(const std::string& text, const ImportFacts& facts = {},
+                          const std::string& file = "x.log") {
   return message_of([&] { read_nccl(text, facts, file); });
 }
 
@@ -320,14 +316,14 @@ TEST(NcclLog, NamesOfTestsAndLaunchers) {
             "host:12:13 [0] NCCL INFO Launch mode Parallel");
 }
 
-// The logs of others: each read_nccl as what it is, or refused for what it lacks.
+// The logs of others: each read as what it is, or refused for what it lacks.
 TEST(NcclLog, LogsOfOthers) {
   const std::filesystem::path folder = std::filesystem::path(MOESIM_DATA_DIR) / "foreign/nccl";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no data set at " << folder;
   int read_whole = 0, refused = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const std::string error = error_of(read_file(entry.path()), {}, name);
+    const std::string error = error_of_nccl(read_file(entry.path()), {}, name);
     if (name.starts_with("readme__oracle") && name.ends_with("_0.log")) {
       const Imported all = read_nccl(read_file(entry.path()), {}, name);
       EXPECT_EQ(all.rows.collectives.front().nodes, 2);

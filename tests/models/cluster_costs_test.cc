@@ -172,8 +172,8 @@ TEST(DomainReport, OneLineForEachPriceWithTheLongestValue) {
   report.add(5, outside_ranks("a gather", 12));
   report.add(1, outside_ranks("a reduction", 64));
   report.add(1, OutsideDomain::derived("a product", "derived from h100-sxm: somebody"));
-  EXPECT_THAT(report.lines(), ElementsAre("a gather extrapolates to 12 outside_ranks (measured 2 to 8)",
-                                          "a reduction extrapolates to 64 outside_ranks (measured 2 to 8)",
+  EXPECT_THAT(report.lines(), ElementsAre("a gather extrapolates to 12 ranks (measured 2 to 8)",
+                                          "a reduction extrapolates to 64 ranks (measured 2 to 8)",
                                           "a product is derived from h100-sxm: somebody"));
   EXPECT_DOUBLE_EQ(report.share(), 0.9);
 }

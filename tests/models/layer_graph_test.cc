@@ -28,7 +28,7 @@ namespace {
 
 // A resolved scenario with the programs and prices of its first dispatcher, all of which refer to it.
 struct JobWithPrograms {
-  explicit JobWithPrograms(Scenario given) : scenario(resolved(std::move(given))) {}
+  explicit JobWithPrograms(Scenario given) : scenario(testing::resolved(std::move(given))) {}
   JobWithPrograms(const JobWithPrograms&) = delete;
   JobWithPrograms& operator=(const JobWithPrograms&) = delete;
 

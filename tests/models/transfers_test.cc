@@ -211,6 +211,26 @@ TEST(StepTransfers, APipelineGathersOnceAStepInBothScopes) {
     EXPECT_EQ(one.what.calls_per_step(), 4) << one.what.what;
 }
 
+// Answers of both scopes list what a step pays, with the launch of a call for every layer.
+TEST(StepTransfers, AnswersListTheCallsOfAStep) {
+  Scenario s = sharded("fsdp");
+  const PipelineTransfers t = Job(s).transfers();
+  AnswerOptions options;
+  options.draws = 0;
+  for (const Scenario::Scope scope : {Scenario::Scope::kLayer, Scenario::Scope::kStep}) {
+    s.scope = scope;
+    double us = 0;
+    for (const TimedCollective& one : answer(s, options).step_collectives) {
+      EXPECT_GE(one.what.calls_per_step(), s.model.layers * s.parallel.microbatches) << one.what.what;
+      us += one.us_per_step();
+    }
+    EXPECT_NEAR(
+        us,
+        static_cast<double>(s.parallel.microbatches * (t.sharded[0].forward + t.sharded[0].backward)) * 1e-6,
+        1e-3);
+  }
+}
+
 // A group of one data-parallel rank moves nothing, inference nothing at all.
 TEST(StepTransfers, NobodyToShareWithIsNoTransfer) {
   Scenario s = testing::small_job();

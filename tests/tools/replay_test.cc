@@ -18,6 +18,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_moesim;
 using testing::sample_folder;
@@ -106,6 +107,15 @@ TEST(Replay, WhatItWasRecordedOnIsToldOrAsked) {
     EXPECT_EQ(told.at("recorded_on").at("told_by"), "user");
     EXPECT_EQ(us(guessed, "value"), us(told, "value"));
     EXPECT_FALSE(told.contains("changes"));
+    // A time of another machine, or of one that nobody named, is no measurement of the forecast.
+    EXPECT_FALSE(guessed.at("recorded_on").at("same_machine"));
+    EXPECT_FALSE(said({job, "--cluster", "dgx-h100x2"}).at("recorded_on").at("same_machine"));
+    EXPECT_TRUE(said({job, "--recorded-on", "echo-h800x2"}).at("recorded_on").at("same_machine"));
+    if (std::string(side) == "realistic") {
+      EXPECT_THAT(here.out, HasSubstr("ms where it was recorded"));
+      EXPECT_THAT(here.out, Not(HasSubstr(", measured ")));
+      EXPECT_THAT(run_moesim({"replay", job, "--recorded-on", "echo-h800x2"}).out, HasSubstr(", measured "));
+    }
     if (std::string(side) == "scaling") {
       EXPECT_GT(us(guessed, "high") - us(guessed, "low"), us(told, "high") - us(told, "low"));
     }

@@ -7,6 +7,7 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/question/changes.h"
 #include "models/workload/fields.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/read/load_job.h"
 
 namespace moesim::tools {
@@ -122,12 +123,18 @@ QuestionOptions::Loaded QuestionOptions::load(const CommonOptions& common) const
     q.said.seed = common.seed;
     q.said.give("seed", Origin::said("--seed"));
   }
+  q.search = search_;
   for (const std::string& set : sets_) {
     const auto [path, value] = models::split_assignment(set, "--set");
     const models::ScenarioPath found = models::find_path(path);
-    models::set_all(q, {found}, {models::parse_value(found, value)}, Origin::said("--set"));
+    models::Question before = q;
+    if (models::is_multiple(found, value)) {
+      models::open_plan(before);
+      before.said = settle(before, common).scenario;
+      before.said.resolve();
+    }
+    models::set_all(q, {found}, {models::parse_value(found, value, &before.said)}, Origin::said("--set"));
   }
-  q.search = search_;
   models::open_plan(q);
   models::name_dispatchers(q.said);
   return loaded;

@@ -108,7 +108,9 @@ nlohmann::ordered_json replay_json(const RecordingForecast& answer, const nlohma
     if (before->tokens > 0) result["before"]["tokens_per_s"] = tokens_per_s(*before);
   }
   result["synthetic"] = answer.synthetic;
-  result["recorded_on"] = {{"gpu", answer.recorded_on.gpu}, {"told_by", name(answer.recorded_on.told)}};
+  result["recorded_on"] = {{"gpu", answer.recorded_on.gpu},
+                           {"told_by", name(answer.recorded_on.told)},
+                           {"same_machine", replay::made_on(answer.recorded_on, answer.cluster)}};
   if (!answer.changes.empty()) result["changes"] = answer.changes;
   if (const auto both = replay::compared(answer)) {
     result["answer"] = models::sentence(*both);
@@ -138,7 +140,7 @@ nlohmann::ordered_json replay_json(const RecordingForecast& answer, const nlohma
   result["overload"] = nullptr;
   if (answer.overload) {
     auto& overload = result["overload"] = overload_json(answer.overload->stages.back());
-    overload["metrics"] = overload_metrics_json(answer.overload->stages);
+    overload["metrics"] = overload_metrics_json(answer.overload->logged);
     overload["entries"] = answer.overload->entries;
     overload["replicas"] = answer.overload->replicas;
   }

@@ -171,9 +171,11 @@ Table effect_table(const RecordingForecast& answer) {
 std::string answer_text(const RecordingForecast& answer) {
   std::string text = fmt::format("{} ms an iteration (90 % interval {} ms to {} ms)",
                                  ms(answer.time_us.value), ms(answer.time_us.low), ms(answer.time_us.high));
-  if (answer.measured_us)
+  if (answer.measured_us && replay::made_on(answer.recorded_on, answer.cluster))
     text += fmt::format(", measured {} ms ({})", ms(*answer.measured_us),
                         percent(answer.time_us.value / *answer.measured_us - 1.0, 2));
+  else if (answer.measured_us)
+    text += fmt::format(", {} ms where it was recorded", ms(*answer.measured_us));
   if (answer.tokens > 0) text += fmt::format(", {:.0f} tokens/s", tokens_per_s(answer));
   std::vector<replay::TimeShare> shares(answer.attribution.shares.begin(), answer.attribution.shares.end());
   std::erase_if(shares, [](const auto& share) { return share.cause == replay::CauseOfTime::computing; });
