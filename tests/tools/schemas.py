@@ -178,7 +178,7 @@ def check_results(folder):
                 other[key] = {"of": "another type"} if not isinstance(result[key], dict) else "text"
                 noticed += bool(errors(check, without))
                 if key not in {**COMMON, **check.schema["properties"]}:
-                    print("note: %s.schema.json does not name %s yet" % (name, key))
+                    fail("%s.schema.json does not name %s" % (name, key))
                 elif not errors(check, other):
                     fail("%s.schema.json takes anything for %s" % (name, key))
         if noticed < 4 * len(commands):

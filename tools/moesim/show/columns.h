@@ -250,4 +250,8 @@ std::optional<Value> where(bool holds, Value value) {
   return holds ? std::optional<Value>(std::move(value)) : std::nullopt;
 }
 
+// Prints a result of `verb`: its figures behind those that every result has.
+void print_result(std::string_view verb, const nlohmann::ordered_json& inputs,
+                  const nlohmann::ordered_json& figures, const std::vector<std::string>& warnings = {});
+
 }  // namespace moesim::tools

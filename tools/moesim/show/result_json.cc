@@ -75,6 +75,13 @@ nlohmann::ordered_json result_schema(std::string_view verb, std::string_view tit
   return schema;
 }
 
+void print_result(std::string_view verb, const nlohmann::ordered_json& inputs,
+                  const nlohmann::ordered_json& figures, const std::vector<std::string>& warnings) {
+  nlohmann::ordered_json result = envelope(verb, inputs, warnings);
+  result.update(figures);
+  print_json(result);
+}
+
 void add_model(nlohmann::ordered_json& result, const models::Scenario& scenario) {
   if (scenario.model.hidden > 0) result["model"] = models::model_summary(models::asked_model(scenario));
 }

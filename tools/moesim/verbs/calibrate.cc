@@ -552,6 +552,7 @@ Verb calibrate_verb() {
       throw InputError({"moesim calibrate"}, "no command", "one of " + join(names, ", "));
     };
   };
+  verb.schemas = {{"calibrate-next", schema_of_calibrate_next}, {"calibrate-node", schema_of_calibrate_node}};
   return verb;
 }
 

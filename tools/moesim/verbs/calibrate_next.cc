@@ -14,11 +14,21 @@
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
+
+Columns<calibration::NextRow> columns_of(Of<calibration::NextRow>) {
+  using N = calibration::NextRow;
+  return {{"command", [](const N& n) { return n.row.command; }},
+          {"minutes", [](const N& n) { return n.row.minutes; }},
+          {"regret_before", &N::regret_before, "expected share of the best time that the choice loses"},
+          {"regret_after", &N::regret_after, "the same when this and all measurements above it are known"}};
+}
+
 namespace {
 
 using calibration::NextRow;
@@ -29,19 +39,19 @@ struct Options {
   int draws = calibration::kPlanDraws;
 };
 
-nlohmann::ordered_json json_of(const CommonOptions& common, const Comparison& c,
-                               const std::vector<NextRow>& plan) {
-  auto result = envelope("calibrate-next", describe_inputs(common), {});
-  result["winner"] = c.winner()->dispatcher;
-  result["verdict"] = models::name_of(c.decision.verdict);
-  result["probability"] = or_null(c.decision.probability());
-  result["measurements"] = nlohmann::ordered_json::array();
-  for (const NextRow& one : plan)
-    result["measurements"].push_back({{"command", one.row.command},
-                                      {"minutes", one.row.minutes},
-                                      {"regret_before", one.regret_before},
-                                      {"regret_after", one.regret_after}});
-  return result;
+struct Planned {
+  const Comparison& comparison;
+  const std::vector<NextRow>& rows;
+};
+
+Columns<Planned> columns_of(Of<Planned>) {
+  using P = Planned;
+  return {
+      {"winner", [](const P& p) { return p.comparison.winner()->dispatcher; }, "the recommended dispatcher"},
+      {"verdict", [](const P& p) { return models::name_of(p.comparison.decision.verdict); }},
+      {"probability", [](const P& p) { return p.comparison.decision.probability(); },
+       "that it is the fastest; null without draws"},
+      {"measurements", [](const P& p) { return p.rows; }, "in the order in which they help most"}};
 }
 
 std::string text_of(const Comparison& c, const std::vector<NextRow>& plan, int draws) {
@@ -72,7 +82,7 @@ int run(const Options& options, const CommonOptions& common) {
   next.minutes = options.minutes;
   const std::vector<NextRow> plan = calibration::next_rows(c, next);
   if (common.format == Format::kJson)
-    print_json(json_of(common, c, plan));
+    print_result("calibrate-next", describe_inputs(common), json_of(Planned{c, plan}));
   else
     print(text_of(c, plan, options.draws));
   return 0;
@@ -94,6 +104,10 @@ Run declare_next(CLI::App& app) {
       throw InputError("calibrate next: found --format csv, expected table or json");
     return run(*options, common);
   };
+}
+
+nlohmann::ordered_json schema_of_calibrate_next() {
+  return result_schema("calibrate-next", "moesim calibrate next --format json", schema_of<Planned>());
 }
 
 }  // namespace moesim::tools

@@ -6,5 +6,6 @@
 namespace moesim::tools {
 
 Run declare_next(CLI::App& app);
+nlohmann::ordered_json schema_of_calibrate_next();
 
 }  // namespace moesim::tools

@@ -22,6 +22,7 @@
 #include "calibration/fit/refine.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
@@ -29,6 +30,14 @@
 #include "tools/moesim/verbs/calibrate_rows.h"
 
 namespace moesim::tools {
+
+Columns<calibration::BaseEvidence> columns_of(Of<calibration::BaseEvidence>) {
+  using B = calibration::BaseEvidence;
+  return {{"name", &B::name},
+          {"log_probability", &B::log_probability, "of the rows, up to a constant"},
+          {"rows", &B::rows}};
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -70,6 +79,15 @@ Parted parted(const Measurements& rows) {
   part(rows.kernels, parts.own.kernels, parts.held.kernels);
   parts.own.machine = rows.machine;
   return parts;
+}
+
+struct SkippedRows {
+  std::string reason;
+  std::size_t rows;
+};
+
+Columns<SkippedRows> columns_of(Of<SkippedRows>) {
+  return {{"reason", &SkippedRows::reason}, {"rows", &SkippedRows::rows}};
 }
 
 // A base refined by all rows, and the check of laws refined by four fifths on the others.
@@ -153,22 +171,39 @@ std::string line_of(const char* what, const Made& made) {
   return text;
 }
 
-ordered_json json_of(const Made& made) {
-  ordered_json evidence = ordered_json::array();
-  for (const BaseEvidence& one : made.evidence)
-    evidence.push_back({{"name", one.name}, {"log_probability", one.log_probability}, {"rows", one.rows}});
-  ordered_json result = {{"base", {{"name", made.evidence.front().name}, {"evidence", std::move(evidence)}}},
-                         {"file", made.file},
-                         {"rows", made.report.rows},
-                         {"laws", made.report.laws.size()}};
-  result["left_out"] = {{"rows", made.after.rows},
-                        {"mean_abs_error_before", made.before.mean_abs_error},
-                        {"mean_abs_error", made.after.mean_abs_error},
-                        {"coverage", made.after.coverage}};
-  result["skipped"] = ordered_json::array();
-  for (const auto& [reason, rows] : made.report.skipped)
-    result["skipped"].push_back({{"reason", reason}, {"rows", rows}});
-  return result;
+Columns<Made> columns_of(Of<Made>) {
+  const auto after = [](auto member) { return [member](const Made& m) { return m.after.*member; }; };
+  return {{"base",
+           {{"name", [](const Made& m) { return m.evidence.front().name; }}, {"evidence", &Made::evidence}}},
+          {"file", &Made::file, "that was written"},
+          {"rows", [](const Made& m) { return m.report.rows; }, "that moved a law"},
+          {"laws", [](const Made& m) { return m.report.laws.size(); }, "that moved"},
+          {"left_out",
+           {{"rows", after(&CheckGroup::rows)},
+            {"mean_abs_error_before", [](const Made& m) { return m.before.mean_abs_error; }},
+            {"mean_abs_error", after(&CheckGroup::mean_abs_error)},
+            {"coverage", after(&CheckGroup::coverage), "inside their 90 % interval"}},
+           "a fifth of the rows, by the base and by laws of the others"},
+          {"skipped", [](const Made& m) {
+             std::vector<SkippedRows> all;
+             for (const auto& [reason, rows] : m.report.skipped) all.push_back({reason, rows});
+             return all;
+           }}};
+}
+
+struct MadeCluster {
+  std::string cluster;
+  Made profile;
+  std::optional<Made> network;
+  std::string next;
+};
+
+Columns<MadeCluster> columns_of(Of<MadeCluster>) {
+  using M = MadeCluster;
+  return {{"cluster", &M::cluster, "the cluster file that was written"},
+          {"profile", &M::profile},
+          {"network?", &M::network, "where rows between nodes are there"},
+          {"next", &M::next, "the command that uses the cluster"}};
 }
 
 int run(const Options& options, const CommonOptions& common) {
@@ -203,13 +238,10 @@ int run(const Options& options, const CommonOptions& common) {
       fmt::format("moesim compare --model qwen3-30b-a3b --cluster {} --ep {} --dispatcher all", options.out,
                   nodes * gpus_per_node);
   if (common.format == Format::kJson) {
-    ordered_json inputs = describe_inputs(common);
-    ordered_json result = envelope("calibrate-node", inputs, {});
-    result["cluster"] = options.out;
-    for (const auto& [what, one] : made)
-      result[std::string(what) == "GPU" ? "profile" : "network"] = json_of(one);
-    result["next"] = next;
-    print_json(result);
+    const bool network = made.size() > 1;
+    print_result("calibrate-node", describe_inputs(common),
+                 json_of(MadeCluster{options.out, profile,
+                                     network ? std::optional(made.back().second) : std::nullopt, next}));
     return 0;
   }
   std::string text;
@@ -220,6 +252,10 @@ int run(const Options& options, const CommonOptions& common) {
 }
 
 }  // namespace
+
+ordered_json schema_of_calibrate_node() {
+  return result_schema("calibrate-node", "moesim calibrate node --format json", schema_of<MadeCluster>());
+}
 
 Run declare_node(CLI::App& app) {
   auto options = std::make_shared<Options>();

@@ -6,5 +6,6 @@
 namespace moesim::tools {
 
 Run declare_node(CLI::App& app);
+nlohmann::ordered_json schema_of_calibrate_node();
 
 }  // namespace moesim::tools

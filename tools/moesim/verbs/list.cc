@@ -26,8 +26,10 @@
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
 #include "models/workload/model_summary.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -153,6 +155,14 @@ const std::array<Kind, 8>& kinds() {
   return all;
 }
 
+struct Named {
+  std::string name, description;
+};
+
+Columns<Named> columns_of(Of<Named>) {
+  return {{"name", &Named::name}, {"description", &Named::description}};
+}
+
 // Prints every built-in model with its interpretation.
 int list_details(const CommonOptions& common) {
   auto result = envelope("list", describe_inputs(common), {});
@@ -225,7 +235,7 @@ int run(const std::vector<std::string>& wanted, bool detail, const std::optional
     for (const auto& [name, description] : gpu ? profile_of_gpu(*gpu) : kind->entries()) {
       table.row({name, description});
       rows.row({kind->name, name, description});
-      result[kind->name].push_back({{"name", name}, {"description", description}});
+      result[kind->name].push_back(json_of(Named{name, description}));
     }
     text += (text.empty() ? "" : "\n") + table.text();
   }
@@ -238,11 +248,24 @@ int run(const std::vector<std::string>& wanted, bool detail, const std::optional
 
 }  // namespace
 
+// Of the kinds that were asked for; with --detail models have all that their summary has.
+nlohmann::ordered_json schema_of_list() {
+  Columns<Entries> figures;
+  nlohmann::ordered_json schema = result_schema("list", "moesim list --format json", figures.schema());
+  for (const Kind& kind : kinds()) schema["properties"][kind.name] = schema_of<std::vector<Named>>();
+  for (const char* name :
+       {"source", "parameters", "layers", "attention", "experts", "ignored_keys", "unknown_keys"})
+    schema["properties"]["models"]["items"]["properties"][name]["$ref"] =
+        fmt::format("model-summary.schema.json#/properties/{}", name);
+  return schema;
+}
+
 Verb list_verb() {
   return {
       "list",
       "what is built in: models, clusters, profiles, networks, dispatchers, routings, recipes, schemas",
-      "  moesim list dispatchers\n  moesim list models --detail", [](CLI::App& app) -> Run {
+      "  moesim list dispatchers\n  moesim list models --detail",
+      [](CLI::App& app) -> Run {
         auto wanted = std::make_shared<std::vector<std::string>>();
         app.add_option(
                "kind", *wanted,
@@ -256,7 +279,9 @@ Verb list_verb() {
         return [wanted, detail, gpu](const CommonOptions& common) {
           return run(*wanted, *detail, *gpu, common);
         };
-      }};
+      },
+      {},
+      {{"list", schema_of_list}}};
 }
 
 Verb schema_verb() {

@@ -24,9 +24,11 @@
 #include "base/json_text.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/command.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/study/sweep_file.h"
 #include "tools/moesim/verbs/rerun_result.h"
 #include "tools/moesim/verbs/verb.h"
@@ -202,6 +204,20 @@ std::vector<std::string> repeat(const RerunResult& r, const fs::path& folder) {
   return compare(r, run_again(command.words, folder, scratch.path()), command.table);
 }
 
+struct Repeated {
+  std::vector<std::string> command;
+  bool same;
+  std::vector<std::string> reasons, not_compared;
+};
+
+Columns<Repeated> columns_of(Of<Repeated>) {
+  return {{"command", &Repeated::command},
+          {"same", &Repeated::same},
+          {"reasons", &Repeated::reasons, "why the bytes are not the same"},
+          {"not_compared", &Repeated::not_compared,
+           "files that the command wrote and that the result says nothing of"}};
+}
+
 int run_rerun(const RerunOptions& o, const CommonOptions& common) {
   const RerunResult r = read_result(o.result);
   const std::string made_by = r.json["version"];
@@ -213,13 +229,7 @@ int run_rerun(const RerunOptions& o, const CommonOptions& common) {
   if (!same && made_by != version())
     reasons.insert(reasons.begin(), fmt::format("it was made by moesim {}, this is {}", made_by, version()));
   if (common.format == Format::kJson) {
-    ordered_json inputs = describe_inputs(common);
-    ordered_json result = envelope("rerun", inputs, {});
-    result["command"] = r.command;
-    result["same"] = same;
-    result["reasons"] = reasons;
-    result["not_compared"] = not_compared;
-    print_json(result);
+    print_result("rerun", describe_inputs(common), json_of(Repeated{r.command, same, reasons, not_compared}));
   } else if (same) {
     print(fmt::format("the same bytes: moesim {}\n", one_line(join(r.command, " "))));
     if (!not_compared.empty())
@@ -235,8 +245,13 @@ int run_rerun(const RerunOptions& o, const CommonOptions& common) {
 
 }  // namespace
 
+nlohmann::ordered_json schema_of_rerun() {
+  return result_schema("rerun", "moesim rerun --format json", schema_of<Repeated>());
+}
+
 Verb rerun_verb() {
-  return {"rerun", "run a result again and get the same bytes, or the reason why not",
+  return {"rerun",
+          "run a result again and get the same bytes, or the reason why not",
           "  moesim rerun result.json\n"
           "  moesim rerun results.csv.json --in /where/the/sweep/was",
           [](CLI::App& app) -> Run {
@@ -247,7 +262,9 @@ Verb rerun_verb() {
             app.add_option("--in", o->folder, "Folder that relative paths of its command start from [.]")
                 ->check(CLI::ExistingDirectory());
             return [o](const CommonOptions& common) { return run_rerun(*o, common); };
-          }};
+          },
+          {},
+          {{"rerun", schema_of_rerun}}};
 }
 
 }  // namespace moesim::tools

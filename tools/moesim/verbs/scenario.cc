@@ -13,6 +13,7 @@
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/read/arguments.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
@@ -20,7 +21,47 @@
 
 namespace moesim::tools {
 
+Columns<UsedArgument> columns_of(Of<UsedArgument>) {
+  using A = UsedArgument;
+  return {{"argument", [](const A& a) { return a.setting.shown; }},
+          {"values", [](const A& a) { return a.setting.values; }},
+          {"place", [](const A& a) { return a.setting.place.str(); }, "file:line"},
+          {"use", [](const A& a) { return name_of(a.use); },
+           one_of({"used", "approximated", "irrelevant", "unknown"})},
+          {"because", &A::because}};
+}
+
 namespace {
+
+// A model as it was understood, where the scenario has one.
+std::optional<nlohmann::ordered_json> understood(const models::Scenario& s) {
+  if (s.model.hidden == 0) return std::nullopt;
+  return models::model_summary(models::asked_model(s));
+}
+const Help kModel{"", {{"$ref", "model-summary.schema.json"}}};
+
+struct FromJob {
+  const models::Scenario& scenario;
+  const std::vector<UsedArgument>& arguments;
+};
+
+Columns<FromJob> columns_of(Of<FromJob>) {
+  return {{"model?", [](const FromJob& f) { return understood(f.scenario); }, kModel},
+          {"arguments", [](const FromJob& f) { return f.arguments; }},
+          {"scenario",
+           [](const FromJob& f) { return models::to_json(f.scenario); },
+           {"", {{"$ref", "scenario.schema.json"}}}}};
+}
+
+struct ToFramework {
+  const models::Scenario& scenario;
+  FrameworkArguments arguments;
+};
+
+Columns<ToFramework> columns_of(Of<ToFramework>) {
+  Columns<ToFramework> all{{"model?", [](const ToFramework& t) { return understood(t.scenario); }, kModel}};
+  return all.add(columns_of(Of<FrameworkArguments>{}), &ToFramework::arguments);
+}
 
 using nlohmann::ordered_json;
 
@@ -38,21 +79,10 @@ int show_arguments(const Job& job, const models::Scenario& s, const CommonOption
                {"value", Table::Align::kLeft},
                {"use", Table::Align::kLeft},
                {"because", Table::Align::kLeft}});
-  ordered_json list = ordered_json::array();
-  for (const UsedArgument& a : job.arguments) {
+  for (const UsedArgument& a : job.arguments)
     table.row({a.setting.shown, value_of(a.setting), std::string(name_of(a.use)), a.because});
-    list.push_back({{"argument", a.setting.shown},
-                    {"values", a.setting.values},
-                    {"place", a.setting.place.str()},
-                    {"use", name_of(a.use)},
-                    {"because", a.because}});
-  }
   if (common.format == Format::kJson) {
-    ordered_json result = envelope("scenario-from", describe_inputs(common), job.remarks());
-    add_model(result, s);
-    result["arguments"] = std::move(list);
-    result["scenario"] = models::to_json(s);
-    print_json(result);
+    print_result("scenario-from", describe_inputs(common), json_of(FromJob{s, job.arguments}), job.remarks());
   } else {
     print(common.format == Format::kCsv ? table.csv() : table.text());
   }
@@ -97,10 +127,8 @@ int write_arguments(const models::Scenario& s, JobFramework framework,
                     const std::vector<std::string>& remarks, const CommonOptions& common) {
   const JobArguments made = arguments_of(s, framework);
   if (common.format == Format::kJson) {
-    ordered_json result = envelope("scenario-to", describe_inputs(common, s), remarks);
-    add_model(result, s);
-    result.update(job_arguments_json(made, framework));
-    print_json(result);
+    print_result("scenario-to", describe_inputs(common, s), json_of(ToFramework{s, {made, framework}}),
+                 remarks);
     return 0;
   }
   if (common.format == Format::kCsv) {
@@ -181,9 +209,19 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
 
 }  // namespace
 
+ordered_json schema_of_scenario_from() {
+  return result_schema("scenario-from", "moesim scenario from FRAMEWORK FILE --detail --format json",
+                       schema_of<FromJob>());
+}
+
+ordered_json schema_of_scenario_to() {
+  return result_schema("scenario-to", "moesim scenario to FRAMEWORK --format json", schema_of<ToFramework>());
+}
+
 Verb scenario_verb() {
   return {
-      "scenario", "a scenario in full, from a training job's arguments, or as these",
+      "scenario",
+      "a scenario in full, from a training job's arguments, or as these",
       "  moesim scenario from megatron train.sh --cluster dgx-h100x4 > job.json\n"
       "  moesim scenario --scope step --model deepseek-v3 --cluster h100 --gpus 2048 --explain\n"
       "  moesim scenario from megatron train.sh --with \"--vocab-size 32000\" --detail\n"
@@ -201,7 +239,9 @@ Verb scenario_verb() {
         app.add_flag("--detail", o->detail, "Of a job: every argument, and what became of it");
         app.add_flag("--explain", o->explain, "Field by field: its value, who said it, what it is");
         return [o](const CommonOptions& common) { return run_scenario(*o, common); };
-      }};
+      },
+      {},
+      {{"scenario-from", schema_of_scenario_from}, {"scenario-to", schema_of_scenario_to}}};
 }
 
 }  // namespace moesim::tools

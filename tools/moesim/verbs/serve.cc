@@ -19,10 +19,12 @@
 #include "base/text.h"
 #include "tools/moesim/serve/answerer.h"
 #include "tools/moesim/serve/http_server.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/report_template.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/study/plugin_path.h"
 #include "tools/moesim/verbs/command_line.h"
 #include "tools/moesim/verbs/serve_questions.h"
@@ -116,6 +118,15 @@ bool is_loopback(const std::string& address) {
   return address == "localhost";
 }
 
+struct Served {
+  std::string url;
+  int port;
+};
+
+Columns<Served> columns_of(Of<Served>) {
+  return {{"url", &Served::url, "where the page is"}, {"port", &Served::port}};
+}
+
 int run_serve(const ServeOptions& o, const CommonOptions& common) {
   if (!report_missing().empty()) throw InputError(fmt::format("serve: {}", report_missing()));
   if (common.format == Format::kCsv) throw InputError("serve: found --format csv, expected table or json");
@@ -153,10 +164,7 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
   const std::unique_ptr<HttpServer, decltype(stop)> stopped(server.get(), stop);
   const std::string url = fmt::format("http://{}:{}/", shown, server->port());
   if (common.format == Format::kJson) {
-    nlohmann::ordered_json result = envelope("serve", describe_inputs(common), {});
-    result["url"] = url;
-    result["port"] = server->port();
-    print_json(result);
+    print_result("serve", describe_inputs(common), json_of(Served{url, server->port()}));
   } else {
     print(fmt::format("moesim serve: {} (Ctrl-C ends it)\n", url));
   }
@@ -168,9 +176,14 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
 
 }  // namespace
 
+nlohmann::ordered_json schema_of_serve() {
+  return result_schema("serve", "moesim serve --format json", schema_of<Served>());
+}
+
 Verb serve_verb() {
   return {
-      "serve", "the same questions as a live page on this machine",
+      "serve",
+      "the same questions as a live page on this machine",
       "  moesim serve --port 8765\n"
       "  moesim serve --port 0 --format json",
       [](CLI::App& app) -> Run {
@@ -188,7 +201,9 @@ Verb serve_verb() {
         app.add_option("--seconds", o->seconds, "The most that one answer may take [10]")
             ->check(CLI::Range(0.1, 600.0).description(""));
         return [o](const CommonOptions& common) { return run_serve(*o, common); };
-      }};
+      },
+      {},
+      {{"serve", schema_of_serve}}};
 }
 
 }  // namespace moesim::tools

@@ -34,7 +34,10 @@ Verb trace_verb() {
             };
           },
           {},
-          {{"trace-info", schema_of_trace_info}, {"trace-check", schema_of_trace_check}}};
+          {{"trace-info", schema_of_trace_info},
+           {"trace-check", schema_of_trace_check},
+           {"trace-convert", schema_of_trace_convert},
+           {"trace-synthesize", schema_of_trace_synthesize}}};
 }
 
 }  // namespace moesim::tools

@@ -17,5 +17,7 @@ TraceCommand declare_trace_synthesize(CLI::App& trace);
 
 nlohmann::ordered_json schema_of_trace_info();
 nlohmann::ordered_json schema_of_trace_check();
+nlohmann::ordered_json schema_of_trace_convert();
+nlohmann::ordered_json schema_of_trace_synthesize();
 
 }  // namespace moesim::tools

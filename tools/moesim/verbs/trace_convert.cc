@@ -12,9 +12,11 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"
 #include "traces/cmd_writer.h"
@@ -73,6 +75,18 @@ traces::Recording read(const ConvertOptions& options, const std::string& format)
   return traces::read_cmd(options.from, {options.pass});
 }
 
+struct Converted {
+  std::string from, output;
+  std::size_t files = 0, operations = 0;
+};
+
+Columns<Converted> columns_of(Of<Converted>) {
+  return {{"from", &Converted::from, "the format that was read"},
+          {"output", &Converted::output},
+          {"files", &Converted::files},
+          {"operations", &Converted::operations}};
+}
+
 // Converts router choices to a dispatching file, not a recording.
 int convert_router_trace(const ConvertOptions& options, const CommonOptions& common) {
   if (options.tp || options.pp || options.iterations)
@@ -86,12 +100,8 @@ int convert_router_trace(const ConvertOptions& options, const CommonOptions& com
   for (const std::string& warning : trace.warnings) warn(common, warning);
   const std::size_t tables = trace.dispatching.entries.size();
   if (common.format == Format::kJson) {
-    nlohmann::ordered_json out = envelope("trace-convert", describe_inputs(common), trace.warnings);
-    out["from"] = "router-trace";
-    out["output"] = options.to;
-    out["files"] = 1;
-    out["operations"] = tables;
-    print_json(out);
+    print_result("trace-convert", describe_inputs(common),
+                 json_of(Converted{"router-trace", options.to, 1, tables}), trace.warnings);
   } else {
     print(fmt::format("{}: {} tables of {} ranks and {} experts\n", options.to, tables, trace.dispatching.ep,
                       trace.dispatching.experts));
@@ -108,13 +118,9 @@ int run(const ConvertOptions& options, const CommonOptions& common) {
   traces::write_cmd(recording, options.to);
   for (const std::string& warning : recording.warnings) warn(common, warning);
   if (common.format == Format::kJson) {
-    nlohmann::ordered_json inputs = describe_inputs(common);
-    nlohmann::ordered_json out = envelope("trace-convert", inputs, recording.warnings);
-    out["from"] = format;
-    out["output"] = options.to;
-    out["files"] = recording.ranks.size();
-    out["operations"] = recording.operation_count();
-    print_json(out);
+    print_result("trace-convert", describe_inputs(common),
+                 json_of(Converted{format, options.to, recording.ranks.size(), recording.operation_count()}),
+                 recording.warnings);
   } else {
     print(fmt::format("{}: {} files, {} operations\n", options.to, recording.ranks.size(),
                       recording.operation_count()));
@@ -165,6 +171,10 @@ TraceCommand declare_trace_convert(CLI::App& trace) {
                    "of a router-trace; default: as the largest that was chosen")
       ->check(CLI::Range(1, 1 << 16).description(""));
   return {command, [options](const CommonOptions& common) { return run(*options, common); }};
+}
+
+nlohmann::ordered_json schema_of_trace_convert() {
+  return result_schema("trace-convert", "moesim trace convert --format json", schema_of<Converted>());
 }
 
 }  // namespace moesim::tools

@@ -188,13 +188,6 @@ Columns<Checked> columns_of(Of<Checked>) {
           {"findings", [](const Checked& c) { return findings_of(c.examined); }}};
 }
 
-void print_result(std::string_view verb, const Examined& examined, const nlohmann::ordered_json& figures,
-                  const CommonOptions& common) {
-  nlohmann::ordered_json result = envelope(verb, describe_inputs(common), warnings_of(examined));
-  result.update(figures);
-  print_json(result);
-}
-
 std::string named_text(const traces::NamedTopology& named) {
   std::vector<std::string> parts;
   const nlohmann::ordered_json values = json_of(named);
@@ -302,7 +295,7 @@ int run_info(const TraceOptions& options, const CommonOptions& common) {
       print(info_text(examined));
       break;
     case Format::kJson:
-      print_result("trace-info", examined, json_of(examined), common);
+      print_result("trace-info", describe_inputs(common), json_of(examined), warnings_of(examined));
       break;
     case Format::kCsv:
       print(stats_table(examined.facts.operations, false).csv());
@@ -315,7 +308,8 @@ int run_check(const TraceOptions& options, const CommonOptions& common) {
   const Examined examined = examine(options, true);
   const auto problems = std::ranges::count(examined.findings, Severity::kProblem, &Finding::severity);
   if (common.format == Format::kJson) {
-    print_result("trace-check", examined, json_of(Checked{examined, problems == 0}), common);
+    print_result("trace-check", describe_inputs(common), json_of(Checked{examined, problems == 0}),
+                 warnings_of(examined));
   } else if (common.format == Format::kCsv) {
     Table table(
         {{"severity", Table::Align::kLeft}, {"place", Table::Align::kLeft}, {"text", Table::Align::kLeft}});

@@ -11,8 +11,10 @@
 #include "models/workload/model_summary.h"
 #include "replay/job/synthesize.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_writer.h"
 
@@ -29,6 +31,18 @@ struct SynthesizeOptions {
   std::int64_t seq = 1024;
   double noise = 0.02;
 };
+
+struct Made {
+  nlohmann::ordered_json model;
+  std::string folder, topology;
+};
+
+Columns<Made> columns_of(Of<Made>) {
+  return {{"model", &Made::model, {"", {{"$ref", "model-summary.schema.json"}}}},
+          {"folder", &Made::folder},
+          {"topology", &Made::topology},
+          {"synthetic", [](const Made&) { return true; }}};
+}
 
 int run(const SynthesizeOptions& options, const CommonOptions& common) {
   replay::SynthesisSpec spec;
@@ -62,12 +76,8 @@ int run(const SynthesizeOptions& options, const CommonOptions& common) {
                                           spec.model.hidden, options.seq);
   traces::write_cmd_job(made.scaling, made.realistic, folder);
   if (common.format == Format::kJson) {
-    auto result = envelope("trace-synthesize", describe_inputs(common), {});
-    result["model"] = models::model_summary(spec.model);
-    result["folder"] = folder.string();
-    result["topology"] = spec.topology.str();
-    result["synthetic"] = true;
-    print_json(result);
+    print_result("trace-synthesize", describe_inputs(common),
+                 json_of(Made{models::model_summary(spec.model), folder.string(), spec.topology.str()}));
   } else if (!common.quiet) {
     print(fmt::format("synthetic recordings of {} ({}), not measured on any machine:\n  {}\n  {}\n",
                       options.model, spec.topology.str(), (folder / "scaling").string(),
@@ -106,6 +116,10 @@ TraceCommand declare_trace_synthesize(CLI::App& trace) {
       ->check(CLI::Range(0.0, 1.0).description(""))
       ->capture_default_str();
   return {command, [options](const CommonOptions& common) { return run(*options, common); }};
+}
+
+nlohmann::ordered_json schema_of_trace_synthesize() {
+  return result_schema("trace-synthesize", "moesim trace synthesize --format json", schema_of<Made>());
 }
 
 }  // namespace moesim::tools
