@@ -267,11 +267,11 @@ TEST(Baseline, IsWhatRunsToday) {
   EXPECT_LT(difference(said), difference(own));
 
   // What the change does not touch stays: the same dispatcher runs behind it.
-  const json skewed = result({"--set", "routing=zipf:0.5"});
+  const json skewed = result({"--set", "nic.bandwidth=x0.5"});
   EXPECT_EQ(skewed["today"]["then"], "alltoall");
   EXPECT_GT(difference(skewed), 0);
 
-  const json each = result({"--each", "--set", "routing=zipf:0.5", "--set", "dispatcher=flex-deepep"});
+  const json each = result({"--each", "--set", "nic.bandwidth=x0.5", "--set", "dispatcher=flex-deepep"});
   EXPECT_EQ(each["ranking"][0]["path"], "dispatcher");
   EXPECT_EQ(each["ranking"][0]["text"], "dispatcher alltoall -> flex-deepep");
   EXPECT_GT(each["ranking"][0]["throughput_ratio"]["value"].get<double>(), 1.3);
