@@ -205,26 +205,27 @@ TEST_F(WhatIf, AMapIsNoWiderThanAPage) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
 }
 
-// HH, 11: the nearest values at which another dispatcher is the fastest, as trying every value finds them.
+// HH, 11: the nearest values at which another dispatcher is the fastest, as asking there finds them.
 TEST(Around, NamesTheNearestChange) {
-  const Base base = base_of(kScenario);
-  const auto fastest = [&](const std::string& path, double value) {
-    Asker asker(base, {find_path(path)});
-    return asker.ask({value_of(find_path(path), value)}, {0, false}).winner()->dispatcher;
+  const Base base = base_of(R"({"model": "qwen3-30b-a3b", "parallel": {"ep": 16},
+ "dispatcher": "allgather,alltoall", "cluster": "dgx-h100x4"})");
+  const auto fastest = [&](double topk) {
+    Asker asker(base, {find_path("topk")});
+    return asker.ask({value_of(find_path("topk"), topk)}, {0, false}).winner()->dispatcher;
   };
-  bool turned = false;
+  bool found = false;
   for (const auto& one : map_around(base, 1)) {
     if (one["path"] != "topk") continue;
-    EXPECT_EQ(one["now"], "2");
-    EXPECT_EQ(one["from"], "1");
-    const std::string now = fastest("topk", 2);
-    for (const double value : {4, 8}) {
-      if (one["above"].is_null() || turned) continue;
-      turned = std::stod(one["above"]["value"].get<std::string>()) == value;
-      EXPECT_EQ(fastest("topk", value), turned ? one["above"]["dispatcher"].get<std::string>() : now);
-    }
+    found = true;
+    EXPECT_EQ(one["now"], "8");
+    EXPECT_EQ(one["from"], "2");
+    EXPECT_TRUE(one["below"].is_null());
+    EXPECT_EQ(one["above"]["value"], "16");
+    EXPECT_EQ(one["above"]["dispatcher"], fastest(16));
+    EXPECT_NE(fastest(16), fastest(8));
+    EXPECT_EQ(fastest(2), fastest(8));
   }
-  EXPECT_TRUE(turned);
+  EXPECT_TRUE(found);
 }
 
 // HH, 1: a job that runs alltoall is not compared with what it does not run.
@@ -266,11 +267,11 @@ TEST(Baseline, IsWhatRunsToday) {
   EXPECT_LT(difference(said), difference(own));
 
   // What the change does not touch stays: the same dispatcher runs behind it.
-  const json skewed = result({"--set", "routing=zipf:0.5"});
+  const json skewed = result({"--set", "nic.bandwidth=x0.5"});
   EXPECT_EQ(skewed["today"]["then"], "alltoall");
   EXPECT_GT(difference(skewed), 0);
 
-  const json each = result({"--each", "--set", "routing=zipf:0.5", "--set", "dispatcher=flex-deepep"});
+  const json each = result({"--each", "--set", "nic.bandwidth=x0.5", "--set", "dispatcher=flex-deepep"});
   EXPECT_EQ(each["ranking"][0]["path"], "dispatcher");
   EXPECT_EQ(each["ranking"][0]["text"], "dispatcher alltoall -> flex-deepep");
   EXPECT_GT(each["ranking"][0]["throughput_ratio"]["value"].get<double>(), 1.3);
