@@ -276,6 +276,15 @@ bool ProgramPricer::unpublished(const Program& program, const Op& op) const {
   return !kernel || !kernel->unmeasured.empty();
 }
 
+bool ProgramPricer::measures_exchanges(const Program& program) const {
+  // The first stage of a kernel has the price of all.
+  const auto measured = [&](const Op& op) {
+    return op.kind != OpKind::kCollective || op.fused || !unpublished(program, op);
+  };
+  return std::ranges::all_of(program.forward(), measured) &&
+         std::ranges::all_of(program.backward(), measured);
+}
+
 double ProgramPricer::isolated_seconds(const Op& op) const {
   if (!op.across_nodes) return 0;
   switch (op.library) {

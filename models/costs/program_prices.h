@@ -71,6 +71,9 @@ class ProgramPricer {
   void report(const Program& program, const std::vector<Op>& pass, const sim::LockstepProgram& priced,
               const GroupShapes& shapes, DomainReport& into, double times = 1) const;
 
+  // Returns whether every dispatch and combine kernel of a program has a law that was measured on this machine.
+  bool measures_exchanges(const Program& program) const;
+
   // Returns the kernels that the host launches for both passes of a program, without the experts' products,
   // which every dispatcher has.
   std::int64_t launches(const Program& program) const;

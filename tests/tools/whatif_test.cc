@@ -276,7 +276,7 @@ TEST(Baseline, IsWhatRunsToday) {
   EXPECT_GT(each["ranking"][0]["throughput_ratio"]["value"].get<double>(), 1.3);
 
   EXPECT_THAT(asked({"--baseline", "nccl", "--set", "topk=4"}).err,
-              HasSubstr("--baseline: found the dispatcher \"nccl\", expected one of allgather, alltoall"));
+              HasSubstr("--baseline: found the dispatcher 'nccl', expected one of allgather, alltoall"));
   EXPECT_THAT(asked({"--baseline", "allgather", "--measured", "27.5s", "--set", "topk=4"}).err,
               HasSubstr("--baseline: found allgather beside a measured alltoall"));
 }
@@ -284,7 +284,7 @@ TEST(Baseline, IsWhatRunsToday) {
 // Bisection finds the same changes as trying every value.
 TEST(Crossover, AgreesWithTryingEveryValue) {
   for (const char* text : {"topk=1..8", "seq=16..4096:16", "ep=1..8", "ep=1..400", "hidden=256..8192:128"}) {
-    const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
+    const models::StudyAxis range = models::StudyAxis::parse_assignment(text, "--crossover");
     const CrossoverResult found = find_crossovers(base_of(kScenario), range, "allgather,alltoall", 0);
     std::vector<std::pair<double, std::string>> expected;
     std::string previous;
@@ -313,7 +313,7 @@ TEST(Crossover, IsFoundByBisectionInALongRange) {
   const Base four_nodes = base_of(R"({"model": "deepseek-v3", "parallel": {"ep": 32}, "routing": "zipf:0.8",
       "dispatcher": "allgather,alltoall", "cluster": "dgx-h100x8"})");
   const auto at = [&](const char* text) {
-    return find_crossovers(four_nodes, SweepRange::parse_assignment(text, "--crossover"), "", 0);
+    return find_crossovers(four_nodes, models::StudyAxis::parse_assignment(text, "--crossover"), "", 0);
   };
   const CrossoverResult coarse = at("seq=4..100:4"), fine = at("seq=4..60000"), smooth = at("gini=0..0.8");
   ASSERT_EQ(coarse.crossings.size(), 1u);
@@ -326,7 +326,7 @@ TEST(Crossover, IsFoundByBisectionInALongRange) {
 }
 
 TEST(Crossover, TheIntervalHoldsTheCrossing) {
-  const SweepRange range = SweepRange::parse_assignment("seq=16..8192", "--crossover");
+  const models::StudyAxis range = models::StudyAxis::parse_assignment("seq=16..8192", "--crossover");
   const CrossoverResult r = find_crossovers(base_of(kScenario), range, "allgather,alltoall", 24);
   for (const Crossover& c : r.crossings) {
     EXPECT_EQ(c.above, c.below + 1);
