@@ -186,12 +186,12 @@ struct Evidence {
     if (std::abs(std::log(one.us) - draws.mean) > kExplained * std::hypot(draws.deviation, by.shared, by.own))
       anchor.explained = false;
   }
-  Posterior posterior(const Anchor& anchor, std::size_t draw) const {
+  // `us`: the time of each run in the anchor.
+  Posterior posterior(const std::vector<double>& us, std::size_t draw) const {
     std::vector<double> residuals;
     residuals.reserve(answers.size());
     for (std::size_t k = 0; k < answers.size(); ++k)
-      residuals.push_back(
-          std::log(anchor.measured[measured[k]].us / forecast->answers[answers[k]].draws_us[draw]));
+      residuals.push_back(std::log(us[measured[k]] / forecast->answers[answers[k]].draws_us[draw]));
     return posterior_of(residuals, by);
   }
 };
@@ -205,11 +205,11 @@ std::vector<Anchor::Moved> moved_of(const Comparison& c, const Anchor& anchor, c
   };
   if (!own.measured.empty())
     moved.push_back({"all that frameworks and versions differ in", Estimate::log_normal(1, own.by.shared),
-                     factor(anchor.shared)});
+                     factor(anchor.measurement.shared)});
   for (const Latent& latent : latents_of(c, static_cast<std::size_t>(anchor.drawn))) {
     std::vector<double> after;
-    after.reserve(anchor.draws.size());
-    for (const std::size_t d : anchor.draws) after.push_back(latent.log_factors[d]);
+    after.reserve(anchor.measurement.draws.size());
+    for (const std::size_t d : anchor.measurement.draws) after.push_back(latent.log_factors[d]);
     const Spread was = spread_of(latent.log_factors), is = spread_of(after);
     const double half = 0.5 * was.deviation;
     if (was.deviation > 0.02 && (std::abs(is.mean - was.mean) > half || is.deviation < half))
@@ -244,25 +244,35 @@ Anchor anchor_of(const Comparison& c, std::vector<Measured> measured, bool told)
     }
     layers.add(anchor, k);
   }
-  const auto draws = static_cast<std::size_t>(anchor.drawn);
-  std::vector<Posterior> posteriors;
-  double most = -INFINITY;
-  for (std::size_t d = 0; d < draws; ++d) {
-    posteriors.push_back(own.posterior(anchor, d));
-    if (layer) posteriors.back().log_weight += layers.posterior(anchor, d).log_weight;
-    most = std::max(most, posteriors.back().log_weight);
+  // Sets anchor.effective_draws, too.
+  const auto resampled_by = [&](const std::vector<double>& us) {
+    std::vector<Posterior> posteriors;
+    double most = -INFINITY;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(anchor.drawn); ++d) {
+      posteriors.push_back(own.posterior(us, d));
+      if (layer) posteriors.back().log_weight += layers.posterior(us, d).log_weight;
+      most = std::max(most, posteriors.back().log_weight);
+    }
+    std::vector<double> weights;
+    double sum = 0, squares = 0;
+    for (const Posterior& one : posteriors)
+      weights.push_back(std::exp(one.log_weight - most)), sum += weights.back();
+    for (double& w : weights) w /= sum, squares += w * w;
+    anchor.effective_draws = 1 / squares;
+    Anchor::Resampled taken{resampled(weights, kKept), {}};
+    for (std::size_t k = 0; k < taken.draws.size(); ++k) {
+      const Posterior& at = posteriors[taken.draws[k]];
+      taken.shared.push_back(at.mean + at.sigma * Random::for_item(c.scenario->seed, k).normal());
+    }
+    return taken;
+  };
+  std::vector<double> forecast_us, measured_us;
+  for (std::size_t k = 0; k < anchor.measured.size(); ++k) {
+    forecast_us.push_back(anchor.before[k].value);
+    measured_us.push_back(anchor.measured[k].us);
   }
-  std::vector<double> weights;
-  double sum = 0, squares = 0;
-  for (const Posterior& one : posteriors)
-    weights.push_back(std::exp(one.log_weight - most)), sum += weights.back();
-  for (double& w : weights) w /= sum, squares += w * w;
-  anchor.effective_draws = 1 / squares;
-  anchor.draws = resampled(weights, kKept);
-  for (std::size_t k = 0; k < anchor.draws.size(); ++k) {
-    const Posterior& at = posteriors[anchor.draws[k]];
-    anchor.shared.push_back(at.mean + at.sigma * Random::for_item(c.scenario->seed, k).normal());
-  }
+  anchor.expectation = resampled_by(forecast_us);
+  anchor.measurement = resampled_by(measured_us);
   if (!told) return anchor;
   anchor.moved = moved_of(c, anchor, own);
   if (!anchor.explained)
@@ -279,15 +289,25 @@ int Anchor::known(const std::string& dispatcher) const {
 
 void anchor_answer(Answer& a, const Anchor& anchor, int index) {
   if (!a.ok() || a.draws_us.empty()) return;
-  std::vector<double> draws;
-  draws.reserve(anchor.draws.size());
-  for (std::size_t k = 0; k < anchor.draws.size(); ++k)
-    draws.push_back(
-        index >= 0 ? anchor.measured[static_cast<std::size_t>(index)].us *
-                         std::exp(kRunSigma * Random::for_item(static_cast<std::uint64_t>(index), k).normal())
-                   : a.draws_us[anchor.draws[k]] * std::exp(anchor.shared[k]));
-  const double value =
-      index >= 0 ? anchor.measured[static_cast<std::size_t>(index)].us : quantile_of(draws, 0.5);
+  const auto drawn = [&](const Anchor::Resampled& by) {
+    std::vector<double> draws;
+    draws.reserve(by.draws.size());
+    for (std::size_t k = 0; k < by.draws.size(); ++k)
+      draws.push_back(a.draws_us[by.draws[k]] * std::exp(by.shared[k]));
+    return draws;
+  };
+  std::vector<double> draws = drawn(anchor.measurement);
+  double value = 0;
+  if (index >= 0) {
+    value = anchor.measured[static_cast<std::size_t>(index)].us;
+    for (std::size_t k = 0; k < draws.size(); ++k)
+      draws[k] =
+          value * std::exp(kRunSigma * Random::for_item(static_cast<std::uint64_t>(index), k).normal());
+  } else {
+    const double middle = quantile_of(draws, 0.5);
+    value = a.time_us.value * middle / quantile_of(drawn(anchor.expectation), 0.5);
+    for (double& draw : draws) draw *= value / middle;
+  }
   scale(a, value / a.time_us.value);
   a.draws_us = std::move(draws);
   a.time_us = Estimate::from_samples(value, a.draws_us);

@@ -53,9 +53,14 @@ struct Anchor {
 
   // Resampling for other answers: of `drawn` draws these indices are taken, repeated by weight, each with the
   // logarithm of the factor common to all dispatchers under it.
+  struct Resampled {
+    std::vector<std::size_t> draws;
+    std::vector<double> shared;
+  };
   int drawn = 0;
-  std::vector<std::size_t> draws;
-  std::vector<double> shared;
+  Resampled measurement;
+  // As if the runs had taken as long as forecast, which moves no other forecast: what it moves is chance.
+  Resampled expectation;
 
   // Returns the position of an answer's dispatcher among the measured ones; -1: it was not measured, or only
   // for a layer.

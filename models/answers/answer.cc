@@ -17,6 +17,7 @@
 #include "models/dispatchers/parts/balanced.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
+#include "models/recipes/framework_recipe.h"
 #include "models/step/contention.h"
 #include "models/step/layer_forecast.h"
 #include "models/step/order_of_waits.h"
@@ -109,7 +110,9 @@ class Answering {
     tell_defaults();
     c_.step_collectives = timed_collectives(s_, c_.routing.experts(), placement_, prices_->nominal());
     constexpr double kEven = 1.001;
-    rank(c_.answers, c_.routing.expert_skew() > kEven);
+    std::optional<FrameworkRecipe> framework;
+    if (const std::string known = known_framework(); !known.empty()) framework = FrameworkRecipe::find(known);
+    rank(c_.answers, c_.routing.expert_skew() > kEven, framework ? &*framework : nullptr);
     c_.decision = decide(c_.answers, o_.tolerance);
     check_possible("decision", impossible(c_.decision, c_.answers.size()));
     if (const Answer* w = c_.winner()) add_new(c_.warnings, w->warnings);
@@ -125,6 +128,14 @@ class Answering {
     const Anchor* anchor = c_.anchor ? &*c_.anchor : o_.anchor;
     if (!anchor || !anchor->explained) return;
     for (Answer& a : c_.answers) anchor_answer(a, *anchor, c_.anchor ? anchor->known(a.dispatcher) : -1);
+  }
+
+  // Returns the recipe of the framework that is known to run the job: it was said, or its file describes the
+  // job. Empty where none is known.
+  std::string known_framework() const {
+    if (!s_.recipe.empty()) return s_.recipe;
+    if (!s_.job_framework.empty()) return s_.job_framework;
+    return s_.gave("training.framework") && s_.training.framework != Framework::kNone ? "megatron-lm" : "";
   }
 
   // Sets the figures that follow from the time.

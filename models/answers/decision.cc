@@ -7,6 +7,7 @@
 
 #include "base/statistics.h"
 #include "models/answers/answer.h"
+#include "models/recipes/framework_recipe.h"
 
 namespace moesim::models {
 
@@ -138,7 +139,7 @@ std::string_view name_of(Decision::Verdict verdict) {
   return "";
 }
 
-void rank(std::vector<Answer>& answers, bool skewed) {
+void rank(std::vector<Answer>& answers, bool skewed, const FrameworkRecipe* known) {
   for (Answer& a : answers) {
     if (!a.ok() || !a.moe) continue;
     if (a.program().forces_routing && skewed)
@@ -152,6 +153,10 @@ void rank(std::vector<Answer>& answers, bool skewed) {
     for (Answer& a : answers)
       if (a.ranked() && worse(a)) a.bar = bar;
   };
+  if (known)
+    bar_where(Bar::kOtherFramework, [&](const Answer& a) {
+      return !known->runs_dispatcher(a.dispatcher.substr(0, a.dispatcher.find(':')));
+    });
   bar_where(Bar::kDropsRows, [](const Answer& a) { return a.dropped_rows > 0; });
   bar_where(Bar::kTooLarge, [](const Answer& a) { return !a.memory.fits; });
   bar_where(Bar::kNoRows, [](const Answer& a) { return a.exchange_without_rows(); });

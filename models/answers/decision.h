@@ -27,10 +27,12 @@ std::vector<int> tie_groups(std::span<const double> values, std::span<const std:
                             double sure);
 
 struct Answer;
+struct FrameworkRecipe;
 
 // The reason why an answer cannot be chosen.
 enum class Bar : std::uint8_t {
   kNone,
+  kOtherFramework,    // the framework that is known to run the job has no such dispatcher
   kForcesRouting,     // it routes evenly although another routing was asked for
   kReplicatesTokens,  // all ranks of its EP group process the same tokens
   kDropsRows,         // it drops rows that other dispatchers compute
@@ -84,9 +86,9 @@ struct Decision {
 std::string_view name_of(
     Decision::Verdict verdict);  // "clear", "safe", "open", "only_one", "none_fits", "none"
 
-// Sets `bar` of each answer. `skewed`: the routing asked for is not balanced. Where every answer is barred,
-// all that do the work asked for compete.
-void rank(std::vector<Answer>& answers, bool skewed);
+// Sets `bar` of each answer. `skewed`: the routing asked for is not balanced. `known`: the framework that runs
+// the job, if it is known. Where every answer is barred, all that do the work asked for compete.
+void rank(std::vector<Answer>& answers, bool skewed, const FrameworkRecipe* known = nullptr);
 Decision decide(const std::vector<Answer>& answers, double tolerance = Decision::kTolerance);
 
 }  // namespace moesim::models

@@ -24,8 +24,7 @@ std::string unpublished_kernels_of(std::string_view dispatcher) {
 }
 
 double unpublished_kernel_factor(std::string_view dispatcher, std::size_t draw) {
-  return std::exp(kUnpublishedKernel) *
-         unmeasured_factor(unpublished_kernels_of(dispatcher), draw, kUnpublishedSpread);
+  return unmeasured_factor(unpublished_kernels_of(dispatcher), draw, kUnpublishedSpread);
 }
 
 void doubt_part(Forecast& f, std::string part, double share, double sigma) {
@@ -43,7 +42,7 @@ void add_doubt(Forecast& f, const Doubt& doubt) {
   unpublished = std::min(unpublished, doubt.exchanges);
   if (unpublished > 0)
     for (std::size_t d = 0; d < f.draws_us.size(); ++d)
-      f.draws_us[d] += us * unpublished * (unpublished_kernel_factor(doubt.dispatcher, d) - 1);
+      f.draws_us[d] *= 1 + unpublished * (unpublished_kernel_factor(doubt.dispatcher, d) - 1);
   f.time_us = Estimate::from_samples(us, f.draws_us);
   if (sigma > 0) {
     // The two sources of doubt are independent.

@@ -35,11 +35,9 @@ inline constexpr double kArmSigma = 0.03;
 // Likewise for a framework that is not known, where a dispatcher may be integrated well or badly: ratios
 // between dispatchers of levanter, MaxText and verl, one of which its authors call immature.
 inline constexpr double kStrangerArmSigma = 0.09;
-// Mean and standard deviation of the logarithm by which a dispatch kernel without a published measurement on the
-// machine is slower than its stand-in: kernels are published where they were tuned. NCCL EP on GB200, HybridEP
-// inside a node of H100 and UCCL-EP on H200 took 1.4 to 4 times as long (marin-community/marin #7331, #3666;
-// uccl-project/uccl).
-inline constexpr double kUnpublishedKernel = 0.9, kUnpublishedSpread = 0.4;
+// Standard deviation of the logarithm of a dispatch kernel's time where none was published for the machine,
+// around its price, which is the median (kUnpublishedKernel).
+inline constexpr double kUnpublishedSpread = 0.4;
 // Returns that factor of one draw.
 double unpublished_kernel_factor(std::string_view dispatcher, std::size_t draw);
 

@@ -37,6 +37,7 @@ struct Outcome {
   Fate fate = Fate::kIllegal;
   double per_token = std::numeric_limits<double>::infinity();  // seconds of the step, for kForecast
   std::string rule;                                            // for kIllegal
+  std::string unmeasured;  // for kIllegal: the dispatcher, where that is the rule
 };
 
 // Returns whether the host waits inside of a graph of the whole iteration. HybridEP and NCCL EP store rows
@@ -63,7 +64,9 @@ class Search {
     try {
       const QuickAnswer answer(scenario_of(choice), prices_);
       const Scenario& s = answer.scenario();
-      if (waits_in_a_graph(s, answer.moe())) {
+      if (o_.measured && !answer.measured_exchanges()) {
+        outcome = unmeasured(s);
+      } else if (waits_in_a_graph(s, answer.moe())) {
         outcome.rule = fmt::format(
             "launch graphs: {} waits for the host in every layer, which a graph of the whole "
             "iteration cannot",
@@ -86,7 +89,9 @@ class Search {
     Outcome outcome;
     for (const PlanPoint& choice : {node, space_.slowest_launch(node)}) {
       try {
-        outcome.per_token = QuickAnswer(scenario_of(choice), prices_).seconds_per_token();
+        const QuickAnswer answer(scenario_of(choice), prices_);
+        if (o_.measured && !answer.measured_exchanges()) return unmeasured(answer.scenario());
+        outcome.per_token = answer.seconds_per_token();
         outcome.fate = Fate::kForecast;
         return outcome;
       } catch (const InputError& error) {
@@ -186,6 +191,14 @@ class Search {
   }
 
  private:
+  static Outcome unmeasured(const Scenario& s) {
+    const std::string& name = s.dispatchers.front().name;
+    Outcome outcome;
+    outcome.rule = fmt::format("dispatcher {}: its dispatch kernel was never measured on this machine", name);
+    outcome.unmeasured = name;
+    return outcome;
+  }
+
   // Returns whether weights and gradients alone do not fit, below whose mean no pipeline stage can stay.
   static bool surely_too_large(const Scenario& s) {
     const Parallel& p = s.parallel;
@@ -221,9 +234,6 @@ class BranchAndBound {
       : space_(space), search_(search), o_(o), result_(result) {}
 
   void run() {
-    std::vector<PlanPoint> seeds;
-    for (const std::shared_ptr<const Scenario>& seed : o_.seeds) seeds.push_back(space_.nearest(*seed));
-    try_all(seeds);
     group_nodes();
     // With too few forecasts for all groups, takes every n-th of them; more until a plan fits.
     const std::size_t room = static_cast<std::size_t>(std::max<std::int64_t>(1, o_.most / 2));
@@ -306,8 +316,14 @@ class BranchAndBound {
     if (!tried_.try_emplace(choice, outcome).second) return;
     if (outcome.fate == Fate::kForecast) best_.insert(outcome.per_token), ++result_.forecast;
     if (outcome.fate == Fate::kTooLarge) ++result_.does_not_fit;
-    if (outcome.fate == Fate::kIllegal) ++result_.illegal, ++result_.rules[outcome.rule];
+    if (outcome.fate == Fate::kIllegal) forbid(outcome, 1);
     tell();
+  }
+
+  void forbid(const Outcome& outcome, std::int64_t plans) {
+    result_.illegal += plans;
+    result_.rules[outcome.rule] += plans;
+    if (!outcome.unmeasured.empty()) result_.unmeasured.insert(outcome.unmeasured);
   }
 
   void tell() const {
@@ -392,7 +408,7 @@ class BranchAndBound {
       if (found[i].bound) {
         ++used_;
         if (found[i].bound->fate == Fate::kIllegal)
-          result_.illegal += below, result_.rules[found[i].bound->rule] += below;
+          forbid(*found[i].bound, below);
         else
           open_.insert({std::max(taken[i].bound, found[i].bound->per_token), taken[i].index, true});
         continue;
@@ -463,6 +479,7 @@ std::vector<RankedPlan> answer_best(const Search& search, const std::vector<Plan
     Comparison c = answer(std::move(s), options);
     // With its own routing for every layer a plan may need more memory than with one for all.
     if (o.under_memory && c.answers.front().memory.fits_probability < Decision::kSure) continue;
+    if (o.measured && c.answers.front().unmeasured_exchange()) continue;
     best.push_back({c.scenario, std::move(c.answers.front()), 1, 0});
   }
   const auto per_token = [](const RankedPlan& p) { return p.answer.time_us.value / p.answer.tokens; };

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ class QuickAnswer {
 
   const Scenario& scenario() const { return forecaster_.scenario(); }
   const MoeProgram& moe() const { return *forecaster_.programs().first(); }
+  bool measured_exchanges() const { return prices()->nominal().measures_exchanges(moe().program); }
   StepMemory memory() const { return forecaster_.memory(); }
   double seconds() const { return forecaster_.seconds(prices()->nominal()); }
   double seconds_per_token() const { return seconds() / forecaster_.tokens(); }
@@ -63,6 +65,7 @@ struct PlanSearchOptions {
   bool sharding = false;     // of the optimizer's state, or of parameters and gradients too
   bool keep_given = false;   // keeps values that the user gave
   bool under_memory = true;  // leaves out plans that fit with a probability below Decision::kSure
+  bool measured = false;     // leaves out plans whose dispatch kernels nobody measured on the machine
   int top = 10;              // number of plans returned, with intervals
   int draws = 16;            // for their intervals
   const Anchor* anchor = nullptr;  // anchor of a run of this kind, applied to the best plans
@@ -70,10 +73,7 @@ struct PlanSearchOptions {
   // Approximate budget of forecasts. Where no plan that fits was found within it, the search goes on to the
   // first one.
   std::int64_t most = 40'000;
-  bool exhaustive = false;           // tries every combination instead, as the tests' reference
-  std::vector<std::string> without;  // dispatchers to leave out
-  // Plans of another search to start from as well; values outside of this space are replaced by the nearest.
-  std::vector<std::shared_ptr<const Scenario>> seeds;
+  bool exhaustive = false;  // tries every combination instead, as the tests' reference
   // Called from time to time on the calling thread with the numbers of plans done and in total.
   std::function<void(std::int64_t, std::int64_t)> progress;
 };
@@ -98,8 +98,10 @@ struct PlanSearchResult {
   // The share of the best plan's time by which one of the combinations may be faster at most.
   double gap = 0;
   std::map<std::string, std::int64_t> rules;  // number of illegal plans by rule
-  std::string method;                         // one sentence on what was tried and what was left out
-  std::string space;                          // axes of the combinations and their values
+  // Dispatchers of which plans were left out because nobody measured their kernels.
+  std::set<std::string> unmeasured;
+  std::string method;  // one sentence on what was tried and what was left out
+  std::string space;   // axes of the combinations and their values
 };
 
 // GPUs that the weights with their optimizer state surely need, however they are shared out.

@@ -3,14 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstdlib>
-
-#include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "base/input_error.h"
 #include "base/text.h"
 #include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
@@ -191,28 +185,13 @@ std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const Pl
   }
   if (o.keep_given && said) return {""};
   if (kind.path != "training.precision") {
-    std::vector<std::string> values = that_run(kind, recipe);
-    if (kind.path != "dispatcher") return values;
-    if (s.model.experts == 0) return {""};
-    std::erase_if(values, [&](const std::string& name) {
-      return std::ranges::find(o.without, name) != o.without.end();
-    });
-    return values;
+    if (kind.path == "dispatcher" && s.model.experts == 0) return {""};
+    return that_run(kind, recipe);
   }
   std::vector<std::string> has;
   for (const std::string_view name : kPrecisions)
     if (s.cluster->profile.device().has_precision(name)) has.emplace_back(name);
   return has;
-}
-
-double apart(std::int64_t a, std::int64_t b) {
-  return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b)));
-}
-
-double distance(const Parallel& a, const Parallel& b) {
-  return apart(a.tp, b.tp) + apart(a.cp, b.cp) + apart(a.pp, b.pp) + apart(a.vpp, b.vpp) / 2 +
-         apart(a.ep, b.ep) / 2 + apart(a.etp, b.etp) + apart(a.micro_batch, b.micro_batch) / 2 +
-         apart(a.world(), b.world());
 }
 
 }  // namespace
@@ -221,11 +200,7 @@ PlanSpace::PlanSpace(const Scenario& scenario, const PlanSearchOptions& o)
     : base_(scenario), parallel_(o.parallel) {
   plans_ = o.parallel ? ParallelPlans(base_, o.keep_given).all() : std::vector<Parallel>{base_.parallel};
   const FrameworkRecipe recipe = FrameworkRecipe::find(base_.recipe.empty() ? "megatron-lm" : base_.recipe);
-  for (const Kind& kind : kinds()) {
-    axes_.push_back({kind.path, kind.name, values_of(kind, base_, o, recipe)});
-    if (axes_.back().values.empty())
-      throw InputError(fmt::format("plan search: found no {} left to choose from, expected one", kind.name));
-  }
+  for (const Kind& kind : kinds()) axes_.push_back({kind.path, kind.name, values_of(kind, base_, o, recipe)});
   check(axes_[kRecompute].path == "training.recompute" && axes_[kSchedule].path == "training.schedule" &&
             axes_[kOverlap].path == "training.overlap" && axes_[kLaunch].path == "training.launch",
         "the axes stand in the order of kinds()");
@@ -294,20 +269,6 @@ bool PlanSpace::overlaps_exchanges(const PlanPoint& choice) const { return choic
 
 PlanPoint PlanSpace::slowest_launch(PlanPoint choice) const {
   choice.values[kLaunch] = 0;
-  return choice;
-}
-
-PlanPoint PlanSpace::nearest(const Scenario& other) const {
-  PlanPoint choice{0, std::vector<std::size_t>(axes_.size(), 0)};
-  for (std::size_t i = 1; i < plans_.size(); ++i)
-    if (distance(plans_[i], other.parallel) < distance(plans_[choice.parallel], other.parallel))
-      choice.parallel = i;
-  for (std::size_t a = 0; a < axes_.size(); ++a)
-    for (std::size_t v = 1; v < axes_[a].values.size(); ++v) {
-      Scenario here = other;
-      set_field(*find_field(axes_[a].path), here, axes_[a].values[v]);
-      if (to_json(here) == to_json(other)) choice.values[a] = v;
-    }
   return choice;
 }
 

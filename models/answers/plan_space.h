@@ -58,8 +58,6 @@ class PlanSpace {
   bool overlaps_exchanges(const PlanPoint& choice) const;
   // Returns whether the schedule has the bubbles of 1F1B.
   bool fills_pipeline(const PlanPoint& choice) const;
-  // Returns the choice nearest to a scenario of another space.
-  PlanPoint nearest(const Scenario& other) const;
 
   // Returns the scenario of a choice, not resolved.
   Scenario scenario(const PlanPoint& choice) const;

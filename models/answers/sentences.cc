@@ -214,6 +214,8 @@ std::string barred_text(const Answer& a) {
   switch (a.bar) {
     case Bar::kNone:
       break;
+    case Bar::kOtherFramework:
+      return "the framework that runs this job has no such dispatcher";
     case Bar::kForcesRouting:
       return "it forces its own balanced routing, not the one that was asked for";
     case Bar::kReplicatesTokens:

@@ -7,6 +7,9 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
 #include "base/statistics.h"
@@ -48,6 +51,7 @@ PlanSearchOptions options_of(const RunQuestion& q) {
   PlanSearchOptions o;
   o.schedule = o.overlap = o.launch = true;
   o.keep_given = true;
+  o.measured = !q.scenario.gave("dispatcher");
   o.top = 1;
   o.draws = q.draws;
   o.anchor = q.anchor;
@@ -65,25 +69,10 @@ Scenario on(const RunQuestion& q, const std::shared_ptr<const Cluster>& cluster,
   return s;
 }
 
-// Keeps a plan's dispatcher and execution; only its sizes and recomputation are searched.
-Scenario like(const RunQuestion& q, const Scenario& plan, const std::shared_ptr<const Cluster>& cluster,
-              std::int64_t gpus, PlanSearchOptions& o) {
-  Scenario s = on(q, cluster, gpus);
-  s.training.set_precision(plan.training.precision);
-  s.give("training.precision");
-  s.dispatchers = plan.dispatchers;
-  s.training.pipeline = plan.training.pipeline;
-  s.training.overlap = plan.training.overlap;
-  s.training.launch = plan.training.launch;
-  o.dispatcher = o.schedule = o.overlap = o.launch = false;
-  return s;
-}
-
 // The search over machines.
 class Run {
  public:
   explicit Run(const RunQuestion& question) : q_(question), machines_(question.machines) {
-    // A search starts from what the one before found, so that their order is not the user's.
     std::ranges::stable_sort(machines_, {}, [](const RunMachine& m) { return m.cluster->name; });
     for (RunMachine& m : machines_) std::ranges::sort(m.gpus);
   }
@@ -94,14 +83,7 @@ class Run {
       searches += std::max<std::int64_t>(1, static_cast<std::int64_t>(machine.gpus.size()));
     const bool lower = q_.lower_precision && !q_.scenario.gave("training.precision");
     todo_ = q_.most * (searches * (lower ? 2 : 1) + (q_.upgrades ? kUpgrades : 0));
-    std::shared_ptr<const Scenario> before;
-    for (const RunMachine& machine : machines_) {
-      const std::vector<std::int64_t> none{0};
-      for (const std::int64_t gpus : machine.gpus.empty() ? none : machine.gpus) {
-        before = search(machine.cluster, gpus, before);
-      }
-      refine(machine);
-    }
+    for (const RunMachine& machine : machines_) search(machine);
     if (a_.plans.empty()) {
       const auto of_machine = [](const RunAnswer::LeftOut& one) { return one.machine; };
       const RunAnswer::LeftOut& first = *std::ranges::find_if(a_.left_out, of_machine);
@@ -120,118 +102,122 @@ class Run {
  private:
   static constexpr std::int64_t kUpgrades = 3;
 
-  // Between two numbers of GPUs of which only one meets deadline and budget, halves the step twice: the first
-  // numbers tried are powers of two.
-  void refine(const RunMachine& machine) {
-    if (machine.gpus.size() < 2) return;
+  // The best plan on a machine, which depends on nothing but the question and this machine.
+  struct Found {
+    RankedPlan best;
+    bool shown = false;  // has a row
+  };
+
+  // Searches each number of GPUs. Between two of which only one meets deadline and budget, halves the step
+  // twice: the first numbers tried are powers of two.
+  void search(const RunMachine& machine) {
     constexpr int kHalvings = 2;
-    for (int i = 0; i < kHalvings; ++i) {
-      std::map<std::int64_t, const PricedTraining*> by_gpus;
-      for (const PricedTraining& p : a_.plans)
-        if (!p.other && p.scenario->cluster->profile.name() == machine.cluster->profile.name())
-          by_gpus[p.gpus] = &p;
+    std::map<std::int64_t, bool> meets;  // by the number of GPUs
+    const auto look = [&](std::int64_t gpus) {
+      if (const std::optional<PricedTraining> plan = search(machine.cluster, gpus))
+        meets[plan->gpus] = plan->meets;
+    };
+    if (machine.gpus.empty()) look(0);
+    for (const std::int64_t gpus : machine.gpus) look(gpus);
+    for (int i = 0; machine.gpus.size() > 1 && i < kHalvings; ++i) {
       std::int64_t between = 0;
-      std::shared_ptr<const Scenario> seed;
-      for (auto at = by_gpus.begin(); at != by_gpus.end() && std::next(at) != by_gpus.end(); ++at) {
+      for (auto at = meets.begin(); at != meets.end() && std::next(at) != meets.end(); ++at) {
         const auto& [few, fewer] = *at;
         const auto& [many, more] = *std::next(at);
-        if (fewer->meets == more->meets) continue;
+        if (fewer == more) continue;
         const std::int64_t node = machine.cluster->gpus_per_node;
         between = (few + many) / 2 / node * node;
         if (between <= few) between = 0;
-        seed = more->scenario;
       }
       if (between == 0) return;
-      search(machine.cluster, between, seed);
+      look(between);
     }
   }
 
-  // A search counts with its budget of forecasts, however many it makes.
-  PlanSearchResult searched(const Scenario& s, PlanSearchOptions o) {
-    if (q_.progress)
-      o.progress = [this, most = o.most](std::int64_t done, std::int64_t total) {
-        q_.progress(std::min(todo_, done_ + (total > 0 ? most * std::min(done, total) / total : 0)), todo_);
-      };
-    PlanSearchResult r = search_plans(s, o);
-    done_ = std::min(todo_, done_ + o.most);
-    return r;
-  }
-
-  // Finds the best plan on a machine; `seed`: a plan of another search. Returns the plan from which the next
-  // search starts.
-  std::shared_ptr<const Scenario> search(const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus,
-                                         const std::shared_ptr<const Scenario>& seed) {
+  // Returns the best plan on a machine, and adds it with that of a lower precision to the answer once.
+  std::optional<PricedTraining> search(const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus) {
     try {
       if (!has_price(q_.prices, q_.ownership, *cluster))
         throw InputError(
             fmt::format("no price of it is known; --prices {}=2.50 says one", cluster->profile.name()));
-      PlanSearchOptions o = options_of(q_);
-      if (seed) o.seeds = {seed};
-      RankedPlan best = found(on(q_, cluster, gpus), o);
-      std::shared_ptr<const Scenario> plan = best.scenario;
-      a_.plans.push_back(judge_run(q_, plan, std::move(best.answer)));
-      if (q_.lower_precision && !q_.scenario.gave("training.precision")) search_lower(plan);
+      Found& found = find(on(q_, cluster, gpus), true);
+      PricedTraining plan = judge_run(q_, found.best.scenario, found.best.answer);
+      if (std::exchange(found.shown, true)) return plan;
+      a_.plans.push_back(plan);
+      if (q_.lower_precision && !q_.scenario.gave("training.precision"))
+        search_lower(*found.best.scenario, on(q_, cluster, gpus));
       return plan;
     } catch (const InputError& error) {
       a_.left_out.push_back({machine_name(*cluster, gpus), error.what(), true});
-      return seed;
+      return std::nullopt;
     }
   }
 
-  // Returns the best plan whose dispatch kernel was measured on this kind of machine, as decide() chooses;
-  // keeps a named dispatcher.
-  RankedPlan found(const Scenario& s, PlanSearchOptions o) {
-    std::vector<std::string>& unmeasured = unmeasured_[s.cluster->profile.name() + " " + s.cluster->network];
-    while (true) {
-      o.without = unmeasured;
-      PlanSearchResult r = searched(s, o);
-      a_.candidates += r.candidates;
-      a_.tried += r.candidates - r.skipped;
-      ++a_.searches;
-      a_.exhaustive = a_.exhaustive && r.skipped == 0;
-      a_.gap = std::max(a_.gap, r.gap);
-      if (a_.method.empty() || r.skipped > 0) a_.method = r.method;
-      if (a_.space.empty()) a_.space = r.space;
-      RankedPlan& best = r.best.front();
-      const std::string name = best.scenario->dispatchers.front().name;
-      if (!best.answer.unmeasured_exchange() || s.gave("dispatcher") || name.empty()) return std::move(best);
-      unmeasured.push_back(name);
-      a_.left_out.push_back(
-          {fmt::format("{} on {}", name, s.cluster->profile.name()),
-           "its dispatch kernel was never measured on this machine; --dispatcher takes it nevertheless",
-           false});
-      o.seeds = {best.scenario};
-      o.dispatcher = true;  // even where it was to stay
+  // Searches a machine that was not searched yet. `counts`: the answer counts its plans.
+  Found& find(const Scenario& s, bool counts) {
+    Scenario machine = s;
+    machine.batch = {};
+    machine.resolve();
+    const std::string key = fmt::format("{} {} {}", machine.job_gpus(), machine.training.precision,
+                                        machine.cluster->to_json().dump());
+    if (const auto known = found_.find(key); known != found_.end()) return known->second;
+    // A search counts with its budget of forecasts in the progress, however many it makes.
+    PlanSearchOptions o = options_of(q_);
+    if (q_.progress)
+      o.progress = [this](std::int64_t done, std::int64_t total) {
+        q_.progress(std::min(todo_, done_ + (total > 0 ? q_.most * std::min(done, total) / total : 0)),
+                    todo_);
+      };
+    PlanSearchResult r = search_plans(s, o);
+    done_ = std::min(todo_, done_ + q_.most);
+    if (counts) count(r, s.cluster->profile.name());
+    return found_.emplace(key, Found{std::move(r.best.front())}).first->second;
+  }
+
+  void count(const PlanSearchResult& r, const std::string& profile) {
+    a_.candidates += r.candidates;
+    a_.tried += r.candidates - r.skipped;
+    ++a_.searches;
+    a_.exhaustive = a_.exhaustive && r.skipped == 0;
+    a_.gap = std::max(a_.gap, r.gap);
+    if (a_.method.empty() || r.skipped > 0) a_.method = r.method;
+    if (a_.space.empty()) a_.space = r.space;
+    for (const std::string& name : r.unmeasured) {
+      const std::string what = fmt::format("plans with {} on {}", name, profile);
+      if (std::ranges::find(a_.left_out, what, &RunAnswer::LeftOut::what) == a_.left_out.end())
+        a_.left_out.push_back({what,
+                               "their dispatch kernel was never measured on this machine; --dispatcher "
+                               "takes them nevertheless",
+                               false});
     }
   }
 
-  // Searches again with the fastest of the GPU's precisions below bf16.
-  void search_lower(const std::shared_ptr<const Scenario>& plan) {
-    std::optional<Scenario> fastest;
+  // Searches again with the GPU's precision below bf16 in which the best plan is the fastest. `s`: the
+  // question on its machine.
+  void search_lower(const Scenario& plan, Scenario s) {
+    std::string_view fastest;
     double least = 0;
     PriceCache prices;
     for (const std::string_view name : kPrecisions) {
       // nvfp4 has no known measurement.
-      if (name == "bf16" || name == "nvfp4" || !plan->cluster->profile.device().has_precision(name)) continue;
+      if (name == "bf16" || name == "nvfp4" || !plan.cluster->profile.device().has_precision(name)) continue;
       try {
-        Scenario s = *plan;
-        s.training.set_precision(name);
-        s.give("training.precision");
-        s.resolve();
-        const double seconds = QuickAnswer(s, prices).seconds();
-        if (!fastest || seconds < least) fastest = std::move(s), least = seconds;
+        Scenario lower = plan;
+        lower.training.set_precision(name);
+        lower.give("training.precision");
+        lower.resolve();
+        const double seconds = QuickAnswer(lower, prices).seconds();
+        if (fastest.empty() || seconds < least) fastest = name, least = seconds;
       } catch (const InputError&) {  // the plan or the dispatcher forbids it
       }
     }
-    if (!fastest) return;
+    if (fastest.empty()) return;
     try {
-      PlanSearchOptions o = options_of(q_);
-      const Scenario s = like(q_, *fastest, fastest->cluster, fastest->gpus, o);
-      o.seeds = {std::make_shared<const Scenario>(*std::move(fastest))};
-      RankedPlan best = found(s, o);
-      PricedTraining run = judge_run(q_, best.scenario, std::move(best.answer));
-      run.other = true;
-      a_.plans.push_back(std::move(run));
+      s.training.set_precision(fastest);
+      s.give("training.precision");
+      const Found& found = find(s, true);
+      a_.plans.push_back(judge_run(q_, found.best.scenario, found.best.answer));
+      a_.plans.back().other = true;
     } catch (const InputError&) {  // it does not fit
     }
   }
@@ -315,16 +301,17 @@ class Run {
   void add_upgrade(const PricedTraining& best, std::string change,
                    const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus) {
     try {
-      PlanSearchOptions o = options_of(q_);
-      const Scenario s = like(q_, *best.scenario, cluster, gpus > 0 ? gpus : best.scenario->gpus, o);
-      o.seeds = {best.scenario};
-      PlanSearchResult r = searched(s, o);
-      RankedPlan& found = r.best.front();
+      Scenario s = on(q_, cluster, gpus > 0 ? gpus : best.scenario->gpus);
+      if (best.other) {
+        s.training.set_precision(best.scenario->training.precision);
+        s.give("training.precision");
+      }
+      const RankedPlan& found = find(s, false).best;
       // The time does not depend on the price, which may be unknown.
       RunQuestion free = q_;
       free.prices = PriceTable::gpu_hours();
       free.ownership = {};
-      const PricedTraining run = judge_run(free, found.scenario, std::move(found.answer));
+      const PricedTraining run = judge_run(free, found.scenario, found.answer);
       Upgrade u;
       u.change = std::move(change);
       u.cluster = found.scenario->cluster->name;
@@ -349,8 +336,8 @@ class Run {
   const RunQuestion& q_;
   std::vector<RunMachine> machines_;
   RunAnswer a_;
-  std::int64_t done_ = 0, todo_ = 0;                            // forecasts
-  std::map<std::string, std::vector<std::string>> unmeasured_;  // dispatchers, by kind of machine
+  std::int64_t done_ = 0, todo_ = 0;    // forecasts
+  std::map<std::string, Found> found_;  // by machine and precision
 };
 
 }  // namespace

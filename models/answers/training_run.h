@@ -61,7 +61,7 @@ struct PricedTraining {
   int tie_group = 0;
 };
 
-// A change of the best plan's machine, judged with the best plan.
+// A change of the best plan's machine, judged by the best plan of the changed one.
 struct Upgrade {
   std::string change;   // "network port 50 -> 100 GB/s"
   std::string cluster;  // name of the changed cluster

@@ -270,6 +270,21 @@ const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& pro
   return outside;
 }
 
+bool ProgramPricer::unpublished(const Program& program, const Op& op) const {
+  if (op.library == ExchangeLibrary::kNone) return false;
+  const ExchangeKernel* kernel = kernel_of(program, op);
+  return !kernel || !kernel->unmeasured.empty();
+}
+
+bool ProgramPricer::measures_exchanges(const Program& program) const {
+  // The first stage of a kernel has the price of all.
+  const auto measured = [&](const Op& op) {
+    return op.kind != OpKind::kCollective || op.fused || !unpublished(program, op);
+  };
+  return std::ranges::all_of(program.forward(), measured) &&
+         std::ranges::all_of(program.backward(), measured);
+}
+
 double ProgramPricer::isolated_seconds(const Op& op) const {
   if (!op.across_nodes) return 0;
   switch (op.library) {
@@ -548,6 +563,9 @@ sim::LockstepProgram ProgramPricer::price(const Program& program, const std::vec
             shapes.across_domains(op.group))
           for (std::int64_t& ps : prices)
             ps = static_cast<std::int64_t>(static_cast<double>(ps) * exchange_in_step_);
+        if (!op.fused && unpublished(program, op))
+          for (std::int64_t& ps : prices)
+            ps = std::llround(static_cast<double>(ps) * std::exp(kUnpublishedKernel));
         break;
       case OpKind::kKernel:
         price_kernel(program, op, prices);
@@ -635,7 +653,7 @@ std::optional<OutsideDomain> ProgramPricer::outside(const Program& program, cons
   const std::string where = op.across_nodes
                                 ? (network_name_.empty() ? "across nodes" : "on network " + network_name_)
                                 : "inside a node";
-  if (!kernel || !kernel->unmeasured.empty()) {
+  if (unpublished(program, op)) {
     OutsideDomain guess;
     guess.price = price;
     guess.why = fmt::format("was not measured {}, priced {}", where,

@@ -39,6 +39,11 @@ inline std::int64_t to_ps(double seconds) {
   return std::llround(seconds * 1e12);
 }
 
+// Mean of the logarithm by which a dispatch kernel without a published measurement on the machine is slower
+// than its stand-in: kernels are published where they were tuned. NCCL EP on GB200, HybridEP inside a node of
+// H100 and UCCL-EP on H200 took 1.4 to 4 times as long (marin-community/marin #7331, #3666; uccl-project/uccl).
+inline constexpr double kUnpublishedKernel = 0.9;
+
 // Returns whether a library's dispatch or combine kernels were measured on this GPU: inside a domain, or
 // across nodes over the network of the profile.
 bool kernel_is_measured(const Profile& profile, ExchangeLibrary library, bool across_nodes);
@@ -66,6 +71,9 @@ class ProgramPricer {
   void report(const Program& program, const std::vector<Op>& pass, const sim::LockstepProgram& priced,
               const GroupShapes& shapes, DomainReport& into, double times = 1) const;
 
+  // Returns whether every dispatch and combine kernel of a program has a law that was measured on this machine.
+  bool measures_exchanges(const Program& program) const;
+
   // Returns the kernels that the host launches for both passes of a program, without the experts' products,
   // which every dispatcher has.
   std::int64_t launches(const Program& program) const;
@@ -90,6 +98,8 @@ class ProgramPricer {
     return kernel_of(program, op, op.across_nodes);
   }
   const ExchangeKernel* kernel_of(const Program& program, const Op& op, bool across_nodes) const;
+  // Whether a collective is a dispatch or combine kernel that no row of its library on this machine prices.
+  bool unpublished(const Program& program, const Op& op) const;
   std::optional<OutsideDomain> outside(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                        int rank, const GroupShapes& shapes) const;
 

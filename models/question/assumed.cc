@@ -37,15 +37,16 @@ void keep_batch(Scenario& s) {
   s.given.reset(index_of(*find_field("parallel.microbatches")));
 }
 
-// Returns seconds per token; infinite where the alternative is illegal.
-double seconds_per_token(Scenario s) {
+// Returns the answer without draws. Throws InputError for an illegal job.
+Answer plain_answer(Scenario s) {
   s.routing.shared = true;
   AnswerOptions options;
   options.draws = 0;
   options.breakdown = false;
-  const Answer a = answer(std::move(s), options).answers.front();
-  return a.seconds() / a.tokens;
+  return answer(std::move(s), options).answers.front();
 }
+
+double seconds_per_token(const Answer& a) { return a.seconds() / a.tokens; }
 
 std::string text_of(const Field& field, const Scenario& s) {
   const nlohmann::ordered_json value = field.write(s);
@@ -90,9 +91,10 @@ std::vector<Assumed> assumed_of(const Comparison& c) {
     try {
       Scenario other = base;
       set_field(field, other, one.value);
-      const double after = seconds_per_token(std::move(other));
-      if (before == 0) before = seconds_per_token(base);
-      const double effect = after / before - 1;
+      const Answer after = plain_answer(std::move(other));
+      if (winner->memory.fits && !after.memory.fits) continue;
+      if (before == 0) before = seconds_per_token(plain_answer(base));
+      const double effect = seconds_per_token(after) / before - 1;
       if (std::abs(effect) > kMatters)
         found.push_back({std::string(one.path), text_of(field, base), std::string(one.value), effect});
     } catch (const InputError&) {  // illegal job

@@ -20,7 +20,8 @@ struct Assumed {
   std::string text() const;
 };
 
-// Returns the settings whose alternative changes the winner's time by more than kMatters, strongest first.
+// Returns the settings whose alternative changes the winner's time by more than kMatters, strongest first,
+// without those that no longer fit the memory.
 // One routing stands for all layers, as in searches. Empty without a winner.
 inline constexpr double kMatters = 0.05;
 std::vector<Assumed> assumed_of(const Comparison& comparison);

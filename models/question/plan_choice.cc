@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -22,6 +23,7 @@ constexpr std::array<const char*, 10> kSizes{
 // Budget of a plan search that only prepares another question.
 constexpr std::int64_t kForecasts = 4000;
 constexpr std::int64_t kMostNodes = 4096;
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 31;
 
 // Returns the dispatcher with which plans are tried: alltoall where the question includes it, else its first.
 std::string tried_with(const Scenario& s) {
@@ -117,6 +119,42 @@ ChosenPlan choose_step(Scenario& s, int threads) {
   return chosen;
 }
 
+// Returns the GPUs of a pipeline stage with groups of so many ranks: one node where their number is open; 0
+// where the machine has no such number.
+std::int64_t gpus_of_stage(const Scenario& s, std::int64_t group) {
+  if (s.gpus_open()) return s.cluster ? s.cluster->gpus_per_node : Cluster::load("dgx-h100").gpus_per_node;
+  std::int64_t gpus = s.gpus;
+  if (s.cluster && s.cluster->node_count == Cluster::NodeCount::kGiven) {
+    const std::shared_ptr<const Cluster> used = blocks_of(s, group);
+    if (gpus > used->ranks() || (gpus > 0 && gpus <= used->ranks() - used->gpus_per_node)) return 0;
+    if (gpus == 0) gpus = used->ranks();
+  }
+  return gpus / std::max<std::int64_t>(1, s.parallel.pp);
+}
+
+// Whether the other sizes leave room for this EP.
+bool has_room(const Scenario& s, std::int64_t ep) {
+  const Parallel& p = s.parallel;
+  const std::int64_t dense = p.tp * p.cp, experts = p.etp * ep;
+  if (dense < 1 || experts < 1 || dense > kMostRanks || experts > kMostRanks) return false;
+  const std::int64_t group = std::lcm(dense, experts), stage = gpus_of_stage(s, group);
+  const std::int64_t dp = s.gave("parallel.dp") ? p.dp : stage / group * (group / dense), ranks = dense * dp;
+  if (dp < 1 || ranks > stage || ranks % experts != 0) return false;
+  if (s.training.stages_inside && dense != experts) return false;
+  if (const std::int64_t shard = s.training.shard_group; shard > 0) {
+    if (dp * p.cp % shard != 0) return false;
+    const std::int64_t replicas = ranks / experts;
+    if (replicas % std::min(replicas, shard) != 0) return false;
+    if (!s.all_dispatchers && shard * dense % experts != 0 &&
+        std::ranges::any_of(s.dispatchers,
+                            [](const DispatcherSpec& d) { return d.name.starts_with("torchtitan"); }))
+      return false;
+  }
+  const std::int64_t slots =
+      std::max(s.placement.slots, static_cast<std::int64_t>(s.placement.expert_of.size()));
+  return s.model.experts % ep == 0 && slots % ep == 0;
+}
+
 }  // namespace
 
 bool says_plan(const Scenario& s) {
@@ -137,21 +175,9 @@ ChosenPlan choose_plan(Scenario& s, int threads) {
 
 ChosenPlan choose_expert_parallel(Scenario& s) {
   if (s.gave("parallel.ep") || s.mesh.given || s.model.experts == 0) return {};
-  Scenario tried = s;
-  tried.batch = {};
-  if (!tried.cluster) tried.set_cluster("dgx-h100");
-  // One node per pipeline stage where the number of GPUs is open.
-  if (tried.gpus_open()) tried.gpus = tried.cluster->gpus_per_node * tried.parallel.pp;
-  const std::int64_t gpus = tried.job_gpus() / std::max<std::int64_t>(1, tried.parallel.pp);
-  for (std::int64_t ep = std::min(s.model.experts, gpus); ep > 1; --ep) {
-    if (s.model.experts % ep != 0) continue;
-    Scenario one = tried;
-    one.parallel.ep = ep;
-    try {
-      one.resolve();
-    } catch (const InputError&) {  // the other sizes leave no room for it
-      continue;
-    }
+  take_expert_tp(s);
+  for (std::int64_t ep = s.model.experts; ep > 1; --ep) {
+    if (!has_room(s, ep)) continue;
     ChosenPlan chosen{fmt::format("--ep {}", ep), "as large as the experts and the GPUs of a stage allow"};
     s.parallel.ep = ep;
     s.give("parallel.ep", {Origin::Kind::kSearched, chosen.because});

@@ -84,18 +84,11 @@ void check_job_divides(const Question& q, const Scenario& s) {
                      fmt::format("a multiple of {}", model_ranks));
 }
 
-// Takes the usual batch, as near as whole microbatches of the plan allow.
+// Takes the usual batch, which was not given, as near as whole microbatches of the plan allow.
 void take_usual_batch(Scenario& s, std::vector<std::string>& notes) {
-  if (!s.is_step() || !s.train || s.model.hidden == 0 || s.batch.given() || s.gave("parallel.microbatches"))
-    return;
-  const UsualBatch usual = usual_batch(s.model.name, s.parallel.seq);
-  Scenario sized = s;
-  try {
-    sized.resolve();
-  } catch (const InputError&) {  // answer() reports errors of the plan
-    return;
-  }
-  const Parallel& p = sized.parallel;
+  s.take_sizes();
+  const Parallel& p = s.parallel;
+  const UsualBatch usual = usual_batch(s.model.name, p.seq);
   const std::int64_t unit = p.dp * p.micro_batch * (p.vpp > 1 ? p.pp : 1);
   const auto exact = static_cast<double>(usual.batch.sequences) / static_cast<double>(unit);
   s.batch.sequences = std::max<std::int64_t>(1, std::llround(exact)) * unit;
@@ -111,13 +104,9 @@ void take_usual_dispatchers(const Question& q, Scenario& s) {
   const bool of_job = q.job && origin.kind != Origin::Kind::kSaid && s.gave("dispatcher");
   if (s.gave("dispatcher") && !(of_job && s.dispatchers.size() == 1 && is_megatron(s.dispatchers.front())))
     return;
-  Scenario sized = s;
-  try {
-    sized.resolve();
-  } catch (const InputError&) {  // answer() reports errors of the plan
-    if (!sized.cluster) sized.set_cluster("dgx-h100");
-  }
-  std::vector<DispatcherSpec> all = usual_dispatchers(*sized.cluster, sized.parallel.dispatch_ranks());
+  const Cluster cluster = s.cluster ? *s.cluster : Cluster::load("dgx-h100");
+  std::vector<DispatcherSpec> all =
+      usual_dispatchers(cluster, s.parallel.etp * (s.mesh.given ? s.mesh.ep : s.parallel.ep));
   if (of_job) {
     // The job's own, with its options, replaces the plain one.
     const DispatcherSpec own = s.dispatchers.front();
@@ -155,24 +144,6 @@ Origin said_origin(const Scenario& said, std::string_view path) {
   return {};
 }
 
-// Returns a resolved scenario with the settings that resolve() drops; nullopt for an impossible plan.
-std::optional<Scenario> sized_as_said(const Scenario& s) {
-  Scenario sized = s;
-  try {
-    sized.resolve();
-  } catch (const InputError&) {  // answer() reports it
-    return std::nullopt;
-  }
-  sized.training.overlap = s.training.overlap;
-  for (const Field& field : scenario_fields()) {
-    const std::size_t bit = index_of(field);
-    if (!s.given.test(bit) || sized.given.test(bit)) continue;
-    field.take(sized, s);
-    sized.given.set(bit);
-  }
-  return sized;
-}
-
 bool is_among(const std::vector<ScenarioPath>& paths, std::string_view path) {
   return std::ranges::any_of(paths, [&](const ScenarioPath& one) {
     return path.starts_with(one.path) && (path.size() == one.path.size() || path[one.path.size()] == '.');
@@ -197,18 +168,30 @@ constexpr std::array<ModelPart, 7> kModelParts{
      {"model.routing_groups", [](const Architecture& m) { return m.experts > 0 || m.routing_groups <= 1; },
       "experts"}}};
 
-// Returns the settings without effect, and the changed parts of the model.
-std::vector<WithoutEffect> all_without_effect(const Scenario& sized) {
-  std::vector<WithoutEffect> all = without_effect(sized);
+// Returns the changed parts of the model that have no effect.
+std::vector<WithoutEffect> parts_without_effect(const Scenario& s) {
+  std::vector<WithoutEffect> all;
   for (const ModelPart& part : kModelParts) {
-    if (part.used(sized.model) || !sized.origins.find(part.path)) continue;
-    const std::string found =
-        fmt::format("{} with model {}, which has no {}", find_path(part.path).number(sized),
-                    sized.model.name, part.lacks);
+    if (part.used(s.model) || !s.origins.find(part.path)) continue;
+    const std::string found = fmt::format("{} with model {}, which has no {}", find_path(part.path).number(s),
+                                          s.model.name, part.lacks);
     all.push_back({part.path, found,
                    fmt::format("{}: found {}; expected a model with {}", part.path, found, part.lacks)});
   }
   return all;
+}
+
+// Takes the batch and checks the whole.
+void finish(Resolved& r) {
+  Scenario& s = r.scenario;
+  try {
+    if (s.is_step() && s.train && !s.batch.given() && !s.gave("parallel.microbatches"))
+      take_usual_batch(s, r.notes);
+    s.resolve(&r.dropped);
+  } catch (const InputError& error) {
+    r.error = error.what();
+  }
+  std::ranges::move(parts_without_effect(s), std::back_inserter(r.dropped));
 }
 
 }  // namespace
@@ -257,12 +240,13 @@ Resolved Resolver::resolve(const Question& q) {
       search(r);
     else if (s.train)
       choose_batch(s);
-  } else if (options_.plan) {
-    if (!q.job) r.chosen = choose_expert_parallel(s);
-    take_usual_batch(s, r.notes);
+  } else if (options_.plan && !q.job) {
+    r.chosen = choose_expert_parallel(s);
   }
   take_usual_dispatchers(q, s);
-  s.model.remarks.insert(s.model.remarks.end(), r.notes.begin(), r.notes.end());
+  if (options_.plan) finish(r);
+  const auto said = static_cast<std::ptrdiff_t>(q.said.model.remarks.size());
+  s.model.remarks.insert(s.model.remarks.begin() + said, r.notes.begin(), r.notes.end());
   return r;
 }
 
@@ -271,15 +255,13 @@ Resolved resolve(const Question& question, const ResolveOptions& options) {
 }
 
 void check_effects(const Question& question, Resolved& resolved, const std::vector<ScenarioPath>* changed) {
-  const std::optional<Scenario> sized = sized_as_said(resolved.scenario);
-  if (!sized) return;
-  for (const WithoutEffect& one : all_without_effect(*sized)) {
+  for (const WithoutEffect& one : resolved.dropped) {
     if (changed && !is_among(*changed, one.path)) continue;
     const Origin origin = said_origin(question.said, one.path);
     const bool of_user =
         origin.kind == Origin::Kind::kSaid || (origin.kind == Origin::Kind::kFile && !question.job);
     if (!of_user) continue;
-    if (one.cause.empty() || sized->origin_of(one.cause).kind != Origin::Kind::kSearched)
+    if (one.cause.empty() || resolved.scenario.origin_of(one.cause).kind != Origin::Kind::kSearched)
       throw InputError(place_of(origin) + one.message);
     resolved.notes.push_back(fmt::format("{}: no effect: {}", one.path, one.found));
     resolved.scenario.model.remarks.push_back(resolved.notes.back());

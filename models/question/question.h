@@ -37,12 +37,15 @@ struct Question {
 // Call it before sizes are changed, so that searched sizes stay searched.
 void open_plan(Question& question);
 
-// A question with everything derived from its settings. Not yet Scenario::resolve()d: answer() does that.
+// A question with everything derived from its settings.
 struct Resolved {
-  Scenario scenario;
+  Scenario scenario;  // resolved, unless its plan is left open or there is an error
   ChosenPlan chosen;  // choice for a plan that was open
   // Important assumed values that were not given, one clause each.
   std::vector<std::string> notes;
+  std::vector<WithoutEffect> dropped;
+  // Why the settings contradict each other: what no one can answer, though a study may change it.
+  std::string error;
 };
 
 struct ResolveOptions {
@@ -60,8 +63,8 @@ class Resolver {
  public:
   explicit Resolver(ResolveOptions options = {});
 
-  // Resolves a question: given settings before the recipe before defaults. Throws InputError for a field that
-  // the scope does not use, and where no plan fits.
+  // Resolves a question in this order, each once: recipe, GPUs, plan, dispatchers, batch, check. Throws
+  // InputError for a field that the scope does not use, and where no plan fits.
   Resolved resolve(const Question& question);
 
  private:
@@ -78,9 +81,9 @@ class Resolver {
 // Resolver(options).resolve(question).
 Resolved resolve(const Question& question, const ResolveOptions& options = {});
 
-// Throws InputError for the first of the user's settings without effect. Scenario::resolve() drops those of a
-// job's arguments and of recipes; settings that a searched size leaves without effect are dropped with a note
-// in `resolved`. `changed`: checks these paths alone; null: all.
+// Throws InputError for the first of the user's settings that had no effect and was dropped. Those of a job's
+// arguments and of recipes are dropped silently, and with a note in `resolved` what a searched size leaves
+// without effect. `changed`: checks these paths alone; null: all.
 void check_effects(const Question& question, Resolved& resolved,
                    const std::vector<ScenarioPath>* changed = nullptr);
 

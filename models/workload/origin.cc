@@ -7,8 +7,8 @@
 namespace moesim::models {
 
 std::string_view name_of(Origin::Kind kind) {
-  static constexpr std::array<std::string_view, 7> kNames{"default", "said",   "file",    "log",
-                                                          "model",   "recipe", "searched"};
+  static constexpr std::array<std::string_view, 8> kNames{"default", "said",   "file",     "log",
+                                                          "model",   "recipe", "searched", "recording"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -19,6 +19,7 @@ struct Origin {
     kModel,     // the model's card or its published training
     kRecipe,    // a framework's recipe
     kSearched,  // a search of plans
+    kRecording  // a recording of the job
   };
 
   Kind kind = Kind::kDefault;
@@ -29,7 +30,7 @@ struct Origin {
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
-// "default", "said", "file", "log", "model", "recipe", "searched".
+// "default", "said", "file", "log", "model", "recipe", "searched", "recording".
 std::string_view name_of(Origin::Kind kind);
 
 // Origins by path. Copies share the map until one of them changes, since scenarios are copied by the million.

@@ -54,40 +54,18 @@ void check_dense(Scenario& s) {
   s.all_dispatchers = false;
 }
 
-// Megatron before parallel folding, whose dispatcher gathers over TP x EP, splits experts like the rest.
-void take_expert_tp(Scenario& s) {
-  const auto legacy = [](const DispatcherSpec& d) { return d.name == "allgather-legacy"; };
-  if (s.parallel.tp > 1 && !s.gave("parallel.etp") &&
-      std::any_of(s.dispatchers.begin(), s.dispatchers.end(), legacy))
-    s.parallel.etp = s.parallel.tp;
-}
-
-// Jobs of several racks use a number of a rack's GPUs that groups of ranks divide: 64 of 72 for groups of 32.
+// Uses the blocks of a machine of several racks.
 void take_blocks(Scenario& s) {
-  std::shared_ptr<const Cluster>& cluster = s.cluster;
-  if (!cluster || cluster->nvlink.domain != cluster->gpus_per_node ||
-      cluster->nvlink.domain <= kMostGpusOfANode)
-    return;
-  const std::int64_t domain = cluster->nvlink.domain;
   const Parallel& p = s.parallel;
   if (p.tp < 1 || p.cp < 1 || p.etp < 1 || p.ep < 1 || p.tp * p.cp > kMaxSize || p.etp * p.ep > kMaxSize)
     return;
   const std::int64_t group = std::lcm(p.tp * p.cp, p.etp * p.ep);
-  const bool one_rack =
-      cluster->node_count == Cluster::NodeCount::kGiven
-          ? cluster->nodes == 1
-          : (s.gpus > 0 ? s.gpus : p.tp * p.cp * p.pp * (s.gave("parallel.dp") ? p.dp : 1)) <= domain;
-  if (one_rack || domain % group == 0) return;
-  std::int64_t block = domain / group * group;
-  for (std::int64_t b = domain; group > domain && block == 0; --b)
-    if (group % b == 0) block = b;
-  auto blocks = std::make_shared<Cluster>(*cluster);
-  blocks->gpus_per_node = blocks->nvlink.domain = static_cast<int>(block);
-  blocks->nic.ports_per_node = std::max(1, static_cast<int>(cluster->nic.ports_per_node * block / domain));
+  std::shared_ptr<const Cluster> blocks = blocks_of(s, group);
+  if (blocks == s.cluster) return;
   s.model.remarks.push_back(
-      fmt::format("{}: {} of the {} GPUs of a rack are used, which groups of {} ranks divide", cluster->name,
-                  block, domain, group));
-  cluster = std::move(blocks);
+      fmt::format("{}: {} of the {} GPUs of a rack are used, which groups of {} ranks divide",
+                  s.cluster->name, blocks->gpus_per_node, s.cluster->gpus_per_node, group));
+  s.cluster = std::move(blocks);
 }
 
 // Returns the columns of the widest row that any operation reads or writes, on one rank of a plan without
@@ -158,6 +136,34 @@ void check_sizes(const Scenario& s) {
 }
 
 }  // namespace
+
+void take_expert_tp(Scenario& s) {
+  const auto legacy = [](const DispatcherSpec& d) { return d.name == "allgather-legacy"; };
+  if (s.parallel.tp > 1 && !s.gave("parallel.etp") &&
+      std::any_of(s.dispatchers.begin(), s.dispatchers.end(), legacy))
+    s.parallel.etp = s.parallel.tp;
+}
+
+std::shared_ptr<const Cluster> blocks_of(const Scenario& s, std::int64_t group) {
+  const std::shared_ptr<const Cluster>& cluster = s.cluster;
+  if (!cluster || cluster->nvlink.domain != cluster->gpus_per_node ||
+      cluster->nvlink.domain <= kMostGpusOfANode)
+    return cluster;
+  const std::int64_t domain = cluster->nvlink.domain;
+  const Parallel& p = s.parallel;
+  const bool one_rack =
+      cluster->node_count == Cluster::NodeCount::kGiven
+          ? cluster->nodes == 1
+          : (s.gpus > 0 ? s.gpus : p.tp * p.cp * p.pp * (s.gave("parallel.dp") ? p.dp : 1)) <= domain;
+  if (one_rack || domain % group == 0) return cluster;
+  std::int64_t block = domain / group * group;
+  for (std::int64_t b = domain; group > domain && block == 0; --b)
+    if (group % b == 0) block = b;
+  auto blocks = std::make_shared<Cluster>(*cluster);
+  blocks->gpus_per_node = blocks->nvlink.domain = static_cast<int>(block);
+  blocks->nic.ports_per_node = std::max(1, static_cast<int>(cluster->nic.ports_per_node * block / domain));
+  return blocks;
+}
 
 void Scenario::set_model(const std::string& name_or_path) { model = Architecture::load(name_or_path); }
 
@@ -238,9 +244,10 @@ void Scenario::take_gpus() {
   }
 }
 
-// Sets the microbatches that make the batch on so many data-parallel ranks.
-void Scenario::take_batch(Parallel& p) const {
+// Sets the microbatches that make the batch.
+void Scenario::take_batch() {
   if (!batch.given()) return;
+  Parallel& p = parallel;
   const std::int64_t found = batch.microbatches(p.dp, p.micro_batch, p.seq);
   if (found == 0)
     throw InputError(
@@ -256,7 +263,7 @@ void Scenario::take_batch(Parallel& p) const {
   p.microbatches = found;
 }
 
-void Scenario::resolve() {
+void Scenario::take_sizes() {
   if (mesh.given) take_mesh();
   if (const Field* unused = unused_field(*this))
     throw InputError(unused_message(*unused, unused->path, *this));
@@ -298,9 +305,15 @@ void Scenario::resolve() {
     throw InputError(
         fmt::format("cluster {}: found {} GPUs, expected at least tp x cp x dp x pp = {} for this plan",
                     cluster->name, job_gpus(), p.world()));
-  take_batch(p);
   parallel = p;
+}
+
+void Scenario::resolve(std::vector<WithoutEffect>* dropped) {
+  take_sizes();
+  take_batch();
+  if (dropped) *dropped = without_effect(*this);
   drop_without_effect(*this);
+  const Parallel& p = parallel;
   faults.check_against(*cluster);
   ownership.check_beside(prices);
   const std::int64_t shard = training.shard_group;

@@ -82,6 +82,7 @@ struct Scenario {
   // A training framework's recipe, "megatron-bridge@26.04" (models/recipes), for settings that were not
   // given.
   std::string recipe;
+  std::string job_framework;       // recipe of the framework whose file the job comes from; empty: no file
   TrainingSettings training;       // recomputation and sharding; the rest applies at scope step only
   Faults faults;                   // of the machine
   std::int64_t topk = 0;           // 0: the model's, or the routing file's
@@ -112,18 +113,28 @@ struct Scenario {
   // Whether a sharding was given.
   bool sharding_asked() const;
 
-  // Fills derived values (topk, dp, cluster), sets settings without effect to their defaults
-  // (Field::used_if), and checks the plan against model and cluster. Throws InputError naming the rule, and
-  // for a given field that the scope does not use.
-  void resolve();
+  // Fills the sizes that follow from others (topk, dp, the cluster's nodes) and checks the plan against model
+  // and cluster. Throws InputError naming the rule, and for a given field that the scope does not use.
+  void take_sizes();
+  // take_sizes(), then the microbatches of a batch; sets settings without effect to their defaults
+  // (Field::used_if) and checks what is left. `dropped`: receives these settings.
+  void resolve(std::vector<WithoutEffect>* dropped = nullptr);
 
  private:
   void take_mesh();
   void take_gpus();
-  void take_batch(Parallel& p) const;
+  void take_batch();
 };
 
 Scopes scope_of(const Scenario& scenario);
+
+// Sets the ETP that a dispatcher implies: Megatron before parallel folding, whose AllGather gathers over TP x
+// EP, splits experts like the rest.
+void take_expert_tp(Scenario& scenario);
+
+// Returns the cluster that groups of so many ranks use. Of several racks that is a number of each rack's GPUs
+// that the groups divide: 64 of 72 for groups of 32.
+std::shared_ptr<const Cluster> blocks_of(const Scenario& scenario, std::int64_t group);
 
 // Returns the location of a path that a file contains: relative to the file if it exists there, else
 // unchanged.

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "base/random.h"
+#include "models/hardware/cluster.h"
 #include "replay/recording/gradients.h"
 #include "replay/recording/recorded_routing.h"
 #include "traces/dispatching.h"
@@ -17,6 +18,10 @@
 namespace moesim::replay {
 
 namespace {
+
+// Sizes with which a recording is another job.
+constexpr std::array<std::string_view, 5> kSizes{"parallel.seq", "parallel.ep", "model.experts",
+                                                 "parallel.dp", "parallel.pp"};
 
 constexpr std::int64_t kMostTables = 4096;  // of a routing file, in a replay
 
@@ -206,12 +211,6 @@ LoadedRouting named_routing(const models::RoutingSpec& spec, const JobModel& job
   return loaded;
 }
 
-int as_size(const char* option, std::int64_t value) {
-  if (value < 1 || value > (std::int64_t{1} << 22))
-    refuse(fmt::format("--{} {}", option, value), "a size from 1 to 4194304");
-  return static_cast<int>(value);
-}
-
 }  // namespace
 
 std::vector<std::int64_t> JobModel::received() const {
@@ -240,8 +239,50 @@ models::MoeLayer JobModel::moe_layer(int gpus_per_node) const {
   return layer;
 }
 
+bool RecordingQuestion::changes(std::string_view path) const {
+  return std::ranges::any_of(said.origins.all(), [&](const auto& one) {
+    const std::string_view other = one.first;
+    return other.starts_with(path) && (other.size() == path.size() || other[path.size()] == '.') &&
+           one.second.kind != models::Origin::Kind::kRecording;
+  });
+}
+
+std::optional<std::int64_t> RecordingQuestion::size(std::string_view path) const {
+  if (!changes(path)) return std::nullopt;
+  const models::Parallel& p = said.parallel;
+  const std::pair<std::string_view, std::int64_t> sizes[] = {
+      {"parallel.seq", p.seq},
+      {"parallel.ep", p.ep},
+      {"parallel.dp", p.dp},
+      {"parallel.pp", p.pp},
+      {"parallel.microbatches", p.microbatches},
+      {"model.experts", said.model.experts},
+      {"cluster.nodes", said.cluster ? said.cluster->nodes : 1}};
+  return std::ranges::find(sizes, path, &std::pair<std::string_view, std::int64_t>::first)->second;
+}
+
+const models::Architecture* RecordingQuestion::model() const {
+  const models::Origin* origin = said.origins.find("model");
+  return origin && origin->kind != models::Origin::Kind::kRecording ? &said.model : nullptr;
+}
+
+bool RecordingQuestion::resizes() const {
+  return std::ranges::any_of(kSizes, [&](std::string_view path) { return changes(path); });
+}
+
+bool RecordingQuestion::changes_job() const {
+  return resizes() || received || !recorded_on.empty() || changes("routing") || changes("cluster.nodes") ||
+         changes("dispatcher");
+}
+
+RecordingQuestion RecordingQuestion::as_recorded() const {
+  RecordingQuestion same = *this;
+  same.said.origins.erase("dispatcher");
+  return same;
+}
+
 JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
-                   const models::Architecture* architecture, const JobChange& change) {
+                   const RecordingQuestion& question) {
   JobModel out;
   out.topology = job.topology;
   std::vector<std::int64_t> received;
@@ -265,7 +306,7 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
   if (sent == 0 || job.topology.expert < 2)
     refuse(fmt::format("a recording of {} without exchanges between expert ranks", job.topology.str()),
            "one with expert parallelism: nothing else shows where its MoE layers are");
-  const ModelFacts facts = model_facts(named, job, architecture);
+  const ModelFacts facts = model_facts(named, job, question.model());
   if (!facts.model)
     refuse(fmt::format("no built-in model with hidden size {} and the recorded gradient sizes", facts.hidden),
            "--model with the recorded one");
@@ -289,10 +330,10 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
                        out.architecture.name, topk),
            "bs<N> in the folder's name, the sequences of a microbatch");
   if (gathered) {
-    if (!change.routing)
+    if (!question.changes("routing"))
       refuse("a recording of the AllGather dispatcher, whose calls have the same rows on every rank",
              "--routing with what was routed: it decides what the experts computed");
-    out.routing = named_routing(*change.routing, out, change.seed).routing;
+    out.routing = named_routing(question.said.routing, out, question.said.seed).routing;
     return out;
   }
   out.routing =
@@ -302,16 +343,17 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
   return out;
 }
 
-RoutedLayers routed_layers(const JobModel& job, const JobChange& change) {
+RoutedLayers routed_layers(const JobModel& job, const RecordingQuestion& question) {
   RoutedLayers out;
-  if (!change.routing || change.routing->kind != models::RoutingSpec::Kind::kFile) return out;
-  const NamedTables named = named_tables(traces::read_dispatching(change.routing->path));
+  const models::RoutingSpec& routing = question.said.routing;
+  if (!question.changes("routing") || routing.kind != models::RoutingSpec::Kind::kFile) return out;
+  const NamedTables named = named_tables(traces::read_dispatching(routing.path));
   if (named.one_for_all()) return out;
   const int layers = static_cast<int>(job.architecture.layers);
   const int microbatches = static_cast<int>(std::max<std::size_t>(1, named.microbatches.size()));
   const std::size_t tables = std::max<std::size_t>(1, named.layers.size());
   if (std::int64_t{microbatches} * static_cast<std::int64_t>(tables) > kMostTables)
-    refuse(fmt::format("{} layers x {} microbatches in {}", tables, microbatches, change.routing->path),
+    refuse(fmt::format("{} layers x {} microbatches in {}", tables, microbatches, routing.path),
            fmt::format("at most {} together", kMostTables));
   for (int m = 0; m < microbatches; ++m) {
     out.table.emplace_back();
@@ -319,7 +361,7 @@ RoutedLayers routed_layers(const JobModel& job, const JobChange& change) {
       const std::size_t at = static_cast<std::size_t>(l) % tables;
       if (static_cast<std::size_t>(l) == at) {
         out.jobs.push_back(job);
-        out.jobs.back().routing = routing_of_layer(change.routing->path, job, l, m).routing;
+        out.jobs.back().routing = routing_of_layer(routing.path, job, l, m).routing;
       }
       out.table.back().push_back(
           static_cast<std::size_t>(m) * std::min<std::size_t>(tables, static_cast<std::size_t>(layers)) + at);
@@ -328,16 +370,22 @@ RoutedLayers routed_layers(const JobModel& job, const JobChange& change) {
   return out;
 }
 
-JobModel changed_job(const JobModel& job, const JobChange& change, std::vector<std::string>& warnings) {
+JobModel changed_job(const JobModel& job, const RecordingQuestion& question,
+                     std::vector<std::string>& warnings) {
   JobModel to = job;
-  if (job.topology.tp > 1 && change.resizes())
+  if (job.topology.tp > 1 && question.resizes())
     refuse(fmt::format("other sizes for a recording of tp {}", job.topology.tp),
            "tp 1: what tensor parallelism adds to the layers is not in the models of a replay");
-  if (change.seq) to.seq = as_size("seq", *change.seq);
-  if (change.experts) to.architecture.experts = as_size("experts", *change.experts);
-  if (change.pp) to.topology.pp = as_size("pp", *change.pp);
-  const int ep = change.ep ? as_size("ep", *change.ep) : job.topology.expert;
-  const int dp = change.dp ? as_size("dp", *change.dp) : job.topology.dp();
+  const auto size = [&](std::string_view path, std::int64_t recorded) {
+    const std::int64_t value = question.size(path).value_or(recorded);
+    if (value < 1 || value > (std::int64_t{1} << 22))
+      refuse(fmt::format("{} {}", path, value), "a size from 1 to 4194304");
+    return static_cast<int>(value);
+  };
+  to.seq = size("parallel.seq", job.seq);
+  to.architecture.experts = size("model.experts", job.architecture.experts);
+  to.topology.pp = size("parallel.pp", job.topology.pp);
+  const int ep = size("parallel.ep", job.topology.expert), dp = size("parallel.dp", job.topology.dp());
   if (dp % ep != 0) refuse(fmt::format("ep {} with dp {}", ep, dp), "an ep that divides dp");
   if (ep < 2) refuse("--ep 1", "at least 2: a layer without exchanges was not recorded");
   to.topology.expert = ep;
@@ -349,25 +397,25 @@ JobModel changed_job(const JobModel& job, const JobChange& change, std::vector<s
   if (to.architecture.experts % ep != 0 || to.architecture.topk > to.architecture.experts)
     refuse(fmt::format("{} experts with ep {} and top-{}", to.architecture.experts, ep, to.architecture.topk),
            "a multiple of ep, and at least top-k of them");
-  if (change.received) {
+  if (question.received) {
     to.routing_given = true;
-    const auto rows = std::accumulate(change.received->begin(), change.received->end(), std::int64_t{0});
-    if (static_cast<int>(change.received->size()) != ep ||
-        rows != to.tokens() * to.architecture.topk * to.ranks())
-      refuse(fmt::format("{} rows received by {} expert ranks", rows, change.received->size()),
+    const std::vector<std::int64_t>& received = *question.received;
+    const auto rows = std::accumulate(received.begin(), received.end(), std::int64_t{0});
+    if (static_cast<int>(received.size()) != ep || rows != to.tokens() * to.architecture.topk * to.ranks())
+      refuse(fmt::format("{} rows received by {} expert ranks", rows, received.size()),
              fmt::format("{} on {}", to.tokens() * to.architecture.topk * to.ranks(), ep));
     to.routing =
-        completed_routing(*change.received, to.tokens(), to.topology.tp,
-                          static_cast<int>(to.architecture.topk), static_cast<int>(to.architecture.experts));
-  } else if (change.routing) {
+        completed_routing(received, to.tokens(), to.topology.tp, static_cast<int>(to.architecture.topk),
+                          static_cast<int>(to.architecture.experts));
+  } else if (question.changes("routing")) {
     to.routing_given = true;
     to.routing_completed = false;
-    LoadedRouting loaded = named_routing(*change.routing, to, change.seed);
+    LoadedRouting loaded = named_routing(question.said.routing, to, question.said.seed);
     for (std::string& warning : loaded.warnings) warnings.push_back(std::move(warning));
     to.routing = std::move(loaded.routing);
   } else if (to.topology.expert != job.topology.expert || to.seq != job.seq ||
              to.architecture.experts != job.architecture.experts) {
-    to.routing = kept_popularity(job, to, change.split_seed, warnings);
+    to.routing = kept_popularity(job, to, question.split_seed, warnings);
   }
   return to;
 }

@@ -15,7 +15,6 @@
 #include "replay/run/forecast.h"
 #include "replay/run/model_pricing.h"
 #include "replay/run/recorded_run.h"
-#include "replay/run/uncertainty.h"
 #include "traces/recording_facts.h"
 
 namespace moesim::replay {
@@ -31,16 +30,16 @@ void check(std::span<const RecordedJob> jobs, const RecordingQuestion& q) {
     if (jobs.size() > 1)
       throw InputError(
           "found several realistic recordings, expected one (scaling passes are pooled, runs are not)");
-    if (q.microbatches > 0)
+    if (q.changes("parallel.microbatches"))
       throw InputError(
           "found --microbatches with a realistic recording, expected a scaling recording: a run is replayed "
           "with the microbatches it had");
   }
-  if (q.job.ranks_missing && !jobs.front().realistic)
+  if (q.ranks_missing && !jobs.front().realistic)
     throw InputError(
         "found --ranks-missing with a scaling recording, expected a realistic one: a scaling recording is "
         "filled by symmetry anyway");
-  if (q.flow && q.job.changes_dispatcher())
+  if (q.flow && q.changes("dispatcher"))
     throw InputError(
         "found --timing flow with --dispatcher, expected the recorded dispatcher (compare --timing flow sees "
         "others, for a layer)");
@@ -77,17 +76,21 @@ void set_iteration(IterationForecast& out, Iteration iteration, double tokens) {
 
 // Sets the memory of ranks under the requested dispatcher and the recorded one.
 void set_memory(RecordingForecast& out, const std::function<CleanJob()>& clean,
-                const traces::NamedTopology& named, const JobRequest& request) {
-  const auto held = [&](const JobRequest& asked) {
-    const ModelledJob modelled = modelled_job(clean(), named, out.cluster, asked);
-    return recorded_memory(modelled.job, modelled.dispatcher, out.cluster, out.microbatches);
+                const traces::NamedTopology& named, const RecordingQuestion& question) {
+  const auto held = [&](RecordingQuestion asked) {
+    if (asked.routing_beside && !asked.changes("routing") && !asked.resizes()) {
+      asked.said.routing = *asked.routing_beside;
+      asked.said.give("routing", models::Origin::file(asked.routing_beside->path));
+    }
+    const CleanJob recorded = clean();
+    const JobModel from = job_model(recorded, named, asked);
+    std::vector<std::string> told_elsewhere;
+    return recorded_memory(changed_job(from, asked, told_elsewhere),
+                           dispatcher_of(asked, from, out.cluster, recorded), out.cluster, out.microbatches);
   };
   try {
-    out.held = held(request);
-    if (!request.changes_dispatcher()) return;
-    JobRequest same = request;
-    same.dispatcher.clear();
-    out.held_as_recorded = held(same);
+    out.held = held(question);
+    if (question.changes("dispatcher")) out.held_as_recorded = held(question.as_recorded());
   } catch (const InputError& error) {
     out.held.reset();
     out.not_held = error.what();
@@ -128,9 +131,9 @@ class RealisticForecast {
     RecordingForecast out;
     out.realistic = true;
     out.recorded_on = machine_;
-    out.cluster = cluster_of(q_.job, job_.topology);
+    RequestedJob prepared = requested_run(job_, named_, q_);
+    out.cluster = prepared.cluster;
     const Effects effects(out.cluster.profile);
-    RequestedSchedules prepared = requested_plans(job_, named_, out.cluster, q_.job);
     out.microbatches = microbatches_of(job_);
     const double tokens = tokens_of(named_, job_.topology, out.microbatches);
     set_iteration(out, simulated(prepared.plans, effects), tokens);
@@ -144,17 +147,14 @@ class RealisticForecast {
       set_time(out.before.emplace(), recorded_us, tokens, job_.topology);
       out.before->what = job_.topology.str() + ", as recorded";
     }
-    out.overload =
-        recorded_overload(job_.topology, prepared.plans, prepared.clean ? &*prepared.clean : nullptr);
+    out.overload = recorded_overload(job_.topology, prepared.plans,
+                                     prepared.clean.places.empty() ? nullptr : &prepared.clean);
     if (q_.memory)
       set_memory(
-          out, [&] { return denoise(std::span(&job_, 1)); }, named_, q_.job);
-    if (q_.job.changes_dispatcher()) {
-      JobRequest same = q_.job;
-      same.dispatcher.clear();
+          out, [&] { return denoise(std::span(&job_, 1)); }, named_, q_);
+    if (q_.changes("dispatcher"))
       set_iteration(out.as_recorded.emplace(),
-                    simulated(requested_plans(job_, named_, out.cluster, same).plans, effects), tokens);
-    }
+                    simulated(requested_run(job_, named_, q_.as_recorded()).plans, effects), tokens);
     // The recorded dispatcher was measured; the other one's draws hold its doubt alone.
     if (out.substitution && q_.draws > 0) {
       const auto draws = static_cast<std::size_t>(q_.draws);
@@ -197,7 +197,7 @@ class ScalingModeForecast {
         q_(q),
         machine_(machine),
         recorded_(denoise(jobs)),
-        requested_(requested_job(recorded_, named, q.job)) {}
+        requested_(requested_job(recorded_, named, q)) {}
 
   RecordingForecast run() {
     RecordingForecast out;
@@ -206,7 +206,7 @@ class ScalingModeForecast {
     out.changes = requested_.changes;
     out.substitution = requested_.substitution;
     out.effects.emplace(out.cluster.profile);
-    out.microbatches = q_.microbatches;
+    out.microbatches = static_cast<int>(q_.size("parallel.microbatches").value_or(0));
     if (out.microbatches == 0) {
       out.microbatches = default_microbatches(requested_.clean.topology, requested_.named);
       out.warnings.push_back(fmt::format(
@@ -214,9 +214,9 @@ class ScalingModeForecast {
           "batch of 64; set --microbatches",
           out.microbatches));
     }
-    options_.architecture = q_.job.architecture ? &*q_.job.architecture : nullptr;
+    options_.architecture = q_.model();
     options_.microbatches = out.microbatches;
-    options_.seed = q_.seed;
+    options_.seed = q_.said.seed;
     ScalingForecast made = forecast_job(requested_, *out.effects, options_);
     const double calibrated_us = made.iteration.us();
     if (q_.flow) {
@@ -232,12 +232,11 @@ class ScalingModeForecast {
     out.overload = recorded_overload(requested_.clean.topology, made.plans, &requested_.clean);
     if (q_.memory)
       set_memory(
-          out, [&] { return recorded_; }, named_, q_.job);
+          out, [&] { return recorded_; }, named_, q_);
     append(out.warnings, requested_.warnings);
     append(out.warnings, made.warnings);
-    if (q_.job.changes_dispatcher()) {
-      JobRequest same = q_.job;
-      same.dispatcher.clear();
+    if (q_.changes("dispatcher")) {
+      const RecordingQuestion same = q_.as_recorded();
       const RequestedJob job = requested_job(recorded_, named_, same);
       set_iteration(out.as_recorded.emplace(), forecast_job(job, *out.effects, options_).iteration, tokens);
       if (out.substitution) {
@@ -278,11 +277,13 @@ class ScalingModeForecast {
 
   // Returns the unchanged job on the recording's machine, with its own number of microbatches.
   RecordingForecast::Before before(const Effects& effects) const {
-    JobRequest same;
-    same.cluster = q_.job.recorded_on.empty() ? q_.job.cluster : "";
-    same.architecture = q_.job.architecture;
+    RecordingQuestion same;
+    same.said = q_.said;
+    for (const char* path : {"parallel", "model.experts", "dispatcher", "routing", "cluster.nodes"})
+      same.said.origins.erase(path);
+    if (!q_.recorded_on.empty()) same.said.origins.erase("cluster");
     RequestedJob job = requested_job(recorded_, named_, same);
-    if (!q_.job.recorded_on.empty()) job.cluster = on_its_machine(q_.job.recorded_on, recorded_.topology);
+    if (!q_.recorded_on.empty()) job.cluster = on_its_machine(q_.recorded_on, recorded_.topology);
     ForecastOptions options = options_;
     options.microbatches = default_microbatches(recorded_.topology, named_);
     RecordingForecast::Before out;
@@ -299,7 +300,7 @@ class ScalingModeForecast {
   }
 
   void draw(RecordingForecast& out, double calibrated_us) const {
-    out.drawn = drawn(requested_, drawn_jobs(recorded_, named_, q_.job), *out.effects);
+    out.drawn = drawn(requested_, drawn_jobs(recorded_, named_, q_), *out.effects);
     // The share added by contention is assumed to be the same under every drawn profile.
     const double contention = out.time_us.value / calibrated_us;
     for (const RunSummary& one : out.drawn) out.draws_us.push_back(one.iteration_us * contention);
@@ -331,36 +332,34 @@ RecordingForecast forecast_recording(std::span<const RecordedJob> recorded,
   const bool realistic = recorded.front().realistic;
   std::vector<std::string> added;
   std::vector<RecordedJob> whole;
-  const auto& routing =
-      question.job.change.routing ? question.job.change.routing : question.job.routing_beside;
+  const models::RoutingSpec* routing = question.changes("routing") ? &question.said.routing
+                                       : question.routing_beside   ? &*question.routing_beside
+                                                                   : nullptr;
   if (!realistic && routing)
     for (const RecordedJob& job : recorded) whole.push_back(with_all_expert_ranks(job, *routing, added));
   const std::span<const RecordedJob> jobs = whole.empty() ? recorded : whole;
-  const models::Cluster cluster = cluster_of(question.job, jobs.front().topology);
-  const RecordedMachine machine = recorded_machine(jobs, named, cluster, question.job);
+  const models::Cluster cluster = cluster_of(question, jobs.front().topology);
+  const RecordedMachine machine = recorded_machine(jobs, named, cluster, question);
   RecordingQuestion known = question;
-  known.job.recorded_on =
-      machine.cluster.empty() || same_gpus(machine.cluster, cluster) ? "" : machine.cluster;
-  if (realistic && machine.told == RecordedMachine::Told::by_files) known.job.recorded_on.clear();
+  known.recorded_on = machine.cluster.empty() || same_gpus(machine.cluster, cluster) ? "" : machine.cluster;
+  if (realistic && machine.told == RecordedMachine::Told::by_files) known.recorded_on.clear();
   RecordingForecast out = realistic ? RealisticForecast(jobs.front(), named, known, machine).run()
                                     : ScalingModeForecast(jobs, named, known, machine).run();
+  models::Scenario& settings = out.settings = question.said;
+  const models::Parallel recorded_sizes = std::exchange(settings.parallel, out.iteration.topology.parallel());
+  settings.parallel.seq = recorded_sizes.seq;
+  settings.parallel.micro_batch = recorded_sizes.micro_batch;
+  settings.parallel.microbatches = out.microbatches;
+  settings.cluster = std::make_shared<const models::Cluster>(out.cluster);
   out.synthetic = is_synthetic(jobs.front());
   if (out.synthetic)
     out.notes.emplace_back("SYNTHETIC recording: made by the models, measured on no machine");
   if (!added.empty()) out.notes.push_back(added.front());
   if (!jobs.front().unknown_calls.empty()) out.notes.push_back(jobs.front().unknown_calls);
-  if (std::string note = machine_note(machine, out.cluster, !known.job.recorded_on.empty(), realistic);
+  if (std::string note = machine_note(machine, out.cluster, !known.recorded_on.empty(), realistic);
       !note.empty())
     out.notes.push_back(std::move(note));
   return out;
-}
-
-int microbatches_of(const RecordedJob& job) {
-  int count = 0;
-  for (const auto& rank : job.ranks)
-    for (const auto& step : rank.steps)
-      if (step.kind == StepKind::forward) count = std::max(count, step.microbatch + 1);
-  return count;
 }
 
 namespace {
@@ -375,14 +374,16 @@ models::Answer answer_of(const models::Forecast& forecast, const std::string& di
 
 }  // namespace
 
-std::optional<models::Comparison> compared(const RecordingForecast& f) {
-  if (!f.substitution || !f.as_recorded) return std::nullopt;
+std::optional<models::Comparison> compared(std::span<const RecordingForecast> forecasts) {
   models::Comparison c;
-  auto scenario = std::make_shared<models::Scenario>();
-  scenario->scope = models::Scenario::Scope::kStep;
-  c.scenario = std::move(scenario);
-  c.answers = {answer_of(*f.as_recorded, f.substitution->recorded, f.held_as_recorded),
-               answer_of(f, f.substitution->asked, f.held)};
+  for (const RecordingForecast& f : forecasts) {
+    if (!f.substitution || !f.as_recorded) continue;
+    if (c.answers.empty())
+      c.answers.push_back(answer_of(*f.as_recorded, f.substitution->recorded, f.held_as_recorded));
+    c.answers.push_back(answer_of(f, f.substitution->asked, f.held));
+  }
+  if (c.answers.empty()) return std::nullopt;
+  c.scenario = std::make_shared<const models::Scenario>(forecasts.front().settings);
   models::rank(c.answers, false);
   c.decision = models::decide(c.answers);
   return c;

@@ -86,12 +86,11 @@ std::optional<RecordedMachine> machine_in_files(const RecordedJob& job) {
 // ranks. nullopt where the recording has no experts' segments, or the models do not apply.
 class ExpertTimes {
  public:
-  ExpertTimes(const CleanJob& clean, const traces::NamedTopology& named, const JobRequest& request)
+  ExpertTimes(const CleanJob& clean, const traces::NamedTopology& named, const RecordingQuestion& question)
       : clean_(clean) {
-    JobChange as_recorded;
-    as_recorded.seed = request.change.seed;
-    if (!request.change.resizes()) as_recorded.routing = request.change.routing;
-    model_ = job_model(clean, named, request.architecture ? &*request.architecture : nullptr, as_recorded);
+    RecordingQuestion at_its_size = question;
+    if (question.resizes()) at_its_size.said.origins.erase("routing");
+    model_ = job_model(clean, named, at_its_size);
   }
 
   std::optional<double> against(const models::Cluster& cluster) const {
@@ -155,9 +154,9 @@ std::optional<CleanJob> cleaned(std::span<const RecordedJob> jobs) {
 
 // Returns nullopt where the models do not know the job.
 std::optional<ExpertTimes> expert_times(const CleanJob& clean, const traces::NamedTopology& named,
-                                        const JobRequest& request) {
+                                        const RecordingQuestion& question) {
   try {
-    return ExpertTimes(clean, named, request);
+    return ExpertTimes(clean, named, question);
   } catch (const InputError&) {
     return std::nullopt;
   }
@@ -251,17 +250,17 @@ std::string_view name(RecordedMachine::Told told) {
 }
 
 RecordedMachine recorded_machine(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
-                                 const models::Cluster& cluster, const JobRequest& request) {
-  if (!request.recorded_on.empty())
-    return {RecordedMachine::Told::by_user, models::Cluster::load(request.recorded_on).profile.gpu(),
-            request.recorded_on};
+                                 const models::Cluster& cluster, const RecordingQuestion& question) {
+  if (!question.recorded_on.empty())
+    return {RecordedMachine::Told::by_user, models::Cluster::load(question.recorded_on).profile.gpu(),
+            question.recorded_on};
   RecordedMachine out{RecordedMachine::Told::by_user, cluster.profile.gpu(), "", 0};
   if (auto said = machine_in_files(jobs.front())) return *said;
-  if (request.recorded_there) return out;
+  if (question.recorded_there) return out;
   out.told = RecordedMachine::Told::by_nobody;
   out.sigma = sigma_of_any(cluster);
   const auto clean = cleaned(jobs);
-  const auto times = clean ? expert_times(*clean, named, request) : std::nullopt;
+  const auto times = clean ? expert_times(*clean, named, question) : std::nullopt;
   const auto here = times ? times->against(cluster) : std::nullopt;
   if (!here) return out;
   const std::map<std::string, double> all = against_all(*times);

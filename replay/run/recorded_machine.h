@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "models/hardware/cluster.h"
+#include "replay/job/job_model.h"
 #include "replay/recording/steps.h"
-#include "replay/run/requested_job.h"
 #include "traces/recording.h"
 
 namespace moesim::replay {
@@ -34,11 +34,11 @@ std::string_view name(RecordedMachine::Told told);
 // alone; A100 and B200 are off by 2.4 and more.
 inline constexpr double kTimesFit = 1.5;
 
-// Returns the machine that made `jobs` (passes of one recording), for a forecast of `request` on `cluster`.
-// `request.recorded_on` and the files take precedence. Throws InputError naming --recorded-on where the
+// Returns the machine that made `jobs` (passes of one recording), for a forecast of `question` on `cluster`.
+// `question.recorded_on` and the files take precedence. Throws InputError naming --recorded-on where the
 // machine is unknown and the experts' times do not match the cluster's GPUs.
 RecordedMachine recorded_machine(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
-                                 const models::Cluster& cluster, const JobRequest& request);
+                                 const models::Cluster& cluster, const RecordingQuestion& question);
 
 // Whether a time of the recording was measured on `cluster`, as far as the user or the files say.
 bool made_on(const RecordedMachine& machine, const models::Cluster& cluster);

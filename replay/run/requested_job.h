@@ -1,44 +1,20 @@
-// Builds the requested job from a recording: rescaled, with another routing, on another cluster, with another
-// dispatcher.
+// From a recording to the job that is asked for (rescaled, with another routing, on another cluster, with
+// another dispatcher), and to the settings that it was recorded with.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "models/costs/domain_report.h"
 #include "models/hardware/cluster.h"
-#include "models/workload/architecture.h"
 #include "replay/job/job_model.h"
 #include "replay/recording/denoise.h"
 #include "replay/recording/effects.h"
+#include "replay/run/forecast.h"
 #include "replay/run/iteration.h"
-#include "replay/run/uncertainty.h"
 
 namespace moesim::replay {
-
-struct JobRequest {
-  JobChange change;
-  // nodes of the cluster; data parallelism fills them where dp is not given
-  std::optional<std::int64_t> nodes;
-  std::string dispatcher;            // "" or "as-recorded": the recorded one
-  std::string cluster;               // "": as many Echo nodes as the job needs
-  std::string recorded_on;           // cluster whose GPUs made the recording; "": see recorded_machine.h
-  bool recorded_there = false;       // recorded on `cluster`, unless its files say otherwise
-  bool ranks_missing = false;        // for a realistic recording: fills missing ranks by symmetry
-  bool routing_as_recorded = false;  // the routing of the file beside the recording is ignored
-  std::optional<models::RoutingSpec>
-      routing_beside;  // from that file: for memory, where nothing else is known
-  std::optional<models::Architecture> architecture;  // of the recorded model; else identified by its sizes
-  std::optional<models::Profile> drawn_profile;      // replaces the cluster's own, for intervals
-
-  bool changes_dispatcher() const { return !dispatcher.empty() && dispatcher != "as-recorded"; }
-  bool changes_job() const {
-    return change.resizes() || change.routing || change.received || nodes || changes_dispatcher() ||
-           !recorded_on.empty();
-  }
-};
 
 // The dispatcher that takes the place of the recorded one.
 struct DispatcherChange {
@@ -49,6 +25,8 @@ struct DispatcherChange {
 
 struct RequestedJob {
   CleanJob clean;
+  std::vector<RankSchedule>
+      plans;  // of a realistic recording: as recorded, with another dispatcher or routing
   traces::NamedTopology named;
   models::Cluster cluster;
   std::vector<std::string> warnings;
@@ -56,38 +34,32 @@ struct RequestedJob {
   std::optional<DispatcherChange> substitution;
 };
 
-// The forecast job as input of cost models, and the dispatcher of its layers.
-struct ModelledJob {
-  JobModel job;
-  models::DispatcherSpec dispatcher;
-};
-// Throws InputError with the reason where the recording is insufficient.
-ModelledJob modelled_job(const CleanJob& recorded, const traces::NamedTopology& named,
-                         const models::Cluster& cluster, const JobRequest& request);
-
 // For a cleaned scaling recording. Throws InputError with the reason where the job cannot be derived.
 RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,
-                           const JobRequest& request);
+                           const RecordingQuestion& question);
+// For a realistic recording, whose sizes cannot change; `clean` has the routing where one holds for all layers,
+// and no places where nothing changes.
+RequestedJob requested_run(const RecordedJob& job, const traces::NamedTopology& named,
+                           const RecordingQuestion& question);
 
-// Draws of that job under a drawn profile, and with drawn splits of rows where the recording does not contain
-// them; empty where the request changes nothing. `recorded` and `named` must outlive it.
-JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request);
+// Draws of the job under a drawn profile, and with drawn splits of rows where the recording does not contain
+// them; empty where the question changes nothing. `recorded` and `named` must outlive it.
+JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named,
+                   const RecordingQuestion& question);
 
-// Returns the cluster of a job replayed at its own size.
-models::Cluster cluster_of(const JobRequest& request, const Topology& topology);
+// Returns the cluster of a job of this topology: the question's, or as many H800 nodes of Echo as it needs.
+models::Cluster cluster_of(const RecordingQuestion& question, const Topology& topology);
 
 // Returns the cluster of this name with room for all ranks of a job.
 models::Cluster on_its_machine(const std::string& cluster, const Topology& topology);
 
-// For a realistic recording: plans as recorded, with the dispatcher or routing replaced. Sizes cannot change.
-struct RequestedSchedules {
-  std::vector<RankSchedule> plans;
-  std::vector<std::string> warnings;
-  std::string changes;
-  std::optional<CleanJob> clean;  // of a changed job, with its routing where one holds for all layers
-  std::optional<DispatcherChange> substitution;
-};
-RequestedSchedules requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
-                                   const models::Cluster& cluster, const JobRequest& request);
+// Returns the dispatcher that a question names, or the one that a step of the recording shows. Throws
+// InputError where it is none or several.
+models::DispatcherSpec dispatcher_of(const RecordingQuestion& question, const JobModel& job,
+                                     const models::Cluster& cluster, const CleanJob& clean);
+
+// Returns the settings of a recorded job as far as its lines and names tell them, each of origin `recording`:
+// sizes, and where the models know the job its model and its dispatcher.
+models::Scenario recorded_settings(const RecordedJob& job, const traces::NamedTopology& named);
 
 }  // namespace moesim::replay

@@ -1,15 +1,15 @@
 // Any bytes as the table of --list: refused with one line, or a plan whose every point has its values.
+#include "models/study/points.h"
 #include "tests/fuzz/as_file.h"
 #include "tests/fuzz/one_line.h"
-#include "tools/moesim/study/sweep_points.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace moesim;
   const fuzz::AsFile file(fuzz::text_of(data, size));
   fuzz::accepted([&] {
-    tools::SweepOptions options;
+    models::PointOptions options;
     options.lists = {file.path()};
-    const tools::SweepPoints points(options);
+    const models::Points points(options);
     check(points.size() > 0, "a list has rows");
     std::vector<tools::PathValue> first, last;
     points.point(0, first);

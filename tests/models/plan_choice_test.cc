@@ -1,6 +1,7 @@
 // Open parts of a question's plan: what is chosen, what stays, where nothing can be chosen.
 #include "models/question/plan_choice.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -154,6 +155,43 @@ TEST(PlanChoice, TakesTheLargestEpThatThereIsRoomForAtBothScopes) {
   said.give("parallel.ep");
   EXPECT_EQ(choose_expert_parallel(said).options, "");
   EXPECT_EQ(said.parallel.ep, 2);
+}
+
+// The rules by which EP is chosen are those by which a scenario is refused.
+TEST(PlanChoice, ChoosesTheLargestEpThatNothingRefuses) {
+  const auto largest = [](const Scenario& s) {
+    Scenario open = s;
+    if (!open.cluster) open.set_cluster("dgx-h100");
+    if (open.gpus_open()) open.gpus = open.cluster->gpus_per_node * open.parallel.pp;
+    for (std::int64_t ep = s.model.experts; ep > 1; --ep) {
+      Scenario one = open;
+      one.parallel.ep = ep;
+      if (s.model.experts % ep == 0 && message_of([&] { one.resolve(); }).empty()) return ep;
+    }
+    return std::int64_t{1};
+  };
+  Scenario s;
+  for (const char* model : {"mixtral-8x7b", "deepseek-v2"})
+    for (const char* cluster : {"h100", "dgx-h100x3", "gb200-nvl72x1", "gb200-nvl72x3"})
+      for (const std::int64_t tp : {1, 2, 3})
+        for (const std::int64_t etp : {1, 2})
+          for (const std::int64_t pp : {1, 2})
+            for (const std::int64_t dp : {0, 4, 12})
+              for (const std::int64_t shard : {0, 4}) {
+                s = Scenario();
+                s.set_model(model);
+                s.set_cluster(cluster);
+                s.scope = Scenario::Scope::kStep;
+                s.parallel.tp = tp, s.parallel.etp = etp, s.parallel.pp = pp;
+                if (dp > 0) s.parallel.dp = dp, s.give("parallel.dp");
+                if (shard > 0)
+                  set_field(*find_field("training.sharding"), s, fmt::format("hsdp:shard={}", shard));
+                const std::int64_t expected = largest(s);
+                choose_expert_parallel(s);
+                EXPECT_EQ(s.parallel.ep, expected)
+                    << model << " on " << cluster << ", tp " << tp << " etp " << etp << " pp " << pp << " dp "
+                    << dp << " shard " << shard;
+              }
 }
 
 }  // namespace

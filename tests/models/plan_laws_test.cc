@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "models/answers/plan_search.h"
 #include "models/answers/training_run.h"
+#include "models/hardware/hardware.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {
@@ -88,7 +89,8 @@ TEST(PlanLaws, TheGapHoldsAtAnyLimit) {
     s.routing = {};  // the best are answered by a routing of their own otherwise
     s.cluster = testing::cluster_named("dgx-h100x1");
     PlanSearchOptions o = all_axes();
-    o.without = {"allgather", "flex-deepep"};
+    s.set_dispatchers("alltoall,flex-hybridep");
+    s.give("dispatcher");
     o.launch = o.overlap = o.schedule = false;
     o.exhaustive = true;
     const double best = per_token(search_plans(s, o).best.front());
@@ -216,11 +218,45 @@ TEST(PlanLaws, TheOrderOfListsChangesNothing) {
   ASSERT_EQ(one.plans.size(), 4u);
 }
 
-TEST(PlanLaws, MoreMachinesAreNeverWorse) {
-  const double all =
-      plan_run(training({{"h100", {8, 16}}, {"b200", {8}}, {"a100", {8}}})).plans.front().cost.value;
-  for (const char* machine : {"h100", "b200", "a100"})
-    EXPECT_LE(all, plan_run(training({{machine, {8}}})).plans.front().cost.value * kEnough) << machine;
+// A machine has the same plan alone and in any list, by any name, at any limit of forecasts, whatever
+// dispatcher or precision another search found unmeasured (issue 53, contradiction 2).
+TEST(PlanLaws, AMachineHasOnePlan) {
+  const auto plans = [](const std::vector<std::pair<std::string, std::vector<std::int64_t>>>& machines) {
+    RunQuestion q = training(machines);
+    q.scenario.given.reset(index_of(*find_field("dispatcher")));
+    q.lower_precision = true;
+    q.most = 200;
+    return described(plan_run(q));
+  };
+  const std::vector<std::string> all =
+      plans({{"h100", {8, 16}}, {"dgx-h100x2", {}}, {"b200", {8}}, {"a100", {8}}});
+  ASSERT_EQ(all.size(), 7u);  // dgx-h100x2 is 16 GPUs of h100; a100 has no precision below bf16
+  const std::vector<std::string> other = plans({{"a100", {8}}, {"h100", {16, 8}}, {"b200", {8}}});
+  EXPECT_EQ(other, all);
+  for (const auto& [machine, gpus] : std::vector<std::pair<std::string, std::vector<std::int64_t>>>{
+           {"h100", {8}}, {"h100", {16}}, {"dgx-h100x2", {}}, {"b200", {8}}, {"a100", {8}}})
+    for (const std::string& plan : plans({{machine, gpus}}))
+      EXPECT_NE(std::ranges::find(all, plan), all.end()) << plan;
+}
+
+// The days of an upgrade are those of the plan of that machine (issue 53, contradiction 3).
+TEST(PlanLaws, AnUpgradeIsThePlanOfThatMachine) {
+  RunQuestion q = training({{"h100", {16}}});
+  q.scenario.given.reset(index_of(*find_field("dispatcher")));
+  q.upgrades = true;
+  q.most = 200;
+  q.prices.by_profile["h200-sxm"] = 3;
+  const RunAnswer a = plan_run(q);
+  ASSERT_EQ(a.upgrades.back().change, "GPU h100-sxm -> dgx-h200");
+  const auto planned = [&](std::shared_ptr<const Cluster> cluster) {
+    q.machines = {{std::move(cluster), {16}}};
+    q.upgrades = false;
+    return plan_run(q).plans.front().days.value;
+  };
+  EXPECT_EQ(a.upgrades.back().days.value, planned(testing::cluster_named("h200")));
+  Cluster faster = *a.plans.front().scenario->cluster;
+  find_hardware_number("nic.bandwidth")->scale(faster, 2);
+  EXPECT_EQ(a.upgrades.front().days.value, planned(std::make_shared<const Cluster>(faster)));
 }
 
 TEST(PlanLaws, AConstraintThatHoldsAnywayChangesNothing) {

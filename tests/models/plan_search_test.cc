@@ -96,8 +96,9 @@ TEST(PlanSearch, BranchAndBoundFindsWhatTryingEverythingFinds) {
         s.model.vocabulary = 32768;
         s.parallel.seq = 2048;
       }
+      s.set_dispatchers("alltoall,flex-hybridep");
+      s.give("dispatcher");
       PlanSearchOptions o = all_axes();
-      o.without = {"allgather", "flex-deepep"};
       const PlanSearchResult found = search_plans(s, o);
       EXPECT_LE(found.gap, 0.0051);
       EXPECT_EQ(counted(found), found.candidates);
@@ -180,11 +181,26 @@ TEST(PlanSearch, NamesARuleWhereNothingIsLegal) {
             "torchtitan-local: it is for ep 1: every rank holds all experts");
 }
 
-TEST(PlanSearch, RefusesASpaceWithoutADispatcher) {
-  PlanSearchOptions o = options(false, true, false);
-  o.without = {"alltoall", "allgather", "flex-deepep", "flex-hybridep"};
-  EXPECT_THAT(moesim::testing::message_of([&] { search_plans(testing::small_job(), o); }),
-              HasSubstr("found no dispatchers left to choose from"));
+// A plan whose dispatch kernels nobody measured is left out by itself, not with all plans of its dispatcher.
+TEST(PlanSearch, LeavesOutUnmeasuredKernelsPlanByPlan) {
+  PlanSearchOptions o = options(true, true, false);
+  const auto best = [&](bool exhaustive) {
+    o.exhaustive = exhaustive;
+    return search_plans(testing::small_job(), o);
+  };
+  const auto unmeasured = [](const RankedPlan& plan) { return plan.answer.unmeasured_exchange(); };
+  std::vector<double> measured;
+  for (const RankedPlan& plan : best(true).best)
+    if (!unmeasured(plan)) measured.push_back(per_token(plan));
+  o.measured = true;
+  const PlanSearchResult all = best(true);
+  ASSERT_EQ(all.best.size(), measured.size());
+  for (std::size_t i = 0; i < measured.size(); ++i) EXPECT_EQ(per_token(all.best[i]), measured[i]);
+  EXPECT_TRUE(std::ranges::none_of(all.best, unmeasured));
+  EXPECT_FALSE(all.unmeasured.empty());
+  EXPECT_EQ(counted(all), all.candidates);
+  o.top = 1;
+  EXPECT_LE(per_token(best(false).best.front()), measured.front() * 1.0051);
 }
 
 }  // namespace

@@ -175,5 +175,23 @@ TEST(Assumed, TheEffectIsThatOfAskingAgain) {
     EXPECT_EQ(q.said.origin_of(one.path).kind, Origin::Kind::kDefault) << one.text();
 }
 
+TEST(Assumed, OffersOnlyWhatFits) {
+  Question q;
+  q.said = Scenario::parse(JsonNode::parse(R"({"model": "qwen3-235b-a22b", "cluster": "dgx-h100x32",
+      "scope": "step", "parallel": {"tp": 2, "pp": 8, "ep": 32, "global_batch": 2048}})",
+                                           "s.json"));
+  const AnswerOptions options{.draws = 0};
+  const Comparison c = answer(resolve(q).scenario, options);
+  ASSERT_TRUE(c.winner()->memory.fits);
+  for (const Assumed& one : assumed_of(c)) {
+    Question other = q;
+    set_field(*find_field(one.path), other.said, one.alternative);
+    for (const Answer& a : answer(resolve(other).scenario, options).answers)
+      if (a.dispatcher == c.winner()->dispatcher) {
+        EXPECT_TRUE(a.memory.fits) << one.text();
+      }
+  }
+}
+
 }  // namespace
 }  // namespace moesim::models

@@ -221,7 +221,7 @@ TEST(StepTransfers, AnswersListTheCallsOfAStep) {
     s.scope = scope;
     double us = 0;
     for (const TimedCollective& one : answer(s, options).step_collectives) {
-      EXPECT_GE(one.what.calls_per_step(), s.model.layers * s.parallel.microbatches) << one.what.what;
+      EXPECT_GE(one.what.calls_per_step(), s.model.moe_layers() * s.parallel.microbatches) << one.what.what;
       us += one.us_per_step();
     }
     EXPECT_NEAR(

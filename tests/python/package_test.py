@@ -130,6 +130,15 @@ class SameAnswers(unittest.TestCase):
         self.assertEqual(a.recommendation.verdict, "open")
         self.assertIsNone(a.scenarios[0].fastest_probability)
 
+    def test_lists_of_changes_are_lists(self):
+        changes = ["cluster.nic.bandwidth=20GBps", "dispatcher=allgather,alltoall"]
+        asked = {**BASE, "draws": 0, "each": True}
+        ranking = moesim.run("whatif", set=changes, **asked)["ranking"]
+        self.assertEqual(ranking, said("whatif", *WORDS, "--draws", "0", "--each", "--set", changes[0], "--set", changes[1])["ranking"])
+        self.assertEqual(len(ranking), 2)
+        with self.assertRaisesRegex(moesim.InputError, "nobody"):
+            moesim.run("whatif", set=["dispatcher=nobody"], **asked)
+
     def test_whatif(self):
         scenario = moesim.compare(**BASE, draws=0).scenario
         with tempfile.TemporaryDirectory() as folder:

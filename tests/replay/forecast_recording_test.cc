@@ -18,7 +18,7 @@ using ::testing::Not;
 
 class Asked : public ::testing::Test {
  protected:
-  Asked() { question_.job = made_.request; }
+  Asked() { question_ = made_.request; }
   RecordingForecast scaling() const {
     return forecast_recording(std::span(&made_.job, 1), made_.named(), question_);
   }
@@ -39,7 +39,7 @@ TEST_F(Asked, BothKindsComeToTheSameIteration) {
   EXPECT_NEAR(run.time_us.value / *run.measured_us, 1, 0.02);
   EXPECT_EQ(run.microbatches, 16);
   EXPECT_FALSE(run.effects);  // a run has them in its times
-  question_.microbatches = 16;
+  testing::say(question_, "parallel.microbatches", 16);
   const RecordingForecast told = scaling();
   EXPECT_FALSE(told.realistic);
   EXPECT_FALSE(told.measured_us);
@@ -62,12 +62,12 @@ TEST_F(Asked, MicrobatchesAreGuessedAndItSaysSo) {
 }
 
 TEST_F(Asked, AnotherDispatcherStandsBesideTheRecordedOne) {
-  question_.job.dispatcher = "allgather";
-  question_.microbatches = 4;
+  testing::say(question_, "dispatcher", "allgather");
+  testing::say(question_, "parallel.microbatches", 4);
   const RecordingForecast told = scaling();
   EXPECT_EQ(told.changes, "allgather instead of alltoall-legacy");
   ASSERT_TRUE(told.as_recorded);
-  question_.job.dispatcher.clear();
+  question_ = question_.as_recorded();
   const RecordingForecast same = scaling();
   EXPECT_EQ(same.changes, "");
   EXPECT_FALSE(same.as_recorded);
@@ -78,10 +78,10 @@ TEST_F(Asked, AnotherDispatcherStandsBesideTheRecordedOne) {
 // The iteration says it all: its critical rank's parts add up to the time, and every rank is counted.
 TEST_F(Asked, AnIterationIsAForecast) {
   question_.attribution = true;
-  question_.job.dispatcher = "allgather";
-  question_.microbatches = 4;
+  testing::say(question_, "dispatcher", "allgather");
+  testing::say(question_, "parallel.microbatches", 4);
   const RecordingForecast told = scaling();
-  question_.microbatches = 0;
+  testing::say(question_, "parallel.microbatches", 0);
   const RecordingForecast run = realistic();
   for (const RecordingForecast* one : {&told, &run}) {
     ASSERT_TRUE(one->as_recorded && one->before);
@@ -103,7 +103,7 @@ TEST_F(Asked, AnIterationIsAForecast) {
 
 // A value inside its interval, and what each added constant takes.
 TEST_F(Asked, DrawsAndGainsAreOnRequest) {
-  question_.microbatches = 2;
+  testing::say(question_, "parallel.microbatches", 2);
   const RecordingForecast alone = scaling();
   EXPECT_TRUE(alone.drawn.empty());
   EXPECT_TRUE(alone.effect_gains_us.empty());
@@ -129,12 +129,12 @@ TEST_F(Asked, ARunKeepsItsTimesAndMicrobatches) {
       "found --timing flow with a realistic recording, expected a scaling recording: a run keeps the times "
       "that its transfers had");
   question_.flow = false;
-  question_.microbatches = 3;
+  testing::say(question_, "parallel.microbatches", 3);
   EXPECT_EQ(
       message_of([&] { realistic(); }),
       "found --microbatches with a realistic recording, expected a scaling recording: a run is replayed "
       "with the microbatches it had");
-  question_.microbatches = 0;
+  testing::say(question_, "parallel.microbatches", 0);
   const std::vector<RecordedJob> two{run_, run_};
   EXPECT_THAT(message_of([&] { forecast_recording(two, made_.made.realistic.named, question_); }),
               HasSubstr("found several realistic recordings, expected one"));
@@ -142,10 +142,10 @@ TEST_F(Asked, ARunKeepsItsTimesAndMicrobatches) {
 
 TEST_F(Asked, ASharedNetworkIsOfTheRecordedDispatcher) {
   question_.flow = true;
-  question_.job.dispatcher = "allgather";
+  testing::say(question_, "dispatcher", "allgather");
   EXPECT_THAT(message_of([&] { scaling(); }), HasSubstr("found --timing flow with --dispatcher"));
-  question_.job.dispatcher.clear();
-  question_.microbatches = 2;
+  question_ = question_.as_recorded();
+  testing::say(question_, "parallel.microbatches", 2);
   const RecordingForecast told = scaling();
   EXPECT_GT(told.network.groups, 0);
   EXPECT_GT(told.network.calibrated_us, 0);

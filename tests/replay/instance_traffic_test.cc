@@ -71,9 +71,9 @@ std::map<int, Bytes> in_graph(const sim::TaskGraph& graph) {
 void hold_bytes(const traces::Recording& recording, const char* cluster) {
   const RecordedJob job = interpret(recording);
   RecordingQuestion question;
-  question.job.cluster = cluster;
-  question.job.recorded_there = true;
-  question.microbatches = job.realistic ? 0 : 8;
+  testing::say(question, "cluster", cluster);
+  question.recorded_there = true;
+  testing::say(question, "parallel.microbatches", job.realistic ? 0 : 8);
   const RecordingForecast answer = forecast_recording(std::span(&job, 1), recording.named, question);
   auto lines = in_lines(recording, job.topology, job.realistic ? 1 : 8);
   const auto graph = in_graph(answer.iteration.graph);

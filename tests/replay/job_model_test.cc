@@ -23,17 +23,17 @@ std::int64_t sum(const std::vector<std::int64_t>& rows) {
 
 class RecordedModel : public ::testing::Test {
  protected:
-  JobModel changed(const std::function<void(JobChange&)>& say) {
-    JobChange change;
-    say(change);
+  JobModel changed(const std::function<void(RecordingQuestion&)>& set) {
+    RecordingQuestion change;
+    set(change);
     return changed_job(model_, change, warnings_);
   }
-  std::string refusal(const std::function<void(JobChange&)>& say) {
-    return message_of([&] { changed(say); });
+  std::string refusal(const std::function<void(RecordingQuestion&)>& set) {
+    return message_of([&] { changed(set); });
   }
 
   testing::MadeJob made_;
-  JobModel model_ = job_model(made_.clean, made_.named(), &*made_.request.architecture);
+  JobModel model_ = job_model(made_.clean, made_.named(), made_.request);
   std::vector<std::string> warnings_;
 };
 
@@ -57,13 +57,14 @@ TEST_F(RecordedModel, IsTheRecordedJob) {
   EXPECT_EQ(layer.ep, 4);
   EXPECT_TRUE(layer.routing_given);
   // Without the architecture, the built-in model with these sizes is found.
-  EXPECT_EQ(job_model(made_.clean, made_.named(), nullptr).architecture.expert_ffn, 14336);
+  EXPECT_EQ(job_model(made_.clean, made_.named()).architecture.expert_ffn, 14336);
 }
 
 // Half the expert ranks: neighbours are merged, and every rank still routes T*K rows.
 TEST_F(RecordedModel, FewerExpertRanksAreMerged) {
   const std::vector<std::int64_t> before = model_.received();
-  const std::vector<std::int64_t> after = changed([&](JobChange& c) { c.ep = 2; }).received();
+  const std::vector<std::int64_t> after =
+      changed([&](RecordingQuestion& c) { testing::say(c, "parallel.ep", 2); }).received();
   ASSERT_EQ(after.size(), 2u);
   EXPECT_EQ(sum(after), 2 * 1024 * 2);
   const double share = static_cast<double>(before[0] + before[1]) / static_cast<double>(sum(before));
@@ -73,9 +74,9 @@ TEST_F(RecordedModel, FewerExpertRanksAreMerged) {
 
 // Experts of one recorded rank count as equally popular where the recording shows their sum only.
 TEST_F(RecordedModel, MoreExpertRanksAreWarnedOf) {
-  const JobModel more = changed([&](JobChange& c) {
-    c.ep = 8;
-    c.dp = 8;
+  const JobModel more = changed([&](RecordingQuestion& c) {
+    testing::say(c, "parallel.ep", 8);
+    testing::say(c, "parallel.dp", 8);
   });
   EXPECT_EQ(more.topology.expert, 8);
   const std::vector<std::int64_t> before = model_.received(), after = more.received();
@@ -91,20 +92,20 @@ TEST_F(RecordedModel, MoreExpertRanksAreWarnedOf) {
 }
 
 TEST_F(RecordedModel, OtherExpertsAreHalvesOrSums) {
-  const JobModel twice = changed([&](JobChange& c) { c.experts = 16; });
+  const JobModel twice = changed([&](RecordingQuestion& c) { testing::say(c, "model.experts", 16); });
   EXPECT_EQ(twice.routing.experts(), 16);
   EXPECT_EQ(sum(twice.received()), 4 * 1024 * 2);
   EXPECT_THAT(warnings_,
               ElementsAre("the routing of 16 experts follows from that of 8 by halves of equal popularity: "
                           "another router would choose otherwise; set --routing"));
   EXPECT_EQ(
-      refusal([&](JobChange& c) { c.experts = 12; }),
+      refusal([&](RecordingQuestion& c) { testing::say(c, "model.experts", 12); }),
       "found 12 experts from a recording of 8, expected a multiple or a divisor of them, so that experts "
       "can be split or merged");
 }
 
 TEST_F(RecordedModel, LongerSequencesRouteMoreRows) {
-  const JobModel longer = changed([&](JobChange& c) { c.seq = 2048; });
+  const JobModel longer = changed([&](RecordingQuestion& c) { testing::say(c, "parallel.seq", 2048); });
   const std::vector<std::int64_t> before = model_.received(), after = longer.received();
   EXPECT_EQ(longer.tokens(), 2048);
   for (std::size_t e = 0; e < 4; ++e)
@@ -114,23 +115,23 @@ TEST_F(RecordedModel, LongerSequencesRouteMoreRows) {
 // Rows that another recording shows are taken as they are; they must be all.
 TEST_F(RecordedModel, ReceivedRowsAreTaken) {
   const std::vector<std::int64_t> rows{4000, 2192, 1500, 500};
-  EXPECT_EQ(changed([&](JobChange& c) { c.received = rows; }).received(), rows);
-  EXPECT_EQ(refusal([&](JobChange& c) {
+  EXPECT_EQ(changed([&](RecordingQuestion& c) { c.received = rows; }).received(), rows);
+  EXPECT_EQ(refusal([&](RecordingQuestion& c) {
               c.received = std::vector<std::int64_t>{4000, 1};
             }),
             "found 4001 rows received by 2 expert ranks, expected 8192 on 4");
 }
 
 TEST_F(RecordedModel, RefusesSizesThatDoNotDivide) {
-  EXPECT_EQ(refusal([&](JobChange& c) { c.ep = 3; }), "found ep 3 with dp 4, expected an ep that divides dp");
-  EXPECT_EQ(refusal([&](JobChange& c) { c.ep = 1; }),
+  EXPECT_EQ(refusal([&](RecordingQuestion& c) { testing::say(c, "parallel.ep", 3); }),
+            "found ep 3 with dp 4, expected an ep that divides dp");
+  EXPECT_EQ(refusal([&](RecordingQuestion& c) { testing::say(c, "parallel.ep", 1); }),
             "found --ep 1, expected at least 2: a layer without exchanges was not recorded");
-  EXPECT_EQ(refusal([&](JobChange& c) { c.pp = 3; }),
+  EXPECT_EQ(refusal([&](RecordingQuestion& c) { testing::say(c, "parallel.pp", 3); }),
             "found pp 3 with 8 layers, expected a pp that divides the layers");
-  EXPECT_EQ(refusal([&](JobChange& c) { c.seq = 0; }), "found --seq 0, expected a size from 1 to 4194304");
   traces::NamedTopology nameless = made_.named();
   nameless.seq.reset();
-  EXPECT_EQ(message_of([&] { job_model(made_.clean, nameless, &*made_.request.architecture); }),
+  EXPECT_EQ(message_of([&] { job_model(made_.clean, nameless, made_.request); }),
             "found no sequence length in the names of the recording, expected sl<N> in the folder's name");
 }
 
@@ -140,20 +141,20 @@ TEST_F(RecordedModel, SequencesOfAMicrobatchAreNotTakenForChoices) {
   half.seq = 512;
   half.micro_batch.reset();
   EXPECT_THAT(
-      message_of([&] { job_model(made_.clean, half, nullptr); }),
+      message_of([&] { job_model(made_.clean, half); }),
       ::testing::MatchesRegex("found 2048 rows in a dispatch of 512 tokens, where .* chooses 2 experts, "
                               "expected bs<N> in the folder's name, the sequences of a microbatch"));
   half.micro_batch = 2;
-  EXPECT_EQ(job_model(made_.clean, half, nullptr).architecture.topk, 2);
+  EXPECT_EQ(job_model(made_.clean, half).architecture.topk, 2);
   half.micro_batch = 1;
-  EXPECT_EQ(job_model(made_.clean, half, nullptr).architecture.topk, 4);
+  EXPECT_EQ(job_model(made_.clean, half).architecture.topk, 4);
 }
 
 TEST_F(RecordedModel, NamesAreThoseOfTheChangedJob) {
-  const traces::NamedTopology named = names_of(changed([&](JobChange& c) {
-                                                 c.ep = 2;
-                                                 c.dp = 8;
-                                                 c.pp = 2;
+  const traces::NamedTopology named = names_of(changed([&](RecordingQuestion& c) {
+                                                 testing::say(c, "parallel.ep", 2);
+                                                 testing::say(c, "parallel.dp", 8);
+                                                 testing::say(c, "parallel.pp", 2);
                                                }),
                                                made_.named());
   EXPECT_EQ(named.world, 16);

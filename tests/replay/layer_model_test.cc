@@ -21,7 +21,7 @@ class Layer : public ::testing::Test {
   }
 
   testing::MadeJob made_;
-  JobModel job_ = job_model(made_.clean, made_.named(), &*made_.request.architecture);
+  JobModel job_ = job_model(made_.clean, made_.named(), made_.request);
 };
 
 // Counts, dispatch, combine; in backward the two exchanges. The experts work between dispatch and combine.

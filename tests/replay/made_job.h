@@ -1,6 +1,8 @@
 // A recording that the models make, for tests without recordings of machines, and what is asked of it.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -36,19 +38,40 @@ inline SynthesisSpec replicated_job() {
   return spec;
 }
 
+// Sets a setting as a user would; 0 and "as-recorded" take it back.
+inline void say(RecordingQuestion& question, const std::string& path, const std::string& text) {
+  models::Scenario& said = question.said;
+  said.origins.erase(path);
+  if (text == "0" || text == "as-recorded") return;
+  const models::Origin origin = models::Origin::said(path);
+  if (path == "model.experts") {
+    said.model.experts = std::stoll(text);
+    said.origins.set(path, origin);
+  } else if (path == "cluster.nodes") {
+    const models::Cluster cluster = said.cluster ? *said.cluster : models::Cluster::load("echo-h800x1");
+    said.cluster = std::make_shared<const models::Cluster>(cluster.holding(8 * std::stoll(text)));
+    said.origins.set(path, origin);
+  } else {
+    models::set_field(*models::find_field(path), said, text, &origin);
+  }
+}
+inline void say(RecordingQuestion& question, const std::string& path, std::int64_t size) {
+  say(question, path, std::to_string(size));
+}
+
 inline double forecast_us(const CleanJob& recorded, const traces::NamedTopology& named,
-                          const JobRequest& request, int microbatches = 8) {
+                          const RecordingQuestion& request, int microbatches = 8) {
   const RequestedJob job = requested_job(recorded, named, request);
   ForecastOptions options;
   options.microbatches = microbatches;
-  options.architecture = request.architecture ? &*request.architecture : nullptr;
+  options.architecture = request.model();
   return forecast(job.clean, job.named, job.cluster, Effects(job.cluster.profile), options).iteration.us();
 }
 
 // A made job recorded in both ways, the scaling recording cleaned, and a request that changes nothing.
 struct MadeJob {
   explicit MadeJob(const SynthesisSpec& from = deep_job()) : spec(from), made(synthesize(spec)) {
-    request.architecture = models::Architecture::load("mixtral-8x7b");
+    say(request, "model", "mixtral-8x7b");
   }
   MadeJob(const MadeJob&) = delete;
   MadeJob& operator=(const MadeJob&) = delete;
@@ -59,7 +82,7 @@ struct MadeJob {
   SyntheticRecordings made;
   RecordedJob job = interpret(made.scaling);
   CleanJob clean = denoise(std::span(&job, 1));
-  JobRequest request;
+  RecordingQuestion request;
 };
 
 }  // namespace moesim::replay::testing

@@ -34,9 +34,9 @@ traces::Recording whole(bool realistic) {
 double iteration_us(const traces::Recording& recording) {
   const RecordedJob job = interpret(recording);
   RecordingQuestion question;
-  question.job.recorded_there = true;
-  question.job.cluster = "echo-h800x2";
-  question.microbatches = job.realistic ? 0 : 4;
+  question.recorded_there = true;
+  testing::say(question, "cluster", "echo-h800x2");
+  testing::say(question, "parallel.microbatches", job.realistic ? 0 : 4);
   return forecast_recording(std::span(&job, 1), recording.named, question).summary.iteration_us;
 }
 

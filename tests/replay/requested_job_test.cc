@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 class Requested : public ::testing::Test {
  protected:
-  std::string refusal(const JobRequest& request) const {
+  std::string refusal(const RecordingQuestion& request) const {
     const std::string found =
         moesim::testing::message_of([&] { requested_job(made_.clean, made_.named(), request); });
     return found.empty() ? "nothing was refused" : found;
@@ -25,28 +25,28 @@ class Requested : public ::testing::Test {
 };
 
 TEST_F(Requested, RefusesWhatCannotBeDerived) {
-  JobRequest request = made_.request;
-  request.change.ep = 3;
+  RecordingQuestion request = made_.request;
+  testing::say(request, "parallel.ep", 3);
   EXPECT_THAT(refusal(request), HasSubstr("found ep 3 with dp 4, expected an ep that divides dp"));
   request = made_.request;
-  request.change.ep = 1;
+  testing::say(request, "parallel.ep", 1);
   EXPECT_THAT(refusal(request), HasSubstr("--ep 1"));
   request = made_.request;
-  request.change.pp = 3;
+  testing::say(request, "parallel.pp", 3);
   EXPECT_THAT(refusal(request), HasSubstr("found pp 3 with 8 layers, expected a pp that divides the layers"));
   request = made_.request;
-  request.change.experts = 12;
+  testing::say(request, "model.experts", 12);
   EXPECT_THAT(refusal(request), HasSubstr("found 12 experts from a recording of 8"));
   request = made_.request;
-  request.dispatcher = "alltoal";
+  testing::say(request, "dispatcher", "alltoal");
   EXPECT_THAT(refusal(request), HasSubstr("alltoal"));
   request = made_.request;
-  request.dispatcher = "allgather,alltoall";
+  testing::say(request, "dispatcher", "allgather,alltoall");
   EXPECT_THAT(refusal(request), HasSubstr("found 2 dispatchers"));
   request = made_.request;
-  request.cluster = "echo-h800x1";
+  testing::say(request, "cluster", "echo-h800x1");
   EXPECT_THAT(refusal({request}), HasSubstr("nothing was refused"));  // forecast() refuses it
-  request.change.seq = 2048;
+  testing::say(request, "parallel.seq", 2048);
   EXPECT_THAT(refusal(request), HasSubstr("found a job of 16 ranks, expected at most the 8 GPUs"));
 }
 
@@ -61,10 +61,10 @@ TEST_F(Requested, NoWishLeavesTheRecordingAsItIs) {
 }
 
 TEST_F(Requested, SaysWhatDiffers) {
-  JobRequest request = made_.request;
-  request.change.pp = 2;
-  request.change.routing = models::RoutingSpec::parse("balanced");
-  request.dispatcher = "allgather";
+  RecordingQuestion request = made_.request;
+  testing::say(request, "parallel.pp", 2);
+  testing::say(request, "routing", "balanced");
+  testing::say(request, "dispatcher", "allgather");
   const RequestedJob job = requested_job(made_.clean, made_.named(), request);
   EXPECT_EQ(
       job.changes,
@@ -76,47 +76,41 @@ TEST_F(Requested, SaysWhatDiffers) {
 
 // More nodes are filled with data parallelism.
 TEST_F(Requested, NodesAreFilled) {
-  JobRequest request = made_.request;
-  request.nodes = 4;
+  RecordingQuestion request = made_.request;
+  testing::say(request, "cluster.nodes", 4);
   const RequestedJob job = requested_job(made_.clean, made_.named(), request);
   EXPECT_EQ(job.cluster.nodes, 4);
   EXPECT_EQ(job.clean.topology.dp(), 32 / 4);
-  request.change.ep = 3;
+  testing::say(request, "parallel.ep", 3);
   EXPECT_THAT(refusal(request), HasSubstr("expected a multiple of pp 4 x ep 3: set --dp"));
 }
 
 TEST(ClusterOf, IsTheAskedOneOrAsManyEchoNodesAsNeeded) {
-  JobRequest request;
+  RecordingQuestion request;
   EXPECT_EQ(cluster_of(request, {.expert = 4}).name, "echo-h800x1");
   EXPECT_EQ(cluster_of(request, {.expert = 4, .expert_dp = 3}).name, "echo-h800x2");
-  request.cluster = "dgx-h100x2";
-  request.nodes = 5;
+  testing::say(request, "cluster", "dgx-h100x2");
+  testing::say(request, "cluster.nodes", 5);
   EXPECT_EQ(cluster_of(request, {.expert = 4}).name, "dgx-h100x5");
   EXPECT_EQ(cluster_of(request, {.expert = 4}).nodes, 5);
-  request.nodes = 0;
-  EXPECT_EQ(moesim::testing::message_of([&] { cluster_of(request, {.expert = 4}); }),
-            "found --nodes 0, expected 1 to 1048576");
 }
 
-TEST(RequestedSchedules, SizesOfARunAreRefused) {
+TEST(RequestedRun, SizesOfARunAreRefused) {
   const SyntheticRecordings made = synthesize(deep_job());
   const RecordedJob run = interpret(made.realistic);
-  JobRequest request;
-  request.change.seq = 2048;
-  EXPECT_THROW(requested_plans(run, made.realistic.named, models::Cluster::load("echo-h800x2"), request),
-               InputError);
+  RecordingQuestion request;
+  testing::say(request, "parallel.seq", 2048);
+  EXPECT_THROW(requested_run(run, made.realistic.named, request), InputError);
 }
 
-TEST(RequestedSchedules, ARunTakesAnotherDispatcher) {
+TEST(RequestedRun, ARunTakesAnotherDispatcher) {
   const testing::MadeJob made;
   const RecordedJob run = interpret(made.made.realistic);
-  JobRequest request = made.request;
-  const auto plans = [&] {
-    return requested_plans(run, made.made.realistic.named, made.spec.cluster, request);
-  };
+  RecordingQuestion request = made.request;
+  const auto plans = [&] { return requested_run(run, made.made.realistic.named, request); };
   EXPECT_EQ(plans().changes, "");
-  request.dispatcher = "allgather-legacy";
-  const RequestedSchedules other = plans();
+  testing::say(request, "dispatcher", "allgather-legacy");
+  const RequestedJob other = plans();
   EXPECT_EQ(other.changes, "allgather-legacy instead of alltoall-legacy");
   for (const RankSchedule& plan : other.plans)
     for (const RankStep& planned : plan.steps)

@@ -12,7 +12,6 @@
 #include "made_job.h"
 #include "replay/run/forecast_recording.h"
 #include "replay/run/run_summary.h"
-#include "replay/run/validate.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {
@@ -28,39 +27,39 @@ TEST(Rescaled, AJobIsTheJobRecordedAtThatSize) {
   struct Other {
     const char* what;
     double tolerance;
-    std::function<void(SynthesisSpec&, JobChange&)> change;
+    std::function<void(SynthesisSpec&, RecordingQuestion&)> change;
   };
   for (const Other& other : {Other{"two stages", 0.05,
                                    [](auto&spec, auto&change) {
                                      spec.topology.pp = 2;
-                                     change.pp = 2;
+                                     testing::say(change, "parallel.pp", 2);
                                    }},
                              Other{"eight stages", 0.05,
                                    [](auto&spec, auto&change) {
                                      spec.topology.pp = 8;
                                      spec.cluster = models::Cluster::load("echo-h800x4");
-                                     change.pp = 8;
+                                     testing::say(change, "parallel.pp", 8);
                                    }},
                              Other{"two replicas", 0.05,
                                    [](auto&spec, auto&change) {
                                      spec.topology.expert_dp = 2;
                                      spec.cluster = models::Cluster::load("echo-h800x4");
-                                     change.dp = 8;
+                                     testing::say(change, "parallel.dp", 8);
                                    }},
                              Other{"long sequences", 0.10, [](auto&spec, auto&change) {
                                      spec.seq = 2048;
-                                     change.seq = 2048;
+                                     testing::say(change, "parallel.seq", 2048);
                                    }}}) {
-    JobRequest request = made.request;
+    RecordingQuestion request = made.request;
     SynthesisSpec spec = deep_job();
-    other.change(spec, request.change);
-    request.change.routing = spec.routing;  // drawn from the same seed
+    other.change(spec, request);
+    request.said.routing = spec.routing;  // drawn from the same seed
+    request.said.give("routing", models::Origin::said("--routing"));
     const SyntheticRecordings target = synthesize(spec);
     const RecordedJob job = interpret(target.scaling);
     const CleanJob clean = denoise(std::span(&job, 1));
-    JobRequest same;
-    same.architecture = request.architecture;
-    same.cluster = request.cluster = spec.cluster.name;
+    RecordingQuestion same = made.request;
+    for (RecordingQuestion* one : {&same, &request}) testing::say(*one, "cluster", spec.cluster.name);
     const double direct = forecast_us(clean, target.scaling.named, same);
     const double rescaled = forecast_us(made.clean, made.named(), request);
     EXPECT_NEAR(rescaled / direct, 1, other.tolerance) << other.what;
@@ -71,7 +70,7 @@ TEST(Rescaled, AJobIsTheJobRecordedAtThatSize) {
 TEST(Rescaled, ToItsOwnSizeIsTheRecording) {
   const testing::MadeJob made;
   const models::Cluster& cluster = made.spec.cluster;
-  const JobModel job = job_model(made.clean, made.named(), &*made.request.architecture);
+  const JobModel job = job_model(made.clean, made.named(), made.request);
   const models::DispatcherSpec spec = models::DispatcherSpec::parse("alltoall-legacy");
   const LayerModel model(job, spec, cluster);
   const CleanJob same = rescaled(made.clean, model, model, cluster, true);
@@ -94,8 +93,8 @@ TEST(Rescaled, ToItsOwnSizeIsTheRecording) {
 // layers.
 TEST(Rescaled, StepsAreLaidOutForTheNewStages) {
   const testing::MadeJob made;
-  JobRequest request = made.request;
-  request.change.pp = 2;
+  RecordingQuestion request = made.request;
+  testing::say(request, "parallel.pp", 2);
   const CleanJob half = requested_job(made.clean, made.named(), request).clean;
   EXPECT_EQ(half.topology.pp, 2);
   const Step &before = *made.clean.places.at({0, 0, 0}).find(StepKind::forward),
@@ -124,13 +123,13 @@ TEST(RescaleEcho, JobsAreToldFromEachOthersRecordings) {
       if (std::string_view(from) == to) continue;
       const traces::Recording truth = traces::read_cmd(testing::echo_folder() / to / "realistic");
       const RecordedJob run = interpret(truth);
-      JobRequest request;
-      request.change.ep = run.topology.expert;
-      request.change.experts = truth.named.experts;
-      request.change.received.emplace();
+      RecordingQuestion request;
+      testing::say(request, "parallel.ep", run.topology.expert);
+      testing::say(request, "model.experts", truth.named.experts.value());
+      request.received.emplace();
       const CleanJob shown = denoise(std::span(&run, 1));
       for (int e = 0; e < run.topology.expert; ++e)
-        request.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
+        request.received->push_back(shown.places.at({0, 0, e}).received_rows);
       const double measured = summarize(run, cluster.gpus_per_node).iteration_us;
       const double error = forecast_us(clean, source.named, request) / measured - 1;
       sum += std::abs(error);
@@ -157,18 +156,18 @@ TEST(RescaleEcho, LongSequencesAreToldFromShortOnes) {
       const traces::Recording truth = traces::read_cmd(testing::echo_folder() / to / "realistic");
       const RecordedJob run = interpret(truth);
       RecordingQuestion question;
-      question.job.recorded_there = true;
-      question.job.cluster = "echo-h800x2";
-      question.job.change.seq = truth.named.seq;
-      question.job.change.ep = run.topology.expert;
-      question.job.change.experts = truth.named.experts;
-      question.job.change.dp = run.topology.dp();
-      question.job.change.pp = run.topology.pp;
-      question.job.change.received.emplace();
+      question.recorded_there = true;
+      testing::say(question, "cluster", "echo-h800x2");
+      testing::say(question, "parallel.seq", truth.named.seq.value());
+      testing::say(question, "parallel.ep", run.topology.expert);
+      testing::say(question, "model.experts", truth.named.experts.value());
+      testing::say(question, "parallel.dp", run.topology.dp());
+      testing::say(question, "parallel.pp", run.topology.pp);
+      question.received.emplace();
       const CleanJob shown = denoise(std::span(&run, 1));
       for (int e = 0; e < run.topology.expert; ++e)
-        question.job.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
-      question.microbatches = microbatches_of(run);
+        question.received->push_back(shown.places.at({0, 0, e}).received_rows);
+      testing::say(question, "parallel.microbatches", microbatches_of(run));
       question.draws = 16;
       const RecordingForecast told = forecast_recording(std::span(&job, 1), source.named, question);
       const Validation held = validate(told.summary, summarize(run, 8), told.drawn);

@@ -22,8 +22,8 @@ using testing::forecast_us;
 class Substitute : public ::testing::Test {
  protected:
   double with(const std::string& dispatcher) const {
-    JobRequest request = made_.request;
-    request.dispatcher = dispatcher;
+    RecordingQuestion request = made_.request;
+    testing::say(request, "dispatcher", dispatcher);
     return forecast_us(made_.clean, made_.named(), request);
   }
   testing::MadeJob made_;
@@ -45,8 +45,8 @@ TEST_F(Substitute, EveryLegalDispatcherGivesAnIteration) {
 }
 
 TEST_F(Substitute, ExpertsKeepTheirTimeAndCallsTakeTheProgramsPlace) {
-  JobRequest request = made_.request;
-  request.dispatcher = "allgather-legacy";
+  RecordingQuestion request = made_.request;
+  testing::say(request, "dispatcher", "allgather-legacy");
   const RequestedJob after = requested_job(made_.clean, made_.named(), request);
   for (const auto& [key, place] : after.clean.places) {
     const auto experts = [](const CleanPlace& of) {
@@ -70,8 +70,8 @@ TEST_F(Substitute, ExpertsKeepTheirTimeAndCallsTakeTheProgramsPlace) {
 }
 
 TEST_F(Substitute, ARoutingWithoutSkewIsFaster) {
-  JobRequest request = made_.request;
-  request.change.routing = models::RoutingSpec::parse("balanced");
+  RecordingQuestion request = made_.request;
+  testing::say(request, "routing", "balanced");
   EXPECT_LT(forecast_us(made_.clean, made_.named(), request), with("as-recorded"));
 }
 
@@ -79,8 +79,8 @@ TEST_F(Substitute, ARoutingWithoutSkewIsFaster) {
 class SubstituteEcho : public testing::EchoTest {};
 
 TEST_P(SubstituteEcho, TheRecordedDispatcherInPlaceOfItselfChangesTheIterationByLessThanOnePercent) {
-  JobRequest request;
-  request.dispatcher = "alltoall-legacy";
+  RecordingQuestion request;
+  testing::say(request, "dispatcher", "alltoall-legacy");
   const traces::Recording scaling = traces::read_cmd(folder() / "scaling");
   const RecordedJob scaled = interpret(scaling);
   const CleanJob clean = denoise(std::span(&scaled, 1));
@@ -88,15 +88,14 @@ TEST_P(SubstituteEcho, TheRecordedDispatcherInPlaceOfItselfChangesTheIterationBy
 
   const traces::Recording real = traces::read_cmd(folder() / "realistic");
   const RecordedJob run = interpret(real);
-  const models::Cluster cluster = models::Cluster::load("echo-h800x2");
-  const auto iteration = [&](const JobRequest& wanted) {
+  const auto iteration = [&](const RecordingQuestion& wanted) {
     RecordedPricing pricing;
-    return simulate(run.topology, requested_plans(run, real.named, cluster, wanted).plans, pricing).us();
+    return simulate(run.topology, requested_run(run, real.named, wanted).plans, pricing).us();
   };
   const double same = iteration(request);
   EXPECT_NEAR(same / iteration({}), 1, 0.01);
   // And another one does change it.
-  request.dispatcher = "allgather-legacy";
+  testing::say(request, "dispatcher", "allgather-legacy");
   EXPECT_GT(std::abs(iteration(request) / same - 1), 0.001);
 }
 INSTANTIATE_TEST_SUITE_P(Jobs, SubstituteEcho, ::testing::ValuesIn(testing::kMoeConfigurations),

@@ -46,6 +46,17 @@ json result_of(Words words) {
   return json::parse(run_command(words).text);
 }
 
+TEST(OneAnswer, AMultipleIsOfWhatTheQuestionHas) {
+  const Words job{"--model", "qwen3-30b-a3b", "--cluster",    "dgx-h100x2",
+                  "--ep",    "16",           "--dispatcher", "alltoall"};
+  const auto compared = [&](const char* set) {
+    return result_of(with(with({"compare"}, job), {"--set", set}))["scenarios"][0]["time_us"]["value"];
+  };
+  const json whatif = result_of(with(with({"whatif"}, job), {"--set", "cluster.nic.bandwidth=x2"}));
+  EXPECT_EQ(compared("cluster.nic.bandwidth=x2"), compared("cluster.nic.bandwidth=100GBps"));
+  EXPECT_EQ(compared("cluster.nic.bandwidth=x2"), whatif["change"]["dispatchers"][0]["time_us"]["value"]);
+}
+
 TEST(OneAnswer, EveryVerbAndThePageGiveTheSameNumber) {
   std::mt19937_64 random(7);
   const TempFolder folder;

@@ -131,6 +131,45 @@ TEST(Replay, WhatItWasRecordedOnIsToldOrAsked) {
   EXPECT_LT(us(by_user, "high"), us(said({job, "--cluster", "echo-h800x2"}), "value"));
 }
 
+// The paths of a scenario change a recording, in every verb, and what a replay has not is refused by name.
+TEST(Replay, ARecordingIsASourceOfSettings) {
+  const std::string scaling = (sample_folder() / "scaling").string();
+  const auto answer = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--draws", "0", "--format", "json", "--quiet"});
+    const Outcome outcome = run_moesim(words);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.exit_code == 0 ? json::parse(outcome.out) : json::object();
+  };
+  const auto us = [](const json& result) { return result.at("iteration_us").at("value").get<double>(); };
+  const double recorded = us(replayed("scaling", {})), more = us(replayed("scaling", {"--experts", "16"}));
+  EXPECT_EQ(us(replayed("scaling", {"--set", "model.experts=16"})), more);
+  const json changed = answer({"whatif", scaling, "--set", "model.experts=x2"});
+  EXPECT_EQ(us(changed), more);
+  EXPECT_EQ(changed.at("before").at("iteration_us"), recorded);
+  const json faster =
+      answer({"whatif", scaling, "--cluster", "dgx-h100x2", "--set", "cluster.nic.bandwidth=x2"});
+  EXPECT_LT(us(faster), faster.at("before").at("iteration_us").get<double>());
+
+  const json compared = answer({"compare", scaling, "--dispatcher", "allgather,allgather-legacy"});
+  ASSERT_EQ(compared.at("scenarios").size(), 3u);
+  EXPECT_EQ(compared.at("scenarios")[0].at("dispatcher"), "alltoall-legacy");
+  for (std::size_t i = 1; i < 3; ++i) {
+    const json& one = compared.at("scenarios")[i];
+    EXPECT_EQ(one.at("time_us").at("value"),
+              us(replayed("scaling", {"--dispatcher", one.at("dispatcher").get<std::string>()})));
+  }
+  EXPECT_EQ(us(replayed("scaling", {"--model", R"({"base": "mixtral-8x7b"})"})), recorded);
+  for (const auto& [words, refusal] :
+       {std::pair{std::vector<std::string>{"replay", scaling, "--set", "parallel.tp=2"},
+                  "parallel.tp: found with a recording, expected one of cluster, dispatcher"},
+        {{"whatif", scaling, "--sensitivity"}, "found --sensitivity with a recording, expected --set"},
+        {{"compare", scaling, "--tokens", "1T"}, "found --tokens with a recording, expected a scenario"}}) {
+    const Outcome outcome = run_moesim(words);
+    EXPECT_EQ(outcome.exit_code, 2) << refusal;
+    EXPECT_THAT(outcome.err, HasSubstr(refusal));
+  }
+}
+
 TEST(Replay, TokensMoneyAndWhatItWasBefore) {
   // 8 microbatches of 1024 tokens on 8 data-parallel ranks.
   const json same = replayed("scaling", {"--cluster", "echo-h800x2", "--prices", R"({"gpu_hour": 2})"});

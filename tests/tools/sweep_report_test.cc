@@ -1,7 +1,5 @@
 // Rows of a sweep in its report: all of them or every second, fourth, ... scenario, whole; numbers as
 // numbers.
-#include "tools/moesim/study/sweep_report.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,6 +10,7 @@
 
 #include "base/input_error.h"
 #include "process.h"
+#include "tools/moesim/study/sweep_summary.h"
 
 namespace moesim::tools {
 namespace {

@@ -20,7 +20,7 @@
 #include "base/csv.h"
 #include "base/sha256.h"
 #include "process.h"
-#include "tools/moesim/study/sweep_pareto.h"
+#include "tools/moesim/study/sweep_summary.h"
 
 namespace moesim::tools {
 namespace {

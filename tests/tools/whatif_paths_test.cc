@@ -10,11 +10,10 @@
 #include "base/json_reader.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
+#include "models/study/points.h"
 #include "process.h"
 #include "tests/message_of.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/sweep_range.h"
-#include "tools/moesim/study/sweep_points.h"
 
 namespace moesim::tools {
 namespace {
@@ -37,13 +36,15 @@ void set(Question& q, const char* path, const json& value) {
   models::set(q.said, find_path(path), value, Origin::said("--set"));
 }
 
-Texts texts(const SweepRange& range) {
+Texts texts(const models::StudyAxis& range) {
   Texts all;
   for (const PathValue& value : range.values) all.push_back(value.text);
   return all;
 }
 
-SweepRange range_of(const std::string& text) { return SweepRange::parse_assignment(text, "--grid"); }
+models::StudyAxis range_of(const std::string& text) {
+  return models::StudyAxis::parse_assignment(text, "--grid");
+}
 
 TEST(ScenarioPaths, AnEndIsEnoughWhereItIsTheOnlyOne) {
   EXPECT_EQ(find_path("ep").path, "parallel.ep");
@@ -96,7 +97,9 @@ TEST(ScenarioPaths, APartLeavesTheRestOfItsObject) {
 
 TEST(Hardware, AFasterPartIsNeverSlower) {
   const models::Scenario scenario = question().said;
-  const double before = ask(scenario, AskOptions{0, false}).answers[1].time_us.value;
+  const double before = ask(scenario, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                            .answers[1]
+                            .time_us.value;
   for (const models::HardwareNumber& number : models::hardware_numbers()) {
     const bool time =
         number.unit == models::HardwareUnit::kSeconds || number.unit == models::HardwareUnit::kFactor;
@@ -104,19 +107,27 @@ TEST(Hardware, AFasterPartIsNeverSlower) {
     auto cluster = std::make_shared<models::Cluster>(*scenario.cluster);
     number.scale(*cluster, time ? 0.5 : 2);
     changed.cluster = cluster;
-    EXPECT_LE(ask(changed, AskOptions{0, false}).answers[1].time_us.value, before * (1 + 1e-9))
+    EXPECT_LE(ask(changed, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                  .answers[1]
+                  .time_us.value,
+              before * (1 + 1e-9))
         << number.path;
     // A file says the same as the function. (A latency has no absolute value to write.)
     Question q = question();
     set(q, ("cluster." + std::string(number.path)).c_str(),
         number.value(*scenario.cluster) * (time ? 0.5 : 2));
-    EXPECT_NEAR(ask(q.said, AskOptions{0, false}).answers[1].time_us.value,
-                ask(changed, AskOptions{0, false}).answers[1].time_us.value, 1e-6)
+    EXPECT_NEAR(ask(q.said, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                    .answers[1]
+                    .time_us.value,
+                ask(changed, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                    .answers[1]
+                    .time_us.value,
+                1e-6)
         << number.path;
   }
 }
 
-TEST(SweepRange, ListsRangesAndSteps) {
+TEST(StudyAxis, ListsRangesAndSteps) {
   EXPECT_EQ(texts(range_of("ep=8,16,32")), (Texts{"8", "16", "32"}));
   EXPECT_EQ(texts(range_of("topk=1..4")), (Texts{"1", "2", "3", "4"}));
   EXPECT_EQ(texts(range_of("ep=2..64:x2")), (Texts{"2", "4", "8", "16", "32", "64"}));
@@ -127,7 +138,7 @@ TEST(SweepRange, ListsRangesAndSteps) {
   EXPECT_EQ(texts(range_of("dispatcher=allgather,alltoall")), (Texts{"allgather", "alltoall"}));
 }
 
-TEST(SweepRange, NonsenseIsRefused) {
+TEST(StudyAxis, NonsenseIsRefused) {
   EXPECT_THAT(message_of([] { range_of("ep=16..8"); }), HasSubstr("empty range"));
   EXPECT_THAT(message_of([] { range_of("ep=8,,16"); }), HasSubstr("empty value"));
   EXPECT_THAT(message_of([] { range_of("ep="); }), HasSubstr("path=value"));
@@ -136,20 +147,21 @@ TEST(SweepRange, NonsenseIsRefused) {
   EXPECT_THAT(message_of([] { range_of("gini=0..1:x2"); }), HasSubstr("above 0"));
 }
 
-TEST(SweepPoints, TheProductIsCheckedBeforeItIsMade) {
-  SweepOptions o;
+TEST(Points, TheProductIsCheckedBeforeItIsMade) {
+  models::PointOptions o;
   o.grids = {"topk=1..1000", "seq=1..1000", "seed=1..1000", "microbatches=1..1000"};
-  EXPECT_THAT(message_of([&] { SweepPoints points(o); }), HasSubstr("1e+12 scenarios"));
+  EXPECT_THAT(message_of([&] { models::Points points(o); }), HasSubstr("1e+12 scenarios"));
   o.grids = {"topk=1..4", "topk=1..2"};
-  EXPECT_THAT(message_of([&] { SweepPoints points(o); }), HasSubstr("twice"));
-  EXPECT_THAT(message_of([] { SweepPoints points(SweepOptions{}); }), HasSubstr("nothing to sweep over"));
+  EXPECT_THAT(message_of([&] { models::Points points(o); }), HasSubstr("twice"));
+  EXPECT_THAT(message_of([] { models::Points points(models::PointOptions{}); }),
+              HasSubstr("nothing to sweep over"));
 }
 
-TEST(SweepPoints, TheLastAxisChangesFastest) {
-  SweepOptions o;
+TEST(Points, TheLastAxisChangesFastest) {
+  models::PointOptions o;
   o.grids = {"ep=2,4", "topk=1..3"};
   o.lists = {"seq=1024,2048", "micro_batch=2,1"};
-  const SweepPoints points(o);
+  const models::Points points(o);
   ASSERT_EQ(points.size(), 12u);
   std::vector<PathValue> point;
   points.point(7, point);  // 7 = ((1 * 3) + 0) * 2 + 1
@@ -159,12 +171,12 @@ TEST(SweepPoints, TheLastAxisChangesFastest) {
   EXPECT_EQ(point[3].text, "1");
 }
 
-TEST(SweepPoints, ALatinHypercubeHasOneSampleInEveryStratum) {
-  SweepOptions o;
+TEST(Points, ALatinHypercubeHasOneSampleInEveryStratum) {
+  models::PointOptions o;
   o.samples = 50;
   o.ranges = {"gini=0..0.5", "nic.bandwidth=25..400GBps:log"};
   o.seed = 7;
-  const SweepPoints points(o), again(o);
+  const models::Points points(o), again(o);
   std::vector<int> linear(50), logarithmic(50);
   std::vector<PathValue> point, same;
   for (std::uint64_t i = 0; i < points.size(); ++i) {
@@ -194,11 +206,11 @@ RC_GTEST_PROP(Changes, AgreeWithSettingAllValues, ()) {
                   "dispatcher=alltoall,allgather",
                   "recompute=none,full",
                   "faults.jitter=0,0.05"};
-  SweepOptions o;
+  models::PointOptions o;
   for (const std::string& one : all)
     if (*rc::gen::inRange(0, 3) == 0) o.grids.push_back(one);
   RC_PRE(!o.grids.empty());
-  const SweepPoints points(o);
+  const models::Points points(o);
   models::Changes changes(question(), points.paths(), Origin::said("--grid"));
   for (int trial = 0; trial < 4; ++trial) {
     std::vector<PathValue> point;
@@ -207,7 +219,7 @@ RC_GTEST_PROP(Changes, AgreeWithSettingAllValues, ()) {
     models::set_all(whole, points.paths(), point, Origin::said("--grid"));
     const auto answer = [](models::Scenario s) -> std::string {
       try {
-        const Comparison e = ask(std::move(s), AskOptions{0, true});
+        const Comparison e = ask(std::move(s), models::AnswerOptions{.draws = 0, .each = true});
         std::string text;
         for (const Answer& a : e.answers)
           text += a.dispatcher + " " + std::to_string(a.time_us.value) + " " +

@@ -154,7 +154,7 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
       number.scale(*cluster, time ? 0.5 : 2);
     }
     twice.cluster = cluster;
-    const Comparison after = ask(twice, AskOptions{0, false});
+    const Comparison after = ask(twice, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true});
     for (std::size_t i = 0; i < after.answers.size(); ++i) {
       const double share = after.answers[i].time_us.value / s.baseline.answers[i].time_us.value;
       EXPECT_GE(share, 0.5 * (1 - 1e-6)) << text;
@@ -276,7 +276,7 @@ TEST(Baseline, IsWhatRunsToday) {
   EXPECT_GT(each["ranking"][0]["throughput_ratio"]["value"].get<double>(), 1.3);
 
   EXPECT_THAT(asked({"--baseline", "nccl", "--set", "topk=4"}).err,
-              HasSubstr("--baseline: found the dispatcher \"nccl\", expected one of allgather, alltoall"));
+              HasSubstr("--baseline: found the dispatcher 'nccl', expected one of allgather, alltoall"));
   EXPECT_THAT(asked({"--baseline", "allgather", "--measured", "27.5s", "--set", "topk=4"}).err,
               HasSubstr("--baseline: found allgather beside a measured alltoall"));
 }
@@ -284,7 +284,7 @@ TEST(Baseline, IsWhatRunsToday) {
 // Bisection finds the same changes as trying every value.
 TEST(Crossover, AgreesWithTryingEveryValue) {
   for (const char* text : {"topk=1..8", "seq=16..4096:16", "ep=1..8", "ep=1..400", "hidden=256..8192:128"}) {
-    const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
+    const models::StudyAxis range = models::StudyAxis::parse_assignment(text, "--crossover");
     const CrossoverResult found = find_crossovers(base_of(kScenario), range, "allgather,alltoall", 0);
     std::vector<std::pair<double, std::string>> expected;
     std::string previous;
@@ -293,7 +293,9 @@ TEST(Crossover, AgreesWithTryingEveryValue) {
       models::set(changed, range.path, value.json, Origin::said("--set"));
       std::string fastest;
       try {
-        fastest = ask(changed, AskOptions{0, false}).winner()->dispatcher;
+        fastest = ask(changed, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+                      .winner()
+                      ->dispatcher;
       } catch (const InputError&) {
         continue;
       }
@@ -311,7 +313,7 @@ TEST(Crossover, IsFoundByBisectionInALongRange) {
   const Base four_nodes = base_of(R"({"model": "deepseek-v3", "parallel": {"ep": 32}, "routing": "zipf:0.8",
       "dispatcher": "allgather,alltoall", "cluster": "dgx-h100x8"})");
   const auto at = [&](const char* text) {
-    return find_crossovers(four_nodes, SweepRange::parse_assignment(text, "--crossover"), "", 0);
+    return find_crossovers(four_nodes, models::StudyAxis::parse_assignment(text, "--crossover"), "", 0);
   };
   const CrossoverResult coarse = at("seq=4..100:4"), fine = at("seq=4..60000"), smooth = at("gini=0..0.8");
   ASSERT_EQ(coarse.crossings.size(), 1u);
@@ -324,7 +326,7 @@ TEST(Crossover, IsFoundByBisectionInALongRange) {
 }
 
 TEST(Crossover, TheIntervalHoldsTheCrossing) {
-  const SweepRange range = SweepRange::parse_assignment("seq=16..8192", "--crossover");
+  const models::StudyAxis range = models::StudyAxis::parse_assignment("seq=16..8192", "--crossover");
   const CrossoverResult r = find_crossovers(base_of(kScenario), range, "allgather,alltoall", 24);
   for (const Crossover& c : r.crossings) {
     EXPECT_EQ(c.above, c.below + 1);

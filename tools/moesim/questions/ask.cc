@@ -5,27 +5,14 @@
 #include <string>
 #include <utility>
 
+#include "base/input_error.h"
 #include "models/answers/priced_draws.h"
+#include "models/hardware/cluster.h"
 #include "replay/recording/recorded_routing.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
-
-namespace {
-
-models::AnswerOptions answering(const AskOptions& options) {
-  models::AnswerOptions o;
-  o.draws = options.draws;
-  o.breakdown = options.breakdown;
-  o.tolerance = options.tolerance;
-  o.measured = options.measured;
-  o.anchor = options.anchor;
-  o.each = true;
-  return o;
-}
-
-}  // namespace
 
 models::ResolveOptions resolving(const CommonOptions& common) {
   models::ResolveOptions o;
@@ -36,6 +23,7 @@ models::ResolveOptions resolving(const CommonOptions& common) {
 
 models::Resolved settle(const Question& question, const CommonOptions& common) {
   models::Resolved resolved = models::resolve(question, resolving(common));
+  if (!resolved.error.empty()) throw InputError(resolved.error);
   models::check_effects(question, resolved);
   return resolved;
 }
@@ -43,10 +31,6 @@ models::Resolved settle(const Question& question, const CommonOptions& common) {
 Comparison ask(models::Scenario scenario, const models::AnswerOptions& options) {
   replay::open_routing(scenario.routing);
   return models::answer(std::move(scenario), options);
-}
-
-Comparison ask(models::Scenario scenario, const AskOptions& options) {
-  return ask(std::move(scenario), answering(options));
 }
 
 Base Base::of(Question question, const CommonOptions& common, bool plan) {
@@ -78,17 +62,20 @@ Asker::Asker(Asker&&) noexcept = default;
 models::Resolved Asker::resolve(const std::vector<PathValue>& values) {
   const Question question = changes_.make(values);
   models::Resolved resolved = resolver_.resolve(question);
+  if (!resolved.error.empty()) throw InputError(resolved.error);
   models::check_effects(question, resolved, planned_ ? &paths_ : nullptr);
   return resolved;
 }
 
-Comparison Asker::ask(const std::vector<PathValue>& values, const AskOptions& options) {
+Comparison Asker::ask(const std::vector<PathValue>& values, models::AnswerOptions options) {
   models::Scenario scenario = resolve(values).scenario;
-  models::AnswerOptions o = answering(options);
-  // Prices are cached by the machine, which the plan creates where none is named.
-  o.prices = scenario.cluster ? prices_.get() : nullptr;
-  o.routings = routings_.get();
-  return tools::ask(std::move(scenario), o);
+  options.each = true;
+  // Prices are cached by the machine, which the plan makes anew where its nodes are open.
+  const bool open = scenario.cluster && (scenario.gpus_open() || scenario.gpus > 0) &&
+                    scenario.cluster->node_count != models::Cluster::NodeCount::kGiven;
+  options.prices = open ? nullptr : prices_.get();
+  options.routings = routings_.get();
+  return tools::ask(std::move(scenario), options);
 }
 
 std::string chosen_text(const models::Resolved& resolved) {

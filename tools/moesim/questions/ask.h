@@ -47,18 +47,8 @@ struct Base {
   Base with(Question other, const std::vector<ScenarioPath>& changed = {}) const;
 };
 
-struct AskOptions {
-  int draws = 48;  // 0: no intervals
-  bool breakdown = true;
-  double tolerance = models::Decision::kTolerance;
-  std::vector<models::Measured> measured = {};  // of a run of the same scenario
-  const models::Anchor* anchor = nullptr;       // from a run of another scenario
-};
-
 // Opens the scenario's routing file, if any, and answers.
 Comparison ask(models::Scenario scenario, const models::AnswerOptions& options);
-// Likewise; an illegal dispatcher among legal ones becomes an answer with an error.
-Comparison ask(models::Scenario scenario, const AskOptions& options);
 
 // Answers a base with other values at some paths; shared work is read, searched and priced once. One per
 // thread.
@@ -68,8 +58,9 @@ class Asker {
   ~Asker();
   Asker(Asker&&) noexcept;
 
-  // Throws InputError as resolving and answering do.
-  Comparison ask(const std::vector<PathValue>& values, const AskOptions& options);
+  // An illegal dispatcher among legal ones becomes an answer with an error. Throws InputError as resolving and
+  // answering do.
+  Comparison ask(const std::vector<PathValue>& values, models::AnswerOptions options);
   models::Resolved resolve(const std::vector<PathValue>& values);
 
  private:

@@ -69,7 +69,8 @@ using Answers = models::Study<Comparison>;
 class Line {
  public:
   // `expected`: minimum number of answers.
-  Line(const Base& base, const SweepRange& range, int draws, const Progress& progress, std::size_t expected)
+  Line(const Base& base, const models::StudyAxis& range, int draws, const Progress& progress,
+       std::size_t expected)
       : range_(range),
         progress_(progress),
         expected_(static_cast<std::int64_t>(expected)),
@@ -118,7 +119,9 @@ class Line {
  private:
   std::function<Answers::Asker()> asking(int draws) {
     return [this, draws] {
-      return [this, draws](const models::Point& point) { return asker_.ask(point.values, {draws, false}); };
+      return [this, draws](const models::Point& point) {
+        return asker_.ask(point.values, {.draws = draws, .breakdown = false});
+      };
     };
   }
   void tell() {
@@ -126,7 +129,7 @@ class Line {
     if (progress_) progress_(count_, std::max(expected_, count_));
   }
 
-  const SweepRange& range_;
+  const models::StudyAxis& range_;
   const Progress& progress_;
   std::int64_t expected_, count_ = 0;
   models::Paths paths_;
@@ -168,7 +171,7 @@ std::pair<double, bool> sure_from(Line& line, const std::vector<double>& probes,
 }
 
 // Skips values without a forecast: in a long range, takes a neighbour above.
-void scan(Line& line, const SweepRange& range, std::size_t all) {
+void scan(Line& line, const models::StudyAxis& range, std::size_t all) {
   if (!line.counts()) {
     for (const PathValue& value : range.spread(2 * kProbes - 1)) line.at(value.number);
     return;
@@ -198,7 +201,7 @@ Base taking_part(const Base& base, const std::string& between) {
   return base.with(std::move(question));
 }
 
-CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const std::string& between,
+CrossoverResult find_crossovers(const Base& base, const models::StudyAxis& range, const std::string& between,
                                 int draws, const Progress& progress) {
   if (range.values.size() > kMostBisected)
     throw InputError(fmt::format("{}: found {} values, expected at most {}; give a larger step",
@@ -278,7 +281,7 @@ bool drawn(const CrossoverResult& r) {
 }
 
 // Returns from where on the winner is sure around a crossing.
-std::string sure_text(const Crossover& c, const SweepRange& range) {
+std::string sure_text(const Crossover& c, const models::StudyAxis& range) {
   const auto nowhere = [&](double from, double to) {
     return from == to ? std::string("nowhere")
                       : fmt::format("nowhere from {} to {}", shown(range.path, from), shown(range.path, to));
@@ -290,7 +293,7 @@ std::string sure_text(const Crossover& c, const SweepRange& range) {
   return fmt::format("Sure (probability {}): {} {}, {} {}.", kSure, c.from, low, c.to, high);
 }
 
-ordered_json crossover_json(const Crossover& c, const SweepRange& range, bool drawn) {
+ordered_json crossover_json(const Crossover& c, const models::StudyAxis& range, bool drawn) {
   return {{"from", c.from},
           {"to", c.to},
           {"below", c.below},
@@ -302,7 +305,7 @@ ordered_json crossover_json(const Crossover& c, const SweepRange& range, bool dr
 }
 
 // `file`: in microseconds, else in the most readable unit.
-Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) {
+Table point_table(const CrossoverResult& r, const models::StudyAxis& range, bool file) {
   std::vector<std::string> names;
   for (const auto& point : r.points)
     for (const auto& [name, time] : point.time_us)
@@ -339,7 +342,7 @@ Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) 
 }
 
 // Returns the ranges of the fastest: "alltoall up to topk = 6, allgather from 7 on".
-std::string sentence(const CrossoverResult& r, const SweepRange& range) {
+std::string sentence(const CrossoverResult& r, const models::StudyAxis& range) {
   const bool counts = !range.range || range.stepped;
   const auto value = [&](double v) { return shown(range.path, v); };
   const std::string path = range.path.path;
@@ -365,7 +368,7 @@ std::string sentence(const CrossoverResult& r, const SweepRange& range) {
 
 int run_crossover(const Base& base, const std::string& text, const std::string& between, int draws,
                   const CommonOptions& common) {
-  const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
+  const models::StudyAxis range = models::StudyAxis::parse_assignment(text, "--crossover");
   if (!models::is_number(range.path.type))
     throw InputError(fmt::format("--crossover: found {}, expected a path that is a number", range.path.path));
   const CrossoverResult r = [&] {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "models/study/points.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/sweep_range.h"
 #include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/terminal.h"
 
@@ -42,7 +42,7 @@ struct CrossoverResult {
 // Finds the fastest at every value of a range with few (512 at layer scope, 34 at step scope), else at 17 or
 // 33, then bisects every change. `between`: dispatchers to compare; empty: the scenario's. Throws InputError
 // when no value of the range has a forecast.
-CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const std::string& between,
+CrossoverResult find_crossovers(const Base& base, const models::StudyAxis& range, const std::string& between,
                                 int draws, const Progress& progress = {});
 
 int run_crossover(const Base& base, const std::string& range, const std::string& between, int draws,

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/dispatchers/dispatcher.h"
@@ -54,16 +56,18 @@ void QuestionOptions::declare(CLI::App& app, bool sets) {
   declare_fields(app, sets);
 }
 
-void QuestionOptions::declare_fields(CLI::App& app, bool sets) {
-  declare_with(app, with_);
+void QuestionOptions::declare_fields(CLI::App& app, bool sets, std::span<const std::string_view> only) {
+  if (only.empty()) declare_with(app, with_);
   if (sets)
     app.add_option("--set", sets_, "path=value with its unit: any value of `moesim whatif --paths`")
         ->allow_extra_args(false)
         ->type_name("TEXT");
-  app.add_flag("--search", search_, "Search every plan size you did not give (default when you give none)")
-      ->group("Plan");
+  if (only.empty())
+    app.add_flag("--search", search_, "Search every plan size you did not give (default when you give none)")
+        ->group("Plan");
   for (const Field& field : models::scenario_fields()) {
     if (field.flag.empty() || field.path == "seed") continue;  // every verb has --seed
+    if (!only.empty() && std::ranges::find(only, field.path) == only.end()) continue;
     const std::size_t index = models::index_of(field);
     const std::string flag(field.flag), group(field.group);
     if (field.type == FieldType::kBoolean) {
@@ -112,36 +116,46 @@ QuestionOptions::Loaded QuestionOptions::load(const CommonOptions& common) const
     q.said = models::Scenario::parse(node);
     q.file = node.place().file;
   }
+  q = over(std::move(q), common);
+  if (loaded.job && q.said.model.hidden == 0 && !loaded.job->no_model.empty())
+    throw InputError(loaded.job->no_model);
+  q.search = search_;
+  models::open_plan(q);
+  models::name_dispatchers(q.said);
+  return loaded;
+}
+
+models::Question QuestionOptions::over(models::Question q, const CommonOptions& common) const {
   for (const auto& [index, text] : texts_) {
     const Field& field = models::scenario_fields()[index];
     const Origin origin = Origin::said(std::string(field.flag.empty() ? field.path : field.flag));
     models::set_field(field, q.said, text, &origin);
   }
-  if (loaded.job && q.said.model.hidden == 0 && !loaded.job->no_model.empty())
-    throw InputError(loaded.job->no_model);
   if (common.seed_given) {
     q.said.seed = common.seed;
     q.said.give("seed", Origin::said("--seed"));
   }
-  q.search = search_;
   for (const std::string& set : sets_) {
     const auto [path, value] = models::split_assignment(set, "--set");
     const models::ScenarioPath found = models::find_path(path);
     models::Question before = q;
-    if (models::is_multiple(found, value)) {
+    if (models::is_multiple(found, value) && q.said.origin_of("scope").kind != Origin::Kind::kRecording) {
+      before.search = search_;
       models::open_plan(before);
       before.said = settle(before, common).scenario;
       before.said.resolve();
     }
     models::set_all(q, {found}, {models::parse_value(found, value, &before.said)}, Origin::said("--set"));
   }
-  models::open_plan(q);
-  models::name_dispatchers(q.said);
-  return loaded;
+  return q;
 }
 
 void QuestionOptions::say(std::string_view path, const std::string& text) {
   texts_[models::index_of(*models::find_field(path))] = text;
+}
+
+void QuestionOptions::set(std::string_view path, const std::string& text) {
+  sets_.push_back(fmt::format("{}={}", path, text));
 }
 
 void QuestionOptions::say_unsaid(std::string_view path, const std::string& text) {
@@ -151,6 +165,13 @@ void QuestionOptions::say_unsaid(std::string_view path, const std::string& text)
 std::string QuestionOptions::said(std::string_view path) const {
   const auto text = texts_.find(models::index_of(*models::find_field(path)));
   return text == texts_.end() ? "" : text->second;
+}
+
+std::vector<std::pair<std::string, std::string>> QuestionOptions::all_said() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& [index, text] : texts_) all.emplace_back(models::scenario_fields()[index].path, text);
+  for (const std::string& set : sets_) all.push_back(models::split_assignment(set, "--set"));
+  return all;
 }
 
 models::Question question_of_file(const std::string& file, const CommonOptions& common) {

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json_reader.h"
@@ -25,8 +27,8 @@ class QuestionOptions {
   // Declares the file and the options, in the groups of the table; this object must outlive parsing. `sets`:
   // with --set; false where the verb has its own.
   void declare(CLI::App& app, bool sets = true);
-  // Likewise without the file, which take_file() sets.
-  void declare_fields(CLI::App& app, bool sets = true);
+  // Likewise without the file, which take_file() sets. `only`: of these fields alone; empty: of all.
+  void declare_fields(CLI::App& app, bool sets = true, std::span<const std::string_view> only = {});
   // `framework`: the framework of the file's arguments; nullopt: a scenario, or recognised by name and
   // content. `words`: arguments of a script, or instead of a file.
   void take_file(const std::string& file, std::optional<JobFramework> framework,
@@ -40,10 +42,16 @@ class QuestionOptions {
   Loaded load(const CommonOptions& common) const;
   models::Question question(const CommonOptions& common) const { return load(common).question; }
 
-  // Set a field as its flag would; say_unsaid(): unless a flag did.
+  // Returns a question that was read elsewhere with the options in place of its settings.
+  models::Question over(models::Question read, const CommonOptions& common) const;
+
+  // Set a field as its flag would; say_unsaid(): unless a flag did. set(): any path as --set would.
   void say(std::string_view path, const std::string& text);
+  void set(std::string_view path, const std::string& text);
   void say_unsaid(std::string_view path, const std::string& text);
-  std::string said(std::string_view path) const;  // empty: not given
+  std::string said(std::string_view path) const;                      // empty: not given
+  std::vector<std::pair<std::string, std::string>> all_said() const;  // paths and their texts
+  const std::string& file() const { return file_; }
   bool asks_anything() const { return !file_.empty() || !texts_.empty() || !sets_.empty(); }
   // Returns whether --search was given.
   bool searches() const { return search_; }

@@ -6,13 +6,14 @@
 #include <cmath>
 #include <filesystem>
 #include <span>
-
-#include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/answers/invariants.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/hardware/ownership.h"
 #include "replay/run/forecast_recording.h"
 #include "traces/cmd_reader.h"
 
@@ -20,33 +21,36 @@ namespace moesim::tools {
 
 namespace {
 
-constexpr std::int64_t kMostOfASize = 1 << 22;
+constexpr const char *kCalibrated = "calibrated", *kFlow = "flow";
 
-struct JobText {
-  const char* option;
-  std::string JobOptions::*text;
-  const char* help;
-};
-constexpr JobText kJobTexts[] = {
-    {"dispatcher", &JobOptions::dispatcher, "name[:options] in place of the recorded one [as-recorded]"},
-    {"routing", &JobOptions::routing,
-     "who routes to whom: a name or a dispatching file; default: as-recorded, and under another dispatcher "
-     "the "
-     "dispatching.json beside the recording"},
-    {"model", &JobOptions::model, "the recorded model, where its sizes do not tell it"},
-    {"recorded-on", &JobOptions::recorded_on,
-     "cluster whose GPUs made the recording, where its files do not say; computing is scaled from "
-     "them to those of --cluster"},
-};
+// Whether a replay takes a setting; its parts are taken with it, but of the model only the experts.
+bool is_taken(std::string_view path) {
+  const std::string_view top = path.substr(0, path.find('.'));
+  const auto& known = replay::kRecordedSettings;
+  return std::ranges::find(known, path) != known.end() ||
+         (top != "model" && std::ranges::find(known, top) != known.end());
+}
 
-struct JobSize {
-  const char* option;
-  const char* help;
-};
-constexpr JobSize kJobSizes[] = {
-    {"seq", "tokens of a sequence"},   {"ep", "expert-parallel size"},
-    {"experts", "experts of a layer"}, {"dp", "data-parallel size, experts included"},
-    {"pp", "pipeline stages"},         {"nodes", "nodes of the cluster"}};
+// Returns the dispatching file beside a recording, in its folder or the one above; empty: none.
+std::string beside(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const fs::path recording = fs::path(folder).lexically_normal() / "";
+  for (const fs::path& place : {recording.parent_path(), recording.parent_path().parent_path()})
+    if (const std::string file = (place / "dispatching.json").string(); is_file(file)) return file;
+  return {};
+}
+
+// Takes the file beside the recording where nothing else says the routing: dispatchers are compared under the
+// same tokens, and dispatched rows contain more than the rows that each rank received.
+void take_routing_beside(const Recordings& recordings, replay::RecordingQuestion& question) {
+  if (question.changes("routing") || question.resizes()) return;
+  const std::string file = beside(recordings.recording(0).source);
+  if (file.empty()) return;
+  question.routing_beside = models::RoutingSpec::parse(file);
+  if (!question.changes("dispatcher")) return;
+  question.said.routing = *question.routing_beside;
+  question.said.give("routing", Origin::file(file));
+}
 
 }  // namespace
 
@@ -74,26 +78,20 @@ std::vector<std::string> Recordings::warnings() const {
   return all;
 }
 
-std::string routing_beside(const std::string& folder) {
-  namespace fs = std::filesystem;
-  const fs::path recording = fs::path(folder).lexically_normal() / "";
-  for (const fs::path& place : {recording.parent_path(), recording.parent_path().parent_path()})
-    if (const std::string file = (place / "dispatching.json").string(); is_file(file)) return file;
-  return {};
-}
-
 std::optional<std::string> replay_refusal(const traces::Recording& recording, bool whole) {
   try {
     const replay::RecordedJob job = replay::interpret(recording);
     if (!whole) return std::nullopt;
     replay::RecordingQuestion question;
-    question.job.recorded_there = true;
+    question.recorded_there = true;
     // On the GPUs named in its files, so that nothing is scaled.
-    const auto machine = replay::recorded_machine(
-        std::span(&job, 1), recording.named, replay::cluster_of(question.job, job.topology), question.job);
+    const auto machine = replay::recorded_machine(std::span(&job, 1), recording.named,
+                                                  replay::cluster_of(question, job.topology), question);
     // Without its number of nodes a cluster holds any job.
-    if (!machine.cluster.empty())
-      question.job.cluster = machine.cluster.substr(0, machine.cluster.rfind('x'));
+    if (!machine.cluster.empty()) {
+      question.said.set_cluster(machine.cluster.substr(0, machine.cluster.rfind('x')));
+      question.said.give("cluster", Origin::file(machine.cluster));
+    }
     replay::forecast_recording(std::span(&job, 1), recording.named, question);
   } catch (const InputError& error) {
     return error.what();
@@ -101,76 +99,145 @@ std::optional<std::string> replay_refusal(const traces::Recording& recording, bo
   return std::nullopt;
 }
 
-bool JobOptions::say(const std::string& name, const std::string& text) {
-  for (const JobText& one : kJobTexts)
-    if (name == one.option) {
-      this->*one.text = text;
-      return true;
-    }
-  for (const JobSize& one : kJobSizes)
-    if (name == one.option) {
-      sizes[name] = whole_between("--" + name, text, 1, kMostOfASize);
-      return true;
-    }
-  return false;
+void RecordingOptions::declare(CLI::App& app) {
+  static constexpr std::string_view kOfJobAndMachine[] = {"cluster", "parallel.microbatches", "prices"};
+  settings_.declare_fields(app, true, kOfJobAndMachine);
+  app.add_option("--timing", timing_, "flow: transfers of a scaling recording share links [calibrated]")
+      ->check(CLI::IsMember({kCalibrated, kFlow}));
+  app.add_option("--draws", draws_, "forecasts drawn for the 90 % interval; 0: run-to-run noise only")
+      ->check(CLI::Range(0, 10000).description(""))
+      ->capture_default_str();
+  declare_job(app);
 }
 
-std::vector<std::string> JobOptions::text_names() {
-  std::vector<std::string> names;
-  for (const JobText& one : kJobTexts) names.emplace_back(one.option);
-  return names;
+void RecordingOptions::declare_job(CLI::App& app) {
+  const auto declare = [&](const char* flag, const char* path, const std::string& help) {
+    return app.add_option_function(
+        flag, [this, path](const std::string& text) { say(path, text); }, help);
+  };
+  declare("--dispatcher", "dispatcher", "name[:options] in place of the recorded one [as-recorded]");
+  declare("--routing", "routing",
+          "who routes to whom: a name or a dispatching file; default: as-recorded, and under another "
+          "dispatcher the dispatching.json beside the recording");
+  declare("--model", "model", "the recorded model, where its sizes do not tell it");
+  app.add_option(
+      "--recorded-on", recorded_on_,
+      "cluster whose GPUs made the recording, where its files do not say; computing is scaled from "
+      "them to those of --cluster");
+  for (const auto& [flag, path, help] : {std::tuple{"--seq", "parallel.seq", "tokens of a sequence"},
+                                         {"--ep", "parallel.ep", "expert-parallel size"},
+                                         {"--experts", "model.experts", "experts of a layer"},
+                                         {"--dp", "parallel.dp", "data-parallel size, experts included"},
+                                         {"--pp", "parallel.pp", "pipeline stages"},
+                                         {"--nodes", "cluster.nodes", "nodes of the cluster"}})
+    declare(flag, path, std::string(help) + ", other than recorded")->type_name("INT");
+  app.add_flag("--ranks-missing", ranks_missing_,
+               "of a real run: ranks that were not recorded are filled by symmetry");
 }
 
-std::vector<std::string> JobOptions::size_names() {
-  std::vector<std::string> names;
-  for (const JobSize& one : kJobSizes) names.emplace_back(one.option);
-  return names;
-}
-
-void JobOptions::declare(CLI::App& app) {
-  for (const JobText& one : kJobTexts)
-    app.add_option(std::string("--") + one.option, this->*one.text, one.help);
-  for (const JobSize& size : kJobSizes) {
-    sizes[size.option] = 0;
-    app.add_option(std::string("--") + size.option, sizes[size.option],
-                   std::string(size.help) + ", other than recorded")
-        ->check(CLI::Range(std::int64_t{1}, kMostOfASize).description(""));
+void RecordingOptions::say(const std::string& name, const std::string& text) {
+  if (name == "timing") {
+    if (text != kCalibrated && text != kFlow)
+      throw InputError(
+          fmt::format("--timing: found {}, expected {} or {}", in_quotes(text), kCalibrated, kFlow));
+    timing_ = text;
+  } else if (name == "recorded-on") {
+    recorded_on_ = text;
+  } else if (name == "routing" && (text == kAsRecorded || text == kMeasuredRouting)) {
+    routing_ = text;
+  } else if (name == "dispatcher" && text == kAsRecorded) {
+    return;
+  } else if (models::find_field(name) != nullptr) {
+    settings_.say(name, text);
+  } else {
+    settings_.set(name, text);
   }
 }
 
-std::int64_t whole_between(const std::string& what, const std::string& text, std::int64_t low,
-                           std::int64_t high) {
-  const auto value = parse_int(text);
-  if (!value || *value < low || *value > high)
-    throw InputError(
-        fmt::format("{}: found {}, expected a whole number from {} to {}", what, in_quotes(text), low, high));
-  return *value;
+std::vector<std::pair<std::string, std::string>> RecordingOptions::said() const {
+  std::vector<std::pair<std::string, std::string>> all = settings_.all_said();
+  const auto add = [&](const char* name, const std::string& text) {
+    if (!text.empty()) all.emplace_back(name, text);
+  };
+  add("timing", timing_ == kCalibrated ? "" : timing_);
+  add("recorded-on", recorded_on_);
+  add("routing", routing_);
+  add("draws", draws_ == 0 ? "" : std::to_string(draws_));
+  add("ranks-missing", ranks_missing_ ? "true" : "");
+  return all;
 }
 
-replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t seed) const {
-  replay::JobRequest request;
-  const auto given = [&](const char* option) {
-    const auto at = sizes.find(option);
-    return at != sizes.end() && at->second > 0 ? std::optional(at->second) : std::nullopt;
-  };
-  request.change.seq = given("seq");
-  request.change.ep = given("ep");
-  request.change.experts = given("experts");
-  request.change.dp = given("dp");
-  request.change.pp = given("pp");
-  request.nodes = given("nodes");
-  request.change.seed = seed;
-  if (!routing.empty() && routing != kMeasuredRouting && routing != kAsRecorded)
-    request.change.routing = models::RoutingSpec::parse(routing);
-  request.routing_as_recorded = routing == kAsRecorded;
-  request.dispatcher = dispatcher;
-  if (request.changes_dispatcher())
-    models::parse_dispatchers(dispatcher);  // reports a wrong name before reading
-  request.cluster = cluster;
-  request.recorded_on = recorded_on;
-  request.ranks_missing = ranks_missing;
-  if (!model.empty()) request.architecture = mixture_named(model);
-  return request;
+replay::RecordingQuestion RecordingOptions::question(const Recordings& recordings, models::Question asked,
+                                                     const Recordings* measured) const {
+  replay::RecordingQuestion out;
+  out.said = std::move(asked.said);
+  for (const auto& [path, origin] : out.said.origins.all())
+    if (origin.kind != Origin::Kind::kRecording && !is_taken(path))
+      throw InputError(fmt::format("{}: found with a recording, expected one of {}", path,
+                                   fmt::join(replay::kRecordedSettings, ", ")));
+  if (out.changes("dispatcher")) models::name_dispatchers(out.said);
+  if (const models::Architecture* model = out.model(); model && model->experts == 0)
+    throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model->name));
+  out.recorded_on = recorded_on_;
+  out.ranks_missing = ranks_missing_;
+  out.draws = draws_;
+  out.flow = timing_ == kFlow;
+  if (routing_ == kMeasuredRouting) {
+    if (!measured)
+      throw InputError("--routing: found measured, expected a name or a file: replay has one recording only");
+    const replay::CleanJob shown = replay::denoise(measured->jobs());
+    out.received.emplace();
+    for (int e = 0; e < shown.topology.expert; ++e)
+      out.received->push_back(shown.places.at({0, 0, e}).received_rows);
+  }
+  if (routing_.empty() && !measured) take_routing_beside(recordings, out);
+  return out;
+}
+
+void RecordingOptions::read_inputs(const CommonOptions& common) const {
+  models::Question any;  // with a model and a machine, parts of which may change
+  any.said.set_model("mixtral-8x7b");
+  any.said.set_cluster("echo-h800x1");
+  any.said.give("scope", {Origin::Kind::kRecording, ""});
+  models::Scenario said = settings_.over(std::move(any), common).said;
+  models::name_dispatchers(said);
+  if (is_file(said.routing.path)) read_file(said.routing.path);
+  const std::string on = recorded_on_.empty() ? "" : models::Cluster::load(recorded_on_).fabric;
+  for (const std::string& fabric : {said.cluster->fabric, on})
+    if (is_file(fabric)) read_file(fabric);
+}
+
+models::ScenarioPath recording_axis(std::string_view text) {
+  if (is_recording_option(text)) return {std::string(text), models::FieldType::kText, ""};
+  const models::ScenarioPath found = models::find_path(text);
+  if (!is_taken(found.path))
+    throw InputError(fmt::format("sweep replay: found the axis {}, expected one of {}, {}", in_quotes(text),
+                                 fmt::join(replay::kRecordedSettings, ", "),
+                                 fmt::join(kRecordingOptions, ", ")));
+  const bool object = found.type == models::FieldType::kObject;
+  return {std::string(text), object ? models::FieldType::kText : found.type, found.about};
+}
+
+models::Question question_of(const Recordings& recordings) {
+  models::Question question;
+  question.said = replay::recorded_settings(recordings.jobs().front(), recordings.recording(0).named);
+  return question;
+}
+
+replay::RecordingForecast ask_recording(const Recordings& recordings,
+                                        const replay::RecordingQuestion& question) {
+  replay::RecordingForecast answer =
+      replay::forecast_recording(recordings.jobs(), recordings.recording(0).named, question);
+  models::check_possible("replay", impossible(answer));
+  return answer;
+}
+
+double tokens_per_s(const models::Forecast& forecast) { return forecast.tokens / forecast.seconds(); }
+
+std::optional<double> cost_per_million_tokens(const replay::RecordingForecast& f) {
+  const models::PriceTable& prices = f.settings.prices;
+  if (f.tokens == 0 || !prices.given()) return std::nullopt;
+  return f.per_million_tokens(models::hour_cost(prices, {}, f.cluster, f.gpus).of(f.seconds()));
 }
 
 models::Architecture mixture_named(const std::string& name_or_path) {

@@ -2,19 +2,20 @@
 // result.
 #pragma once
 
-#include <cstdint>
+#include <algorithm>
+#include <array>
 #include <deque>
-#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "replay/recording/steps.h"
 #include "replay/run/forecast_recording.h"
-#include "replay/run/requested_job.h"
-#include "replay/run/validate.h"
+#include "replay/run/run_summary.h"
+#include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/options.h"
 #include "traces/recording.h"
 
@@ -42,38 +43,70 @@ class Recordings {
 // it would not. Determined by interpreting its lines, and, if `whole`, by replaying them.
 std::optional<std::string> replay_refusal(const traces::Recording& recording, bool whole);
 
-// Returns the dispatching file beside a recording, in its folder or the one above; empty: none.
-std::string routing_beside(const std::string& folder);
-
-// Value that ignores such a file.
+// Value of routing and dispatcher for the recorded one, whatever stands beside the recording.
 inline constexpr const char* kAsRecorded = "as-recorded";
 
 // Value for the routing of the recording that a forecast is compared with (validate only).
 inline constexpr const char* kMeasuredRouting = "measured";
 
-// Changes to a recorded job that verbs offer.
-struct JobOptions {
-  std::string dispatcher;
-  std::string routing;
-  std::string model;
-  std::string recorded_on;
-  bool ranks_missing = false;
-  std::map<std::string, std::int64_t> sizes;  // by option name; 0: not given
+// The options of a question of recordings: settings of a scenario in place of the recorded ones, and what only
+// recordings have.
+class RecordingOptions {
+ public:
+  // `draws`: the default.
+  explicit RecordingOptions(int draws = 0) : draws_(draws) {}
+  // Of a verb that takes scenarios, too. `settings`: what its user said beside the recording.
+  RecordingOptions(QuestionOptions settings, int draws) : settings_(std::move(settings)), draws_(draws) {}
 
+  // Declares the options; this object must outlive parsing.
   void declare(CLI::App& app);
-  // Sets an option by its name without dashes, as its flag would. Returns false for an unknown name.
-  bool say(const std::string& name, const std::string& text);
-  // Names of the text and size options for say().
-  static std::vector<std::string> text_names();
-  static std::vector<std::string> size_names();
-  // Returns the request of these options for a cluster, "" for the default. Throws InputError for unknown
-  // names.
-  replay::JobRequest request(const std::string& cluster, std::uint64_t seed) const;
+  // Likewise of a verb that has its own for the machine and the batch.
+  void declare_job(CLI::App& app);
+  // Sets an option by its name without dashes, or a setting by its path, as its flag would.
+  void say(const std::string& name, const std::string& text);
+  // Returns option and value of all given options.
+  std::vector<std::pair<std::string, std::string>> said() const;
+  bool says_model() const { return !settings_.said("model").empty(); }
+
+  // Returns the settings of recordings with the options in their place.
+  models::Question over(models::Question recorded, const CommonOptions& common) const {
+    return settings_.over(std::move(recorded), common);
+  }
+  // Returns the question of these recordings. `asked`: over(), or with further settings. `measured`: a recording
+  // of the job that is forecast, for its routing; then no file beside the recording is used. Throws InputError
+  // for settings that a replay does not take.
+  replay::RecordingQuestion question(const Recordings& recordings, models::Question asked,
+                                     const Recordings* measured = nullptr) const;
+  // Reads the files that the options name, so that they are recorded. Throws InputError for invalid values.
+  void read_inputs(const CommonOptions& common) const;
+
+ private:
+  QuestionOptions settings_;
+  std::string timing_ = "calibrated", recorded_on_, routing_;  // the last: one of the two values above
+  bool ranks_missing_ = false;
+  int draws_;
 };
 
-// Parses an integer within bounds. Throws InputError naming `what`.
-std::int64_t whole_between(const std::string& what, const std::string& text, std::int64_t low,
-                           std::int64_t high);
+// Options of recordings that are no settings of a scenario, and can be axes.
+inline constexpr std::array<std::string_view, 2> kRecordingOptions{"timing", "recorded-on"};
+inline bool is_recording_option(std::string_view name) {
+  return std::ranges::find(kRecordingOptions, name) != kRecordingOptions.end();
+}
+// Finds the axis of such an option. Throws InputError with the nearest name for another one.
+models::ScenarioPath recording_axis(std::string_view text);
+
+// Returns the settings of recordings of one job, each of origin `recording`.
+models::Question question_of(const Recordings& recordings);
+
+// Answers and checks the answer's invariants. Throws InputError for a question that the recording cannot
+// answer.
+replay::RecordingForecast ask_recording(const Recordings& recordings,
+                                        const replay::RecordingQuestion& question);
+
+double tokens_per_s(const models::Forecast& forecast);  // all GPUs together
+
+// In the currency of the question's prices; nullopt without prices, or where the tokens are unknown.
+std::optional<double> cost_per_million_tokens(const replay::RecordingForecast& forecast);
 
 // Loads a model by name or file. Throws InputError for a model without experts, since recordings have
 // experts.

@@ -413,7 +413,7 @@ std::string costs_text(const Comparison& before, const Comparison& after, const 
 }
 
 // Returns the options for the changed scenario: anchored to the run of the original.
-AskOptions of_change(AskOptions asked, const Comparison& before) {
+models::AnswerOptions of_change(models::AnswerOptions asked, const Comparison& before) {
   asked.measured.clear();
   asked.anchor = before.anchor ? &*before.anchor : nullptr;
   return asked;
@@ -432,7 +432,7 @@ Base with_changes(const Base& base, const std::vector<std::string>& sets) {
 }
 
 int run_changes(const Base& base, const std::vector<std::string>& sets, const std::string& said,
-                const AskOptions& asked, const CommonOptions& common) {
+                const models::AnswerOptions& asked, const CommonOptions& common) {
   const Comparison before = ask(base.resolved.scenario, asked);
   if (print_unexplained("whatif", before, common)) return 1;
   const Today today = today_of(before, said);
@@ -579,7 +579,7 @@ Table ranking_table(const Answer& b, const std::vector<EachRow>& rows, bool peop
 }  // namespace
 
 int run_each(const Base& base, const std::vector<std::string>& sets, const std::string& said,
-             const AskOptions& asked, const CommonOptions& common) {
+             const models::AnswerOptions& asked, const CommonOptions& common) {
   const Comparison before = ask(base.resolved.scenario, asked);
   if (print_unexplained("whatif", before, common)) return 1;
   const Today today = today_of(before, said);
@@ -605,6 +605,8 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const std::
     row.answer = &today.behind(answers[i]->answer, {&changes[i], 1});
     row.gain = throughput_ratio(b, *row.answer).value;
   }
+  if (std::ranges::none_of(answers, &Answers::Row::ok))
+    throw InputError(fmt::format("{}: {}", rows.front().change.text(), answers.front()->error));
   std::vector<std::string> warnings = before.warnings;
   for (const EachRow& row : rows)
     for (const std::string& warning : row.after->answer.warnings)
@@ -614,11 +616,9 @@ int run_each(const Base& base, const std::vector<std::string>& sets, const std::
   std::stable_sort(rows.begin(), rows.end(), [](const EachRow& x, const EachRow& y) {
     return std::pair(x.fits(), x.gain) > std::pair(y.fits(), y.gain);
   });
-  const std::string answer = rows.front().answer
-                                 ? fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
-                                               change_text(throughput_ratio(b, *rows.front().answer))) +
-                                       (rows.front().fits() ? "" : " It does not fit into memory.")
-                                 : "No change has a forecast.";
+  const std::string answer = fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
+                                         change_text(throughput_ratio(b, *rows.front().answer))) +
+                             (rows.front().fits() ? "" : " It does not fit into memory.");
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, warnings, common);
     result["answer"] = answer;

@@ -38,10 +38,10 @@ Base with_changes(const Base& base, const std::vector<std::string>& sets);
 // somebody runs today: the measured dispatcher, else `today` (--baseline), else the job's own, else the
 // recommended one; behind the change the same dispatcher runs, unless another is set.
 int run_changes(const Base& base, const std::vector<std::string>& sets, const std::string& today,
-                const AskOptions& asked, const CommonOptions& common);
+                const models::AnswerOptions& asked, const CommonOptions& common);
 // Tries every change separately, most helpful first by tokens per second and GPU, which orders like time
 // where the work is constant. An impossible change is listed with its error.
 int run_each(const Base& base, const std::vector<std::string>& sets, const std::string& today,
-             const AskOptions& asked, const CommonOptions& common);
+             const models::AnswerOptions& asked, const CommonOptions& common);
 
 }  // namespace moesim::tools

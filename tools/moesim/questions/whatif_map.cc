@@ -203,8 +203,8 @@ const std::string& WinnerMap::first_error() const {
 WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, const std::string& between,
                      int draws, int threads, const Progress& progress) {
   if (texts.size() != 2) throw InputError(fmt::format("--map: found {} ranges, expected two", texts.size()));
-  const SweepRange across = SweepRange::parse_assignment(texts[0], "--map"),
-                   down = SweepRange::parse_assignment(texts[1], "--map");
+  const models::StudyAxis across = models::StudyAxis::parse_assignment(texts[0], "--map"),
+                          down = models::StudyAxis::parse_assignment(texts[1], "--map");
   if (across.path.path == down.path.path)
     throw InputError(fmt::format("--map: found {} twice, expected two paths", down.path.path));
   WinnerMap map{across.path, down.path, across.spread(kDefaultValues), down.spread(kDefaultValues), {}, {}};
@@ -223,7 +223,7 @@ WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, co
   Cells study(
       [&]() -> Cells::Asker {
         return [&, asker = std::make_shared<Asker>(asked, *paths)](const models::Point& point) {
-          return cell_of(asker->ask(point.values, {draws, false}));
+          return cell_of(asker->ask(point.values, {.draws = draws, .breakdown = false}));
         };
       },
       std::move(options));

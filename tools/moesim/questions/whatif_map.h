@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/study/points.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/sweep_range.h"
 #include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/terminal.h"
 

@@ -36,7 +36,7 @@ Comparison with_factor(models::Scenario scenario, std::span<const models::Hardwa
   for (const models::HardwareNumber& number : numbers)
     number.scale(*cluster, better && is_time(number) ? 1 / factor : factor);
   scenario.cluster = std::move(cluster);
-  return ask(std::move(scenario), AskOptions{draws, false});
+  return ask(std::move(scenario), models::AnswerOptions{.draws = draws, .breakdown = false, .each = true});
 }
 
 models::Estimate elasticity_of(const Answer& down, const Answer& up) {
@@ -72,7 +72,7 @@ double strength(const Sensitivity& s, const std::string& dispatcher) {
 
 Sensitivities sensitivities(const models::Scenario& scenario, int draws, const Progress& progress) {
   Sensitivities result;
-  result.baseline = ask(scenario, AskOptions{draws, true});
+  result.baseline = ask(scenario, models::AnswerOptions{.draws = draws, .each = true});
   const Comparison& baseline = result.baseline;
   std::vector<Sensitivity>& all = result.numbers;
   // One more: all of them at once.

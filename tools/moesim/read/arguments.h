@@ -45,6 +45,7 @@ struct UsedArgument {
 // A job: the scenario as far as the arguments give it, and values that depend on the number of GPUs.
 struct Job {
   std::string file;
+  std::string framework;  // its recipe
   nlohmann::ordered_json scenario;
   std::optional<std::int64_t> gpus;  // from the launcher
   std::int64_t global_batch = 0;     // sequences per step; 0: one microbatch per replica

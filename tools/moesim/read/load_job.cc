@@ -78,8 +78,15 @@ std::string no_model(const JobFile& file) {
       file.file);
 }
 
+// Returns the recipe of a framework, whose name tells the dispatchers that it has.
+std::string recipe_of(JobFramework framework) {
+  if (framework == JobFramework::kMegatron) return "megatron-lm";
+  return std::string(framework == JobFramework::kNemo ? "megatron-bridge" : name_of(framework));
+}
+
 Job job_of_file(const JobFile& file, JobFramework framework) {
   Job job = read_job(file, framework);
+  job.framework = recipe_of(framework);
   if (!job.scenario.contains("model")) job.no_model = no_model(file);
   return job;
 }
@@ -147,6 +154,7 @@ models::Question question_of(const Job& job) {
   models::Scenario& s = q.said;
   s = models::Scenario::parse(JsonNode::from_json(job.scenario, job.file));
   q.file = job.file;
+  s.job_framework = job.framework;
   q.job = models::JobSource{job.file, job.gpus.value_or(0)};
   for (const models::Field& field : models::scenario_fields()) {
     if (!s.gave(field.path)) continue;

@@ -33,6 +33,13 @@ ordered_json model_value(const models::Scenario& s) {
   return value;
 }
 
+// Whether a framework's job file (script, TOML) says the model.
+bool of_job_file(const models::Scenario& s) {
+  const models::Origin model = s.origin_of("model");
+  return model.kind == models::Origin::Kind::kFile && model.where == s.model.source &&
+         is_file(s.model.source);
+}
+
 std::string text_of(const ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
   const auto is_text = [](const ordered_json& item) { return item.is_string(); };
@@ -46,18 +53,23 @@ std::string text_of(const ordered_json& value) {
 std::vector<std::string> command_words(const models::Scenario& s) {
   static const models::Scenario kDefaults;
   std::vector<std::string> words{"moesim", "compare"};
+  const bool job = of_job_file(s);
+  if (job) words.push_back(s.model.source);
   for (const Field& field : models::scenario_fields()) {
     if (!field.used_in(models::scope_of(s))) continue;
     ordered_json value = field.write(s);
+    if (field.path == "model" && job) continue;
     if (field.path == "model" && s.model.hidden > 0) value = model_value(s);
     // A dense model has no dispatcher to name.
     if (field.path == "dispatcher" && s.model.hidden > 0 && s.model.experts == 0) continue;
     if (value.is_null()) continue;
-    // A size closes the plan, and beside a recipe even a default must be given.
-    const bool said = s.gave(field.path) && (field.path.starts_with("parallel.") || !s.recipe.empty());
+    // A size closes the plan, and beside a recipe or a job even a default must be given.
+    const bool said = (s.gave(field.path) && (field.path.starts_with("parallel.") || !s.recipe.empty())) ||
+                      (job && (s.gave(field.path) || field.path == "dispatcher"));
     if (!said && value == field.write(kDefaults)) continue;
     const std::string text = text_of(value);
-    if (field.flag.empty() || field.path == "prices") {
+    const bool turned_off = job && field.type == FieldType::kBoolean && text == field.fallback;
+    if (field.flag.empty() || field.path == "prices" || turned_off) {
       words.insert(words.end(), {"--set", fmt::format("{}={}", field.path, text)});
     } else if (field.type != FieldType::kBoolean) {
       words.insert(words.end(), {std::string(field.flag), text});

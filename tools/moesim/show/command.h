@@ -8,7 +8,7 @@
 
 namespace moesim::tools {
 
-// Returns "moesim compare" and an option for every value that differs from its default. They read back to the
+// Returns "moesim compare", the job's file where there is one, and an option for every value that differs from its default. They read back to the
 // same scenario, field for field, as long as the files of model and routing still exist.
 std::vector<std::string> command_words(const models::Scenario& scenario);
 

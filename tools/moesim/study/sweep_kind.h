@@ -12,9 +12,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "models/study/points.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/options.h"
-#include "tools/moesim/study/sweep_points.h"
 #include "tools/moesim/study/sweep_summary.h"
 #include "tools/moesim/study/sweep_table.h"
 
@@ -46,16 +47,16 @@ class SweepKind {
   // Finds an axis. Throws InputError with the nearest name for an unknown one.
   virtual ScenarioPath axis(std::string_view text) const = 0;
   // Returns axes besides --grid, which change slowest.
-  virtual std::vector<SweepRange> own_axes() const { return {}; }
+  virtual std::vector<models::StudyAxis> own_axes() const { return {}; }
 
   // Prepares the question that all points share, after parsing. Throws InputError for an invalid question.
   // `say` prints messages for the user before the first row.
-  virtual void prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
+  virtual void prepare(const models::Points& points, RowFormat format, const CommonOptions& common,
                        const std::function<void(const std::string&)>& say) = 0;
   // Returns the user's measured run where no draw of the forecast explains it: then nothing is asked.
   virtual const models::Comparison* unexplained() const { return nullptr; }
   // Reads every input file of the rows: the sweep's definition contains their hashes.
-  virtual void read_inputs(const SweepPoints& points) const = 0;
+  virtual void read_inputs(const models::Points& points) const = 0;
   // Returns the inputs of rows besides axes and files, for the definition.
   virtual nlohmann::ordered_json definition() const = 0;
   // Adds the kind's part to a record.
@@ -65,7 +66,7 @@ class SweepKind {
   virtual SummaryShape summary() const = 0;
   // Returns the largest number of points in a block; 1: speed is not probed.
   virtual std::uint64_t most_in_block() const = 0;
-  virtual std::unique_ptr<SweepAsker> asker(const SweepPoints& points) const = 0;
+  virtual std::unique_ptr<SweepAsker> asker(const models::Points& points) const = 0;
 };
 
 // Layers and steps of scenarios, one row per dispatcher: the answers of `compare`.
@@ -76,6 +77,17 @@ SummaryShape summary_of_scenarios(bool priced);
 std::unique_ptr<SweepKind> sweep_of_recordings();
 // Trainings, one row for the best plan: the answers of `plan`.
 std::unique_ptr<SweepKind> sweep_of_plans();
+
+// The input files of a sweep's rows, read before the first row.
+
+// Whether an axis is a value of the scenario.
+using OfScenario = std::function<bool(const ScenarioPath&)>;
+
+// Reads every file that the axes name, files named in these (a cluster's profile), and the routing of the
+// base.
+void read_named(
+    const Base& base, const models::Points& points,
+    const OfScenario& of_scenario = [](const ScenarioPath&) { return true; });
 
 // The kinds with a command of their own, `moesim sweep COMMAND`.
 struct SweepCommand {

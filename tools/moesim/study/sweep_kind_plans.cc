@@ -14,7 +14,6 @@
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/training_run.h"
-#include "tools/moesim/study/sweep_inputs.h"
 #include "tools/moesim/study/sweep_kind.h"
 
 namespace moesim::tools {
@@ -76,9 +75,9 @@ class PlanSweep : public SweepKind {
     return find_path(text);
   }
 
-  void prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
+  void prepare(const models::Points& points, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
-  void read_inputs(const SweepPoints& points) const override;
+  void read_inputs(const models::Points& points) const override;
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json said = nlohmann::ordered_json::object();
     for (const auto& [option, value] : question_.said()) said[option] = value;
@@ -93,7 +92,7 @@ class PlanSweep : public SweepKind {
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1; }
-  std::unique_ptr<SweepAsker> asker(const SweepPoints& points) const override;
+  std::unique_ptr<SweepAsker> asker(const models::Points& points) const override;
 
  private:
   QuestionOptions options_;
@@ -106,7 +105,7 @@ class PlanSweep : public SweepKind {
 class PlanAsker : public SweepAsker {
  public:
   // `scenario_paths`: the axes that are not options of plan.
-  PlanAsker(const PlanQuestion& question, const Base& base, const SweepPoints& points,
+  PlanAsker(const PlanQuestion& question, const Base& base, const models::Points& points,
             std::vector<ScenarioPath> scenario_paths, const std::vector<FoundColumn<PricedTraining>>& columns)
       : question_(question),
         points_(points),
@@ -129,7 +128,7 @@ class PlanAsker : public SweepAsker {
 
  private:
   const PlanQuestion& question_;
-  const SweepPoints& points_;
+  const models::Points& points_;
   const Base& base_;
   models::Changes changes_;
   const std::vector<FoundColumn<PricedTraining>>& columns_;
@@ -140,14 +139,14 @@ bool of_plan(const ScenarioPath& path) {
   return std::any_of(own.begin(), own.end(), [&](const auto& one) { return one.path == path.path; });
 }
 
-std::vector<ScenarioPath> scenario_axes(const SweepPoints& points) {
+std::vector<ScenarioPath> scenario_axes(const models::Points& points) {
   std::vector<ScenarioPath> paths;
   for (const ScenarioPath& path : points.paths())
     if (!of_plan(path)) paths.push_back(path);
   return paths;
 }
 
-void PlanSweep::prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
+void PlanSweep::prepare(const models::Points& points, RowFormat format, const CommonOptions& common,
                         const std::function<void(const std::string&)>&) {
   for (const auto& [option, value] : question_.said())
     for (const ScenarioPath& path : points.paths())
@@ -171,7 +170,7 @@ void PlanSweep::prepare(const SweepPoints& points, RowFormat format, const Commo
   table_.emplace(format, points.paths(), columns_of(columns_));
 }
 
-void PlanSweep::read_inputs(const SweepPoints& points) const {
+void PlanSweep::read_inputs(const models::Points& points) const {
   question_.read_inputs();
   read_named(*base_, points, [](const ScenarioPath& path) { return !of_plan(path); });
   points.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
@@ -183,7 +182,7 @@ void PlanSweep::read_inputs(const SweepPoints& points) const {
   });
 }
 
-std::unique_ptr<SweepAsker> PlanSweep::asker(const SweepPoints& points) const {
+std::unique_ptr<SweepAsker> PlanSweep::asker(const models::Points& points) const {
   return std::make_unique<PlanAsker>(question_, *base_, points, scenario_axes(points), columns_);
 }
 

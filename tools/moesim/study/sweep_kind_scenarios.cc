@@ -17,7 +17,6 @@
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/result_json.h"
-#include "tools/moesim/study/sweep_inputs.h"
 #include "tools/moesim/study/sweep_kind.h"
 
 namespace moesim::tools {
@@ -107,12 +106,12 @@ class ScenarioSweep : public SweepKind {
   }
   ScenarioPath axis(std::string_view text) const override { return find_path(text); }
 
-  void prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
+  void prepare(const models::Points& points, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
   const Comparison* unexplained() const override {
     return run_ && !run_->anchor->explained ? &*run_ : nullptr;
   }
-  void read_inputs(const SweepPoints& points) const override { read_named(*base_, points); }
+  void read_inputs(const models::Points& points) const override { read_named(*base_, points); }
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json j{{"scenario", models::to_json(base_->resolved.scenario)},
                              {"draws", asked_.draws},
@@ -130,12 +129,12 @@ class ScenarioSweep : public SweepKind {
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1024; }
-  std::unique_ptr<SweepAsker> asker(const SweepPoints& points) const override;
+  std::unique_ptr<SweepAsker> asker(const models::Points& points) const override;
 
  private:
   std::string file_;
   QuestionOptions options_;
-  AskOptions asked_{.draws = 0, .breakdown = false};
+  models::AnswerOptions asked_{.draws = 0, .breakdown = false, .each = true};
   Anchoring anchoring_;
   std::optional<Comparison> run_;  // of the base, where it was measured
   bool cost_ = false;
@@ -146,8 +145,8 @@ class ScenarioSweep : public SweepKind {
 
 class ScenarioAsker : public SweepAsker {
  public:
-  ScenarioAsker(const std::vector<FoundColumn<Scored>>& columns, const Base& base, const SweepPoints& points,
-                const AskOptions& asked)
+  ScenarioAsker(const std::vector<FoundColumn<Scored>>& columns, const Base& base,
+                const models::Points& points, const models::AnswerOptions& asked)
       : columns_(columns), asker_(base, points.paths()), asked_(asked) {}
   std::vector<Row> ask(const std::vector<PathValue>& values) override {
     const Comparison all = asker_.ask(values, asked_);
@@ -165,10 +164,10 @@ class ScenarioAsker : public SweepAsker {
  private:
   const std::vector<FoundColumn<Scored>>& columns_;
   Asker asker_;
-  AskOptions asked_;
+  models::AnswerOptions asked_;
 };
 
-void ScenarioSweep::prepare(const SweepPoints& points, RowFormat format, const CommonOptions& common,
+void ScenarioSweep::prepare(const models::Points& points, RowFormat format, const CommonOptions& common,
                             const std::function<void(const std::string&)>& say) {
   if (!file_.empty()) options_.take_file(file_, std::nullopt);
   if (!options_.asks_anything())
@@ -190,7 +189,7 @@ void ScenarioSweep::prepare(const SweepPoints& points, RowFormat format, const C
           });
   asked_.tolerance = anchoring_.tolerance();
   if (anchoring_.measured()) {
-    AskOptions of_run = asked_;
+    models::AnswerOptions of_run = asked_;
     of_run.measured = anchoring_.of(base_->resolved.scenario);
     run_ = ask(base_->resolved.scenario, of_run);
     if (unexplained()) return;
@@ -202,7 +201,7 @@ void ScenarioSweep::prepare(const SweepPoints& points, RowFormat format, const C
   [[maybe_unused]] const Asker settable(*base_, points.paths());  // refuses paths that exclude each other
 }
 
-std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPoints& points) const {
+std::unique_ptr<SweepAsker> ScenarioSweep::asker(const models::Points& points) const {
   return std::make_unique<ScenarioAsker>(columns_, *base_, points, asked_);
 }
 

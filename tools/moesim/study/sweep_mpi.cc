@@ -25,8 +25,8 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "tools/moesim/study/plugin_path.h"
-#include "tools/moesim/study/sweep_exchange.h"
 #include "tools/moesim/study/sweep_mpi_transport.h"
+#include "tools/moesim/study/sweep_run.h"
 
 namespace moesim::tools {
 

@@ -5,15 +5,25 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "models/question/paths.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_inputs.h"
 
 namespace moesim::tools {
 
 namespace {
+
+using nlohmann::ordered_json;
 
 // Log scores of the scenarios with one value of an axis, or a quarter of its values.
 struct Group {
@@ -32,6 +42,80 @@ std::size_t common_folder(const std::vector<std::string>& paths) {
   }
   const std::size_t slash = paths.front().substr(0, common).rfind('/');
   return slash == std::string::npos ? 0 : slash + 1;
+}
+
+bool beats(const std::vector<double>& a, const std::vector<double>& b) {
+  bool better = false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] > b[i]) return false;
+    better = better || a[i] < b[i];
+  }
+  return better || a == b;
+}
+
+// A front that takes points one by one, so that a file of any length can be read.
+class Front {
+ public:
+  void add(std::size_t index, std::vector<double> point) {
+    for (const auto& [other, present] : points_)
+      if (beats(present, point)) return;
+    std::erase_if(points_, [&](const auto& one) { return beats(point, one.second); });
+    points_.emplace_back(index, std::move(point));
+  }
+  std::vector<std::size_t> indices() const {
+    auto sorted = points_;
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::vector<std::size_t> all;
+    all.reserve(sorted.size());
+    for (const auto& one : sorted) all.push_back(one.first);
+    return all;
+  }
+  bool holds(std::size_t index) const {
+    return std::any_of(points_.begin(), points_.end(), [&](const auto& one) { return one.first == index; });
+  }
+
+ private:
+  std::vector<std::pair<std::size_t, std::vector<double>>> points_;
+};
+
+struct Objective {
+  std::size_t column = 0;
+  double sign = 1;
+};
+
+std::vector<Objective> objectives_of(const std::string& columns, const SweepTable& table) {
+  std::vector<Objective> objectives;
+  for (const std::string_view part : split(columns, ',')) {
+    std::string_view name = trim(part);
+    const double sign = name.starts_with('-') ? -1 : 1;
+    if (sign < 0) name.remove_prefix(1);
+    const auto found = table.find(name);
+    if (!found) {
+      std::vector<std::string> names;
+      for (const SweepColumn& column : table.columns()) names.push_back(column.name);
+      throw InputError(fmt::format("--pareto: found {}, expected columns of the table{}", in_quotes(name),
+                                   did_you_mean(name, names)));
+    }
+    objectives.push_back({*found, sign});
+  }
+  return objectives;
+}
+
+bool says_something(const std::string& column, const Cell& cell) {
+  if (std::holds_alternative<std::monostate>(cell)) return false;
+  return !column.starts_with("breakdown_us.") || number_of(cell).value_or(0) != 0;
+}
+
+ordered_json json_of(const Cell& cell) {
+  return std::visit(
+      [](const auto& value) -> ordered_json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>)
+          return nullptr;
+        else
+          return value;
+      },
+      cell);
 }
 
 }  // namespace
@@ -253,6 +337,124 @@ std::string SweepSummary::text() const {
   if (noted_.size() > kShownNotes)
     below += fmt::format("{} more notes are in the table\n", noted_.size() - kShownNotes);
   return text + in_lines(below, 2);
+}
+
+void check_pareto_columns(const std::string& columns, const SweepTable& table) {
+  objectives_of(columns, table);
+}
+
+std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& points) {
+  Front front;
+  for (std::size_t i = 0; i < points.size(); ++i) front.add(i, points[i]);
+  return front.indices();
+}
+
+void print_pareto(const std::string& csv_file, const std::string& columns, const SweepTable& table,
+                  const SummaryShape& shape, const CommonOptions& common) {
+  const std::vector<Objective> objectives = objectives_of(columns, table);
+  const auto fits = table.find(shape.fits), with = table.find(shape.with);
+  Front front;
+  std::vector<std::pair<std::size_t, Cells>> rows;  // of the front, with some that have left it
+  std::size_t index = 0, too_big = 0;
+  table.read_file(csv_file, [&](SweepRow&& row) {
+    ++index;
+    if (fits && row.cells[*fits] == Cell(false)) {
+      ++too_big;
+      return;
+    }
+    std::vector<double> point;
+    for (const auto& [column, sign] : objectives)
+      if (const auto value = number_of(row.cells[column])) point.push_back(sign * *value);
+    if (point.size() != objectives.size()) return;  // no forecast
+    front.add(index, std::move(point));
+    if (front.holds(index)) rows.emplace_back(index, std::move(row.cells));
+  });
+  // The inputs, the dispatcher and the objectives.
+  std::vector<std::size_t> shown(table.inputs());
+  std::iota(shown.begin(), shown.end(), std::size_t{0});
+  if (with) shown.push_back(*with);
+  for (const auto& [column, sign] : objectives)
+    if (std::find(shown.begin(), shown.end(), column) == shown.end()) shown.push_back(column);
+  std::vector<Table::Column> heads;
+  heads.reserve(shown.size());
+  for (const std::size_t c : shown)
+    heads.push_back({table.columns()[c].name, with == c ? Table::Align::kLeft : Table::Align::kRight});
+  Table printed(heads);
+  ordered_json list = ordered_json::array();
+  for (const std::size_t i : front.indices()) {
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.first == i; });
+    std::vector<std::string> cells;
+    ordered_json object;
+    for (const std::size_t c : shown) {
+      cells.push_back(table.text(c, row->second[c]));
+      ordered_json& value = object[table.columns()[c].name];
+      if (const auto number = number_of(row->second[c]))
+        value = *number;
+      else
+        value = cells.back();
+    }
+    printed.row(cells);
+    list.push_back(std::move(object));
+  }
+  if (common.format == Format::kJson) {
+    ordered_json inputs = describe_inputs(common);
+    ordered_json result = envelope("sweep", inputs, {});
+    result["pareto"] = std::move(list);
+    result["left_out"] = {{"does_not_fit", too_big}};
+    print_json(result);
+  } else if (common.format == Format::kCsv) {
+    print(printed.csv());
+  } else {
+    print(printed.text());
+    if (too_big > 0) print(fmt::format("{} rows that {} are left out\n", too_big, shape.not_best));
+  }
+}
+
+void SweepReport::add(SweepRow row) {
+  if (row.scenario != last_) ++scenarios_, last_ = row.scenario;
+  if (row.scenario % step_ != 0) return;
+  bytes_ += row.bytes;
+  rows_.push_back(std::move(row));
+  if (bytes_ > most_bytes_) thin_out();
+}
+
+void SweepReport::thin_out() {
+  step_ *= 2;
+  std::erase_if(rows_, [&](const SweepRow& row) { return row.scenario % step_ != 0; });
+  bytes_ = 0;
+  for (const SweepRow& row : rows_) bytes_ += row.bytes;
+}
+
+void SweepReport::add_to(ordered_json& result) const {
+  result["scenarios"] = scenarios_;
+  if (step_ > 1) result["left_out"] = fmt::format("all but every {}th scenario", step_);
+  result["columns"] = ordered_json::array();
+  std::vector<std::size_t> used;
+  for (std::size_t c = 0; c < table_.columns().size(); ++c) {
+    const std::string& name = table_.columns()[c].name;
+    // The page looks these up by name.
+    if (name == "scenario" || name == "dispatcher" || name == "error" ||
+        std::any_of(rows_.begin(), rows_.end(),
+                    [&](const SweepRow& row) { return says_something(name, row.cells[c]); })) {
+      used.push_back(c);
+      result["columns"].push_back(name);
+    }
+  }
+  // Units of the paths, whose values are in SI units.
+  result["units"] = ordered_json::object();
+  for (std::size_t c = 1; c < table_.columns().size() && table_.columns()[c].name != "dispatcher"; ++c) {
+    const std::string& name = table_.columns()[c].name;
+    const auto path = std::ranges::find(models::scenario_paths(), name, &models::ScenarioPath::path);
+    if (path == models::scenario_paths().end()) continue;
+    if (const auto [unit, one] = models::unit_of(*path); *unit != '\0')
+      result["units"][name] = {{"name", unit}, {"one", one}};
+  }
+  result["rows"] = ordered_json::array();
+  for (const SweepRow& row : rows_) {
+    ordered_json cells = ordered_json::array();
+    for (const std::size_t c : used) cells.push_back(json_of(row.cells[c]));
+    result["rows"].push_back(std::move(cells));
+  }
 }
 
 }  // namespace moesim::tools

@@ -1,6 +1,8 @@
-// Summary of a sweep for people: its best points, and the axes that matter most.
+// What is made of a sweep's rows: the summary for people (its best points, and the axes that matter most), the
+// Pareto front, and the page.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -8,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
+#include "tools/moesim/show/common_options.h"
 #include "tools/moesim/study/sweep_table.h"
 
 namespace moesim::tools {
@@ -75,6 +80,47 @@ class SweepSummary {
   std::uint64_t scenarios_ = 0, without_ = 0, too_big_ = 0;
   std::string first_error_;  // of the scenarios without an answer
   std::optional<std::uint64_t> last_;
+};
+
+// Returns the indices of the Pareto-optimal points, where smaller is better in every coordinate. Of equal
+// points the first stays. Ordered by the first coordinate.
+std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& points);
+
+// Throws InputError for an unknown column.
+void check_pareto_columns(const std::string& columns, const SweepTable& table);
+
+// Prints the front of a sweep's CSV file. `columns`: names of columns, smaller is better; "-name": larger is
+// better. Throws InputError for unknown columns. Also shows the inputs and the columns by which `shape` names
+// the best.
+void print_pareto(const std::string& csv_file, const std::string& columns, const SweepTable& table,
+                  const SummaryShape& shape, const CommonOptions& common);
+
+// `moesim sweep --report`: the rows of a sweep as one page. Of a long sweep only every second, fourth, ...
+// scenario is kept with all its rows, so that the page stays small and opens at once.
+class SweepReport {
+ public:
+  // `most_bytes`: limit on the text of kept rows.
+  explicit SweepReport(const SweepTable& table, std::size_t most_bytes = kMostBytes)
+      : table_(table), most_bytes_(most_bytes) {}
+
+  // Takes a row, in table order.
+  void add(SweepRow row);
+
+  // Adds "columns", "rows" (numbers as numbers, empty cells null), "scenarios" and "left_out" to a result.
+  // Leaves out columns without values, and parts of the time that are zero everywhere.
+  void add_to(nlohmann::ordered_json& result) const;
+
+ private:
+  static constexpr std::size_t kMostBytes = 2'500'000;
+
+  void thin_out();
+
+  const SweepTable& table_;
+  std::size_t most_bytes_, bytes_ = 0;
+  std::uint64_t step_ = 1;       // keeps scenarios whose numbers are multiples of this
+  std::uint64_t scenarios_ = 0;  // number seen
+  std::uint64_t last_ = UINT64_MAX;
+  std::vector<SweepRow> rows_;
 };
 
 }  // namespace moesim::tools

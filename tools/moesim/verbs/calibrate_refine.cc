@@ -66,7 +66,7 @@ Flip flip_of(const std::string& name, const models::Scenario& scenario, const Re
   const auto asked = [&](const Cluster& cluster) {
     models::Scenario one = scenario;
     one.cluster = std::make_shared<const Cluster>(cluster);
-    return ask(std::move(one), AskOptions{});
+    return ask(std::move(one), models::AnswerOptions{.each = true});
   };
   const Comparison before = asked(*scenario.cluster), after = asked(refined(*scenario.cluster));
   const auto winner = [](const Comparison& e) {

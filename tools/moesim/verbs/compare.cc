@@ -30,6 +30,7 @@
 #include "tools/moesim/show/timeline_view.h"
 #include "tools/moesim/show/training_run.h"
 #include "tools/moesim/verbs/compare_machines.h"
+#include "tools/moesim/verbs/replay_answer.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -62,22 +63,40 @@ std::optional<models::PricedTraining> training_of(const Comparison& c, models::R
       *c.winner());
 }
 
-// Refuses options that show only one machine.
-void refuse_beside_machines(const CompareOptions& o) {
-  for (const auto& [option, given] : {std::pair{"--detail", !o.detail.empty()},
-                                      {"--timeline", !o.timeline.empty()},
-                                      {"--report", !o.report.empty()},
-                                      {"--arguments", !o.arguments.empty()},
-                                      {"--tokens", !o.tokens.empty()},
-                                      {"--explain", o.explain},
-                                      {"--timing", o.timing != "calibrated"}})
-    if (given) throw InputError(fmt::format("compare: found {} with several clusters, expected one", option));
-  o.anchoring.refuse_measured("several clusters");
+using GivenOption = std::pair<const char*, bool>;
+
+// Refuses options that show something else than what is asked about.
+void refuse_beside(const CompareOptions& o, const char* what, const char* expected,
+                   std::vector<GivenOption> more) {
+  more.insert(more.begin(), {{"--detail", !o.detail.empty()},
+                             {"--arguments", !o.arguments.empty()},
+                             {"--tokens", !o.tokens.empty()}});
+  for (const auto& [option, given] : more)
+    if (given)
+      throw InputError(fmt::format("compare: found {} with {}, expected {}", option, what, expected));
+  o.anchoring.refuse_measured(what);
+}
+
+int compare_recording(const CompareOptions& o, const CommonOptions& common) {
+  refuse_beside(o, "a recording", "a scenario", {});
+  ReplayOptions replayed;
+  replayed.folders = {o.scenario.file()};
+  replayed.question = RecordingOptions(o.scenario, o.draws);
+  replayed.question.say("timing", o.timing);
+  replayed.timeline = o.timeline;
+  replayed.report = o.report;
+  replayed.shown = o.shown;
+  replayed.explain = o.explain;
+  return run_replay(replayed, common);
 }
 
 int compare_clusters(const CompareOptions& o, const std::vector<std::string>& clusters,
                      const CommonOptions& common) {
-  refuse_beside_machines(o);
+  refuse_beside(o, "several clusters", "one",
+                {{"--timeline", !o.timeline.empty()},
+                 {"--report", !o.report.empty()},
+                 {"--explain", o.explain},
+                 {"--timing", o.timing != "calibrated"}});
   models::AnswerOptions options;
   options.draws = o.draws;
   options.tolerance = o.anchoring.tolerance();
@@ -151,6 +170,7 @@ void print_screen(Compared& answer, bool explain) {
 }
 
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
+  if (is_folder(o.scenario.file())) return compare_recording(o, common);
   if (const std::vector<std::string> clusters = several_clusters(o.scenario.said("cluster"));
       !clusters.empty())
     return compare_clusters(o, clusters, common);

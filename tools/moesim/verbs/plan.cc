@@ -50,9 +50,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   std::optional<Comparison> run;  // of the existing job
   if (o.anchoring.measured()) {
     const models::Scenario own = Base::of(options.question(common), common).resolved.scenario;
-    AskOptions asked;
-    asked.measured = o.anchoring.of(own);
-    run = ask(own, asked);
+    run = ask(own, {.each = true, .measured = o.anchoring.of(own)});
     if (print_unexplained("plan", *run, common)) return 1;
     q.anchor = &*run->anchor;
   }

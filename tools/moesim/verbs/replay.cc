@@ -1,4 +1,6 @@
 // `moesim replay`: the time of a recorded job on a topology.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -8,12 +10,13 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "models/answers/sentences.h"
 #include "models/hardware/cluster_fabric.h"
 #include "tools/moesim/questions/recordings.h"
-#include "tools/moesim/questions/replay_question.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/timeline_json.h"
 #include "tools/moesim/show/timeline_view.h"
 #include "tools/moesim/verbs/replay_answer.h"
@@ -23,25 +26,20 @@ namespace moesim::tools {
 
 namespace {
 
-struct ReplayOptions {
-  std::vector<std::string> folders;
-  ReplayQuestion question{32};
-  std::string timeline, report;
-  TimelineOptions shown;
-  std::uint64_t seed = 1;
-  bool explain = false;
-};
-
 using replay::RecordingForecast;
 
 RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings,
-                      nlohmann::ordered_json& inputs) {
-  replay::RecordingQuestion question = options.question.question(options.seed);
-  question.attribution = true;
-  question.memory = true;
-  question.effect_gains = options.explain;
+                      const replay::RecordingQuestion& question, const CommonOptions& common) {
   RecordingForecast answer = ask_recording(recordings, question);
-  inputs["cluster"] = answer.cluster.name;
+  if (options.before) {
+    replay::RecordingQuestion before =
+        options.before->question(recordings, options.before->over(question_of(recordings), common));
+    before.draws = 0;
+    const RecordingForecast found = ask_recording(recordings, before);
+    answer.before.emplace().what = fmt::format("{}, {} microbatches, on {}", found.iteration.topology.str(),
+                                               found.microbatches, found.cluster.name);
+    static_cast<models::Forecast&>(*answer.before) = found;
+  }
   if (!question.flow && models::has_own_fabric(answer.cluster))
     answer.warnings.emplace_back(
         "the cluster's fabric is not seen by calibrated timing, which knows no contention; --timing flow "
@@ -67,7 +65,7 @@ TimelineView forecast_view(const RecordingForecast& answer, const TimelineBounds
 }
 
 void write_files(const ReplayOptions& options, const RecordingForecast& answer, const TimelineBounds& bounds,
-                 const nlohmann::ordered_json& inputs, const models::PriceTable& prices) {
+                 const nlohmann::ordered_json& inputs) {
   if (!options.timeline.empty())
     write_file(options.timeline, timeline_json(std::vector{forecast_view(answer, bounds)}, inputs));
   if (options.report.empty()) return;
@@ -77,36 +75,98 @@ void write_files(const ReplayOptions& options, const RecordingForecast& answer, 
   extras.timelines.push_back(forecast_view(answer, fewer));
   extras.matrices.push_back(traffic_matrix("iteration", answer.iteration.graph));
   extras.gpus_per_node = answer.cluster.gpus_per_node;
-  write_report(options.report, "replay", replay_json(answer, inputs, prices, "", true), extras);
+  write_report(options.report, "replay", replay_json(answer, inputs, false, true), extras);
 }
 
-int run(const ReplayOptions& options, const CommonOptions& common) {
+// Compares the recorded dispatcher with each of several others.
+int compare_dispatchers(const ReplayOptions& options, const Recordings& recordings,
+                        const replay::RecordingQuestion& question, const CommonOptions& common) {
+  if (!options.timeline.empty() || !options.report.empty() || options.explain || options.before)
+    throw InputError(
+        "found --timeline, --report, --explain or --set with several dispatchers of a recording, expected one "
+        "dispatcher");
+  std::vector<RecordingForecast> all;
+  for (const models::DispatcherSpec& spec : question.said.dispatchers) {
+    replay::RecordingQuestion one = question;
+    one.said.dispatchers = {spec};
+    all.push_back(ask(options, recordings, one, common));
+  }
+  const auto c = replay::compared(all);
+  if (!c) throw InputError("--dispatcher: found the recorded one alone, expected another");
+  std::vector<std::string> warnings;
+  for (const RecordingForecast& f : all)
+    models::add_new(warnings, f.notes), models::add_new(warnings, f.warnings);
+  const auto ms = [](double us) { return fmt::format("{:.2f}", us / 1e3); };
+  Table table({{"dispatcher", Table::Align::kLeft},
+               {"iteration ms"},
+               {"low"},
+               {"high"},
+               {"tokens/s/GPU"},
+               {"memory GB"}});
+  nlohmann::ordered_json result = envelope("compare", describe_inputs(common), warnings);
+  result["scenarios"] = nlohmann::ordered_json::array();
+  for (const models::Answer& a : c->answers) {
+    const double held = a.memory.max_bytes;
+    table.row({a.dispatcher, ms(a.time_us.value), ms(a.time_us.low), ms(a.time_us.high),
+               a.tokens > 0 ? fmt::format("{:.1f}", a.tokens_per_s_per_gpu()) : "",
+               held > 0 ? fmt::format("{:.2f}", held * 1e-9) : ""});
+    auto& row = result["scenarios"].emplace_back(
+        nlohmann::ordered_json{{"dispatcher", a.dispatcher}, {"time_us", estimate_json(a.time_us)}});
+    if (a.tokens > 0) row["tokens_per_s_per_gpu"] = a.tokens_per_s_per_gpu();
+    if (held > 0) row["peak_memory_bytes"] = {{"max", held}};
+  }
+  result["recommendation"] = recommendation_json(*c);
+  result["answer"] = models::sentence(*c);
+  result["because"] = models::because(*c);
+  if (common.format == Format::kJson) {
+    print_json(result);
+  } else if (common.format == Format::kCsv) {
+    print(table.csv());
+  } else {
+    print_answer(models::sentence(*c));
+    print_text(models::because(*c) + "\n");
+    print("\n" + table.text());
+  }
+  warn_below(common, warnings);
+  return 0;
+}
+
+}  // namespace
+
+int run_replay(const ReplayOptions& options, const CommonOptions& common) {
   check_report(options.report);
-  const models::PriceTable prices = options.question.prices();
   if (options.explain && common.format == Format::kCsv)
     throw InputError("replay: found --explain with --format csv, expected table or json");
   const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
   nlohmann::ordered_json inputs = describe_inputs(common);
   Recordings recordings;
   for (const std::string& folder : options.folders) recordings.add(folder);
-  RecordingForecast answer = ask(options, recordings, inputs);
+  replay::RecordingQuestion question =
+      options.question.question(recordings, options.question.over(question_of(recordings), common));
+  question.memory = true;
+  if (question.changes("dispatcher") && question.said.dispatchers.size() > 1)
+    return compare_dispatchers(options, recordings, question, common);
+  question.attribution = true;
+  question.effect_gains = options.explain;
+  RecordingForecast answer = ask(options, recordings, question, common);
+  inputs["cluster"] = answer.cluster.name;
   // Notes that decide whether the answer means anything come first.
   std::erase_if(answer.warnings, [&](const std::string& warning) {
     return std::ranges::find(answer.notes, warning) != answer.notes.end();
   });
   answer.warnings.insert(answer.warnings.begin(), answer.notes.begin(), answer.notes.end());
   inputs["files"] = files_read();
-  write_files(options, answer, bounds, inputs, prices);
+  write_files(options, answer, bounds, inputs);
   if (common.format == Format::kJson) {
-    print_json(replay_json(answer, inputs, prices, options.question.model(), options.explain));
+    print_json(replay_json(answer, inputs, options.question.says_model(), options.explain));
     return 0;
   }
   if (common.format == Format::kCsv) {
-    print(rank_table(answer, prices).csv());
+    print(rank_table(answer).csv());
     warn_below(common, answer.warnings);
     return 0;
   }
-  print_replay(answer, recordings.jobs().front().topology, prices, options.explain);
+  print_replay(answer, recordings.jobs().front().topology, options.explain);
   // The notes stand above the answer.
   answer.warnings.erase(answer.warnings.begin(),
                         answer.warnings.begin() + static_cast<std::ptrdiff_t>(answer.notes.size()));
@@ -114,8 +174,6 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
              options.explain);
   return 0;
 }
-
-}  // namespace
 
 Verb replay_verb() {
   return {"replay",
@@ -135,10 +193,7 @@ Verb replay_verb() {
                 ->type_name("FILE");
             app.add_flag("--explain", options->explain,
                          "all ranks and operations, the critical path, constants with their source");
-            return [options](const CommonOptions& common) {
-              options->seed = common.seed;
-              return run(*options, common);
-            };
+            return [options](const CommonOptions& common) { return run_replay(*options, common); };
           },
           {"--cluster", "--dispatcher", "--timing", "--seq", "--ep", "--dp", "--microbatches", "--timeline",
            "--report", "--explain"}};

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "models/hardware/rental.h"
 #include "replay/run/forecast_recording.h"
+#include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/timeline_view.h"
 
 namespace moesim::tools {
 
@@ -27,16 +30,26 @@ inline constexpr std::array<RankTime, 5> kRankTimes{{
     {"host_us", "host", "host ms", 'H', Ink::kPurple, &sim::RankSummary::host},
 }};
 
+struct ReplayOptions {
+  std::vector<std::string> folders;
+  RecordingOptions question{32};
+  std::optional<RecordingOptions> before;  // whatif: the question without its changes
+  std::string timeline, report;
+  TimelineOptions shown;
+  bool explain = false;
+};
+// Answers `replay`, and `whatif` and `compare` of a recording: a question of several dispatchers compares them.
+int run_replay(const ReplayOptions& options, const CommonOptions& common);
+
 // Prints the answer; `explain`: all ranks and operations, the critical path and the effects, too.
-void print_replay(const replay::RecordingForecast& answer, const replay::Topology& recorded,
-                  const models::PriceTable& prices, bool explain);
+void print_replay(const replay::RecordingForecast& answer, const replay::Topology& recorded, bool explain);
 
 // Returns a table for programs: the iteration is on every row.
-Table rank_table(const replay::RecordingForecast& answer, const models::PriceTable& prices);
+Table rank_table(const replay::RecordingForecast& answer);
 
-// `model`: named by the user for a recording, which itself contains only sizes; `effects`: adds their list.
+// `model`: adds the one that the user named for a recording, which itself contains only sizes; `effects`: adds
+// their list.
 nlohmann::ordered_json replay_json(const replay::RecordingForecast& answer,
-                                   const nlohmann::ordered_json& inputs, const models::PriceTable& prices,
-                                   const std::string& model, bool effects);
+                                   const nlohmann::ordered_json& inputs, bool model, bool effects);
 
 }  // namespace moesim::tools

@@ -4,7 +4,7 @@
 
 #include "models/answers/sentences.h"
 #include "models/workload/model_summary.h"
-#include "tools/moesim/questions/replay_question.h"
+#include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/replay_answer.h"
@@ -88,7 +88,7 @@ nlohmann::ordered_json effects_json(const RecordingForecast& answer) {
 }  // namespace
 
 nlohmann::ordered_json replay_json(const RecordingForecast& answer, const nlohmann::ordered_json& inputs,
-                                   const models::PriceTable& prices, const std::string& model, bool effects) {
+                                   bool model, bool effects) {
   std::vector<std::string> warnings = answer.warnings;
   if (!answer.held)
     warnings.push_back(
@@ -101,8 +101,8 @@ nlohmann::ordered_json replay_json(const RecordingForecast& answer, const nlohma
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();
   if (answer.tokens > 0) result["tokens_per_s"] = tokens_per_s(answer);
-  if (const auto cost = cost_per_million_tokens(answer, answer.cluster, prices))
-    result["cost_per_million_tokens"] = {{"value", *cost}, {"currency", prices.currency}};
+  if (const auto cost = cost_per_million_tokens(answer))
+    result["cost_per_million_tokens"] = {{"value", *cost}, {"currency", answer.settings.prices.currency}};
   if (const auto& before = answer.before) {
     result["before"] = {{"iteration_us", before->time_us.value}, {"what", before->what}};
     if (before->tokens > 0) result["before"]["tokens_per_s"] = tokens_per_s(*before);
@@ -112,7 +112,7 @@ nlohmann::ordered_json replay_json(const RecordingForecast& answer, const nlohma
                            {"told_by", name(answer.recorded_on.told)},
                            {"same_machine", replay::made_on(answer.recorded_on, answer.cluster)}};
   if (!answer.changes.empty()) result["changes"] = answer.changes;
-  if (const auto both = replay::compared(answer)) {
+  if (const auto both = replay::compared(std::span(&answer, 1))) {
     result["answer"] = models::sentence(*both);
     result["because"] = models::because(*both);
     result["recommendation"] = recommendation_json(*both);
@@ -150,14 +150,14 @@ nlohmann::ordered_json replay_json(const RecordingForecast& answer, const nlohma
                          {"busiest_link", link_json(answer.network.busiest)}};
   result["attribution"] = attribution_json(answer.attribution);
   result["critical_path"] = critical_path_json(answer.iteration);
-  if (!model.empty()) result["model"] = models::model_summary(mixture_named(model));
+  if (model) result["model"] = models::model_summary(answer.settings.model);
   if (effects && answer.effects) result["effects"] = effects_json(answer);
   return result;
 }
 
-Table rank_table(const RecordingForecast& answer, const models::PriceTable& prices) {
+Table rank_table(const RecordingForecast& answer) {
   const auto ms = [](double us) { return fmt::format("{:.2f}", us / 1e3); };
-  const auto cost = cost_per_million_tokens(answer, answer.cluster, prices);
+  const auto cost = cost_per_million_tokens(answer);
   const std::pair<const char*, std::string> iteration[] = {
       {"iteration ms", ms(answer.time_us.value)},
       {"low", ms(answer.time_us.low)},

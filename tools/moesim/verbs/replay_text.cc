@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "models/answers/sentences.h"
-#include "tools/moesim/questions/replay_question.h"
+#include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/verbs/replay_answer.h"
@@ -60,11 +60,11 @@ std::string waiting_text(const RecordingForecast& answer, bool explain) {
   return text;
 }
 
-std::string throughput_text(const RecordingForecast& answer, const models::PriceTable& prices) {
+std::string throughput_text(const RecordingForecast& answer) {
   if (answer.tokens == 0) return "";
-  const auto cost = cost_per_million_tokens(answer, answer.cluster, prices);
+  const auto cost = cost_per_million_tokens(answer);
   std::string text =
-      cost ? fmt::format("cost: {:.4g} {} per million tokens\n", *cost, prices.currency)
+      cost ? fmt::format("cost: {:.4g} {} per million tokens\n", *cost, answer.settings.prices.currency)
            : std::string("cost: no price; --prices '{\"gpu_hour\": 2.5}' gives it per million tokens\n");
   if (const auto& before = answer.before) {
     text += fmt::format("before: {} ms ({}), now {}", ms(before->time_us.value), before->what,
@@ -189,8 +189,7 @@ std::string answer_text(const RecordingForecast& answer) {
 }
 
 // Describes the replayed job and its figures besides the time.
-std::string remarks_text(const RecordingForecast& answer, const replay::Topology& recorded,
-                         const models::PriceTable& prices, bool explain) {
+std::string remarks_text(const RecordingForecast& answer, const replay::Topology& recorded, bool explain) {
   const std::string network =
       answer.cluster.network.empty() || answer.cluster.ranks() <= answer.cluster.nvlink.domain
           ? ""
@@ -215,19 +214,18 @@ std::string remarks_text(const RecordingForecast& answer, const replay::Topology
         o.avg, o.max, o.max_cum, answer.overload->entries);
   }
   if (answer.held) text += memory_text(answer, explain);
-  return text + throughput_text(answer, prices) + waiting_text(answer, explain);
+  return text + throughput_text(answer) + waiting_text(answer, explain);
 }
 
 }  // namespace
 
-void print_replay(const RecordingForecast& answer, const replay::Topology& recorded,
-                  const models::PriceTable& prices, bool explain) {
+void print_replay(const RecordingForecast& answer, const replay::Topology& recorded, bool explain) {
   for (const std::string& note : answer.notes) print_text("warning: " + note + "\n", 2);
   print_answer(answer_text(answer));
-  if (const auto both = replay::compared(answer))
+  if (const auto both = replay::compared(std::span(&answer, 1)))
     print_text(models::sentence(*both) + "\n" + models::because(*both) + "\n");
   print("\n" + attribution_text(answer) + "\n" + ranks_text(answer, explain));
-  print_text(remarks_text(answer, recorded, prices, explain), 2);
+  print_text(remarks_text(answer, recorded, explain), 2);
   if (explain) print("\n" + operation_table(answer).text());
   if (explain) print("\n" + critical_path_text(answer.iteration));
   if (!answer.effect_gains_us.empty()) print("\n" + effect_table(answer).text());

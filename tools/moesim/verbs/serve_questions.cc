@@ -15,6 +15,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "models/answers/answer.h"
+#include "models/answers/training_run.h"
 #include "models/workload/fields.h"
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/around.h"
@@ -32,7 +33,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::int64_t kMostDrawsAsked = 256;
-constexpr std::int64_t kMostPlansAsked = 800;
+const std::int64_t kMostPlansAsked = models::RunQuestion{}.most;
 
 // Returns a command-line word that is a scenario and nothing else.
 std::string scenario_word(const ordered_json& scenario) {
@@ -152,9 +153,11 @@ std::string crossover(ordered_json asked) {
 }
 
 std::string plan(ordered_json asked) {
-  std::vector<std::string> words{"plan", scenario_word(taken(asked, "scenario")),
-                                 fmt::format("--draws={}", draws_of(asked, 8)),
-                                 fmt::format("--most={}", count_of(asked, "most", 100, 1, kMostPlansAsked))};
+  std::vector<std::string> words{"plan", scenario_word(taken(asked, "scenario"))};
+  // Without these the plan is that of the command line.
+  const std::int64_t draws = draws_of(asked, -1), most = count_of(asked, "most", 0, 1, kMostPlansAsked);
+  if (draws >= 0) words.push_back(fmt::format("--draws={}", draws));
+  if (most > 0) words.push_back(fmt::format("--most={}", most));
   for (const char* key : {"tokens", "clusters", "deadline", "budget", "by"})
     if (const ordered_json value = taken(asked, key); !value.is_null())
       words.push_back(fmt::format("--{}={}", key, text_of(value, key)));

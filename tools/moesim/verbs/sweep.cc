@@ -29,8 +29,6 @@
 #include "tools/moesim/study/sweep_file.h"
 #include "tools/moesim/study/sweep_kind.h"
 #include "tools/moesim/study/sweep_mpi.h"
-#include "tools/moesim/study/sweep_pareto.h"
-#include "tools/moesim/study/sweep_report.h"
 #include "tools/moesim/study/sweep_run.h"
 #include "tools/moesim/study/sweep_shard.h"
 #include "tools/moesim/study/sweep_summary.h"
@@ -44,7 +42,7 @@ namespace fs = std::filesystem;
 
 struct SweepVerbOptions {
   std::string out, sampling = "latin", pareto, report, shard;
-  SweepOptions points;
+  models::PointOptions points;
   bool resume = false, overwrite = false, strict = false, dry_run = false;
 
   SweepStart start() const {
@@ -53,7 +51,7 @@ struct SweepVerbOptions {
 };
 
 // Returns everything that determines the bytes of the result.
-std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, const SweepPoints& points) {
+std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, const models::Points& points) {
   nlohmann::ordered_json d;
   d["version"] = version();
   d.update(kind.definition());
@@ -274,9 +272,9 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
     throw InputError("--shard: found no --out, expected a file, which `moesim sweep merge` takes");
   o.points.axis = [&](std::string_view text) { return kind.axis(text); };
   o.points.axes = kind.own_axes();
-  o.points.sampling = o.sampling == "latin" ? Sampling::kLatinHypercube : Sampling::kRandom;
+  o.points.sampling = o.sampling == "latin" ? models::Sampling::kLatinHypercube : models::Sampling::kRandom;
   o.points.seed = common.seed;
-  const SweepPoints points(o.points);
+  const models::Points points(o.points);
   const auto [begin, end] = o.shard.empty() ? std::pair<std::uint64_t, std::uint64_t>{0, points.size()}
                                             : SweepShard::parse(o.shard).of(points.size());
   const RowFormat format = format_of(o, common);

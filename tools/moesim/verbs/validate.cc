@@ -70,7 +70,6 @@ std::string question_of(const CLI::App& app) {
 int run(ValidateOptions& o, const CLI::App& app, CommonOptions common) {
   const std::string question = question_of(app);
   if (question == "--all" || question == "--forecast") {
-    o.recordings.seed = common.seed;
     return validate_recordings(o.recordings, common);
   }
   check_report(o.recordings.report);
@@ -109,7 +108,7 @@ void declare_recordings(CLI::App& app, RecordingValidation& o) {
   app.add_option("--only", o.only, "with --all: only recordings whose paths below DIR hold this text");
   app.add_option("--cluster", o.cluster, "what the job ran on: a built-in name or a file")
       ->capture_default_str();
-  o.job.declare(app);
+  o.job.declare_job(app);
   app.add_flag("--rescale", o.rescale, "give the forecast the sizes of the measured job, where they differ");
   app.add_option("--timeline", o.timeline,
                  "write forecast and measurement side by side as Chrome trace JSON");

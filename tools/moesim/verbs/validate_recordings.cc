@@ -15,10 +15,8 @@
 #include "base/units.h"
 #include "models/answers/invariants.h"
 #include "models/hardware/cluster.h"
-#include "replay/recording/denoise.h"
 #include "replay/run/forecast_recording.h"
 #include "replay/run/run_summary.h"
-#include "replay/run/validate.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -49,16 +47,19 @@ struct Case {
 
 // Takes the sizes of the measured job, where the user gave no others.
 void take_sizes_of(const traces::NamedTopology& measured, const replay::Topology& topology,
-                   const traces::NamedTopology& forecast, replay::JobChange& change) {
+                   const traces::NamedTopology& forecast, replay::RecordingQuestion& question) {
   using Size = std::optional<std::int64_t>;
-  const auto take = [](auto& mine, Size other, Size same) {
-    if (!mine && other && other != same) mine = other;
+  models::Scenario& said = question.said;
+  const auto take = [&](const char* path, std::int64_t& mine, Size other, Size same) {
+    if (question.changes(path) || !other || other == same) return;
+    mine = *other;
+    said.origins.set(path, models::Origin::said("--rescale"));
   };
-  take(change.seq, measured.seq, forecast.seq);
-  take(change.experts, measured.experts, forecast.experts);
-  take(change.ep, topology.expert, forecast.ep);
-  take(change.dp, topology.dp(), forecast.dp);
-  take(change.pp, topology.pp, forecast.pp);
+  take("parallel.seq", said.parallel.seq, measured.seq, forecast.seq);
+  take("model.experts", said.model.experts, measured.experts, forecast.experts);
+  take("parallel.ep", said.parallel.ep, topology.expert, forecast.ep);
+  take("parallel.dp", said.parallel.dp, topology.dp(), forecast.dp);
+  take("parallel.pp", said.parallel.pp, topology.pp, forecast.pp);
 }
 
 // Forecast and measurement side by side.
@@ -71,7 +72,8 @@ std::vector<TimelineView> views_of(const replay::Iteration& iteration, const rep
 }
 
 Case validate_case(const std::vector<std::string>& forecast, const std::string& measured_folder,
-                   const models::Cluster& cluster, const RecordingValidation& options) {
+                   const models::Cluster& cluster, const RecordingValidation& options,
+                   const CommonOptions& common) {
   Recordings recorded;
   for (const std::string& folder : forecast) recorded.add(folder);
   Recordings measured;
@@ -82,19 +84,18 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
                      "a realistic one to measure against");
   const replay::RecordedJob& from = recorded.jobs().front();
   const traces::NamedTopology& named = recorded.recording(0).named;
-  replay::RecordingQuestion question;
-  question.job = options.job.request(options.cluster, options.seed);
-  question.job.recorded_there = true;  // --cluster is the job's own
-  if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, question.job.change);
-  if (options.job.routing == kMeasuredRouting) {
-    const replay::CleanJob shown = replay::denoise(measured.jobs());
-    question.job.change.received.emplace();
-    for (int e = 0; e < truth.topology.expert; ++e)
-      question.job.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
+  models::Question own = question_of(recorded);
+  own.said.cluster = std::make_shared<const models::Cluster>(cluster);
+  own.said.give("cluster", models::Origin::said("--cluster"));
+  replay::RecordingQuestion question =
+      options.job.question(recorded, options.job.over(std::move(own), common), &measured);
+  question.recorded_there = true;  // --cluster is the job's own
+  if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, question);
+  if (options.microbatches > 0 || !from.realistic) {
+    question.said.parallel.microbatches =
+        options.microbatches > 0 ? options.microbatches : replay::microbatches_of(truth);
+    question.said.give("parallel.microbatches", models::Origin::said("--microbatches"));
   }
-  question.microbatches = options.microbatches;
-  if (!from.realistic && options.microbatches == 0) question.microbatches = replay::microbatches_of(truth);
-  question.seed = options.seed;
   question.draws = options.draws;
   const replay::RecordingForecast answer = replay::forecast_recording(recorded.jobs(), named, question);
   if (answer.iteration.topology.str() != truth.topology.str())
@@ -197,7 +198,9 @@ void find_recorded(const fs::path& folder, std::set<fs::path>& seen, std::vector
 // Validates folders below `root` that contain realistic/ and scaling*/: each scaling pass alone, then all of
 // them pooled.
 std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
-                               const RecordingValidation& options, const Progress& progress) {
+                               const RecordingValidation& options, const CommonOptions& common) {
+  ProgressLine line(common);
+  const Progress progress = line.teller();
   if (!is_folder(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
   std::error_code none;
   std::set<fs::path> seen{fs::canonical(root, none)};
@@ -214,7 +217,7 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
       if (is_folder(entry) && entry.filename().string().starts_with("scaling"))
         passes.push_back(entry.string());
     const auto add = [&](const std::vector<std::string>& some, const std::string& pass) {
-      Case one = validate_case(some, (folder / "realistic").string(), cluster, options);
+      Case one = validate_case(some, (folder / "realistic").string(), cluster, options, common);
       one.name = name;
       one.pass = pass;
       cases.push_back(std::move(one));
@@ -299,11 +302,10 @@ int validate_recordings(const RecordingValidation& options, const CommonOptions&
   const double limit = options.max_error.empty() ? INFINITY : parse_fraction(options.max_error);
   std::vector<Case> cases;
   if (options.all.empty()) {
-    cases.push_back(validate_case(options.forecast, options.measured, cluster, options));
+    cases.push_back(validate_case(options.forecast, options.measured, cluster, options, common));
     cases.back().name = options.forecast.front();
   } else {
-    ProgressLine line(common);
-    cases = validate_all(options.all, cluster, options, line.teller());
+    cases = validate_all(options.all, cluster, options, common);
   }
   const ordered_json inputs = describe_inputs(common);
   const Together together(cases);

@@ -2,11 +2,10 @@
 // total and operation by operation.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "tools/moesim/questions/replay_question.h"
+#include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/timeline_view.h"
 #include "tools/moesim/verbs/verb.h"
 
@@ -17,11 +16,10 @@ struct RecordingValidation {
   std::string measured;
   std::string all, only;  // a folder of recordings, and which of them
   std::string cluster = "echo-h800x2";
-  JobOptions job;
+  RecordingOptions job;
   std::string max_error;
   std::string timeline, report;
   TimelineOptions shown;
-  std::uint64_t seed = 1;
   int microbatches = 0;  // 0: as measured
   int draws = 32;
   bool rescale = false;

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
@@ -18,6 +19,7 @@
 #include "tools/moesim/questions/whatif_sensitivity.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/verbs/replay_answer.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -93,12 +95,35 @@ Base asked_about(const WhatIfOptions& o, const QuestionOptions& options, const C
   return Base::of(std::move(question), common, o.best.axes.find("parallel") == std::string::npos);
 }
 
+// A recording with and without all changes.
+int change_recording(const WhatIfOptions& o, const CommonOptions& common) {
+  for (const auto& [option, given] : {std::pair{"--each", o.each},
+                                      {"--crossover", !o.crossover.empty()},
+                                      {"--map", !o.map.empty()},
+                                      {"--sensitivity", o.sensitivity},
+                                      {"--best", !o.best.axes.empty()}})
+    if (given) throw InputError(fmt::format("whatif: found {} with a recording, expected --set", option));
+  if (o.sets.empty()) throw InputError("whatif: found no question, expected --set");
+  o.anchoring.refuse_measured("a recording");
+  ReplayOptions replayed;
+  replayed.folders = {o.scenario.file()};
+  replayed.question = RecordingOptions(o.scenario, o.draws);
+  replayed.before = replayed.question;
+  for (const std::string& set : o.sets) {
+    const auto [path, value] = split_assignment(set, "--set");
+    replayed.question.say(find_path(path).path, value);
+  }
+  replayed.report = o.report;
+  return run_replay(replayed, common);
+}
+
 int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
   check_report(common.report);
   if (o.paths) {
     print_paths(common);
     return 0;
   }
+  if (is_folder(o.scenario.file())) return change_recording(o, common);
   if (!o.scenario.asks_anything())
     throw InputError("whatif: found no scenario, expected a file, or --model and what else there is to say");
   std::vector<std::string> sets = o.sets;
@@ -138,7 +163,10 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, o.picture, common);
     return run_crossover(changed, o.crossover, o.between, o.draws, common);
   }
-  AskOptions asked{o.draws, true, o.anchoring.tolerance(), o.anchoring.of(base.resolved.scenario)};
+  models::AnswerOptions asked{.draws = o.draws,
+                              .each = true,
+                              .tolerance = o.anchoring.tolerance(),
+                              .measured = o.anchoring.of(base.resolved.scenario)};
   return o.each ? run_each(base, sets, o.today, asked, common)
                 : run_changes(base, sets, o.today, asked, common);
 }

@@ -31,6 +31,8 @@ InputError.__doc__ = "Input that moesim refuses; the text is that of the command
 # Options that a caller cannot set: results come back as objects.
 _FIXED = {"format": "an object comes back", "quiet": "warnings are in the result", "help": "see help(moesim)",
           "version": "see moesim.__version__"}
+# Options that are given once for each element of a list; those of others are joined by commas.
+_REPEATED = {"set", "grid", "list", "range", "map", "with"}
 
 
 def _text(value: _t.Any) -> str:
@@ -77,7 +79,9 @@ def _words(verb: str, scenario: _t.Any, options: _t.Mapping[str, _t.Any]) -> _t.
         option = "--" + name.replace("_", "-")
         if value is None or value is False:
             continue
-        words.append(option if value is True else f"{option}={_told(name, value)}")
+        several = name in _REPEATED and isinstance(value, _t.Sequence) and not isinstance(value, str)
+        for one in value if several else [value]:
+            words.append(option if one is True else f"{option}={_told(name, one)}")
     return words
 
 
@@ -85,7 +89,7 @@ def run(verb: str, scenario: _t.Any = None, /, *words: str, **options: _t.Any) -
     """Returns the JSON result of any verb that has one: `moesim VERB [scenario] [words] [--options] --format json`.
 
     `scenario` is a dict, JSON, or the path of a file; an option that is True stands alone, one that is None or False is
-    not given."""
+    not given, and `set=[a, b]` gives --set twice."""
     asked = [*_words(verb, scenario, options), *map(_text, words), "--quiet", "--format", "json"]
     _code, text = _moesim.run([_bytes(word) for word in asked])  # of checks: the result says what it found
     try:

@@ -3,6 +3,7 @@
 import { comparePage, excludedBecause, unexplained, type Excluded } from "./compare";
 import type { ReportData, Result } from "./data";
 import { button, freshId, h, section } from "./dom";
+import { percent } from "./format";
 import { knowDispatchers } from "./palette";
 import { planPage } from "./plan";
 import { anchoringOf, commandWords, field, fragment, kAnchoring, kNodes, kPlan, kStart, knowFields, quoted, read, saidOf, scenarioOf, type Field } from "./question";
@@ -85,8 +86,8 @@ const commandLine = () =>
 
 class Refused extends Error {}
 
-async function ask(path: string, body: unknown): Promise<Response> {
-  const response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+async function ask(path: string, body: unknown, signal: AbortSignal | null = null): Promise<Response> {
+  const response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
   if (response.ok) return response;
   let why = `${response.status} ${response.statusText}`;
   try {
@@ -198,8 +199,32 @@ const changesNow = follower(async () => {
 });
 
 // The best plan for a training, where the number of tokens is given. It takes seconds, so it is requested again only
-// where the question has changed.
+// where the question has changed: first with few forecasts, then with those of the command line, whose plan it is.
+const kFirstLook = { most: 100, draws: 8 };
 let lastPlan = "";
+let wholePlan: AbortController | null = null;
+
+function showPlan(result: Result, progress: string): void {
+  const parts = planPage(asReport("plan", result));
+  const sections = parts.filter((part) => part.tagName === "SECTION");
+  const cut = progress ? [h("p", { class: "key", id: "cut" }, progress)] : [];
+  show(plans, parts.find((part) => part.classList.contains("answer"))!, ...cut, ...sections.slice(0, -1));
+}
+
+async function showWholePlan(body: Record<string, unknown>, first: Result): Promise<void> {
+  const faster = percent((first["searched"] as { gap: number }).gap);
+  const look = `A first look with ${kFirstLook.most} forecasts a search: a plan that is up to ${faster} faster may exist.`;
+  showPlan(first, `${look} Searching on.`);
+  wholePlan = new AbortController();
+  try {
+    showPlan((await (await ask("plan", body, wholePlan.signal)).json()) as Result, "");
+  } catch (error) {
+    if (!wholePlan.signal.aborted)
+      showPlan(first, `${look} The whole search was cut: ${error instanceof Error ? error.message : ""}. moesim plan on a command line, or moesim serve --seconds 300, ends it.`);
+  }
+  wholePlan = null;
+}
+
 const planNow = follower(async () => {
   const body = planned();
   const text = JSON.stringify(body);
@@ -211,9 +236,9 @@ const planNow = follower(async () => {
   }
   plans.classList.add("stale");
   try {
-    const parts = planPage(asReport("plan", (await (await ask("plan", body)).json()) as Result));
-    const sections = parts.filter((part) => part.tagName === "SECTION");
-    show(plans, parts.find((part) => part.classList.contains("answer"))!, ...sections.slice(0, -1));
+    const first = (await (await ask("plan", { ...body, ...kFirstLook })).json()) as Result;
+    plans.classList.remove("stale");
+    await showWholePlan(body, first);
     document.documentElement.dataset["planned"] = text;
   } catch (error) {
     show(plans, h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : ""));
@@ -227,6 +252,7 @@ function changed(): void {
   command.textContent = commandLineOrProblem();
   draw();
   answerNow();
+  if (JSON.stringify(planned()) !== lastPlan) wholePlan?.abort();
   planNow();
 }
 

@@ -136,7 +136,7 @@ function eachPage(data: ReportData): HTMLElement[] {
         timeColumn("time", ranking, (o) => o.time_us?.value),
         { title: "change of time", numeric: true, text: (o) => (o.error ? "-" : span(o.ratio)), value: (o) => o.ratio?.value ?? Infinity },
         { title: "tokens/s/GPU", numeric: true, text: (o) => (o.error ? "-" : span(o.throughput_ratio)), value: (o) => o.throughput_ratio?.value ?? 0 },
-        { title: "fastest", text: (o) => o.dispatcher ?? "-" },
+        { title: "dispatcher", text: (o) => o.dispatcher ?? "-" },
         { title: "fits", text: (o) => (o.error ? "-" : o.fits ? "yes" : "no") },
       ], { caption: "Each change by itself, the most helpful first", best: (o) => o === first }),
       h("dl", { class: "why" }, ...ranking.flatMap((o) => [h("dt", {}, o.text), h("dd", {}, o.error ?? o.because)]))),

@@ -1,11 +1,12 @@
-// A forecast held against a measurement: what is compared, errors, and whether intervals hold it.
-#include "replay/run/validate.h"
+// A forecast beside a measured run.
+#include "replay/run/run_summary.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
-#include "replay/run/uncertainty.h"
+#include "replay/run/forecast.h"
 
 namespace moesim::replay {
 namespace {

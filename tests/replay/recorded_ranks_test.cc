@@ -1,5 +1,5 @@
 // Overload factors that a recording's exchanges show, by hand.
-#include "replay/run/recorded_overload.h"
+#include "replay/run/recorded_ranks.h"
 
 #include <gtest/gtest.h>
 
