@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/fields.h"
+#include "models/workload/model_summary.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/read/arguments.h"
@@ -38,7 +39,7 @@ std::optional<nlohmann::ordered_json> understood(const models::Scenario& s) {
   if (s.model.hidden == 0) return std::nullopt;
   return models::model_summary(models::asked_model(s));
 }
-const Help kModel{"", {{"$ref", "model-summary.schema.json"}}};
+Help model_help() { return {"", {{"$ref", "model-summary.schema.json"}}}; }
 
 struct FromJob {
   const models::Scenario& scenario;
@@ -46,7 +47,7 @@ struct FromJob {
 };
 
 Columns<FromJob> columns_of(Of<FromJob>) {
-  return {{"model?", [](const FromJob& f) { return understood(f.scenario); }, kModel},
+  return {{"model?", [](const FromJob& f) { return understood(f.scenario); }, model_help()},
           {"arguments", [](const FromJob& f) { return f.arguments; }},
           {"scenario",
            [](const FromJob& f) { return models::to_json(f.scenario); },
@@ -59,7 +60,8 @@ struct ToFramework {
 };
 
 Columns<ToFramework> columns_of(Of<ToFramework>) {
-  Columns<ToFramework> all{{"model?", [](const ToFramework& t) { return understood(t.scenario); }, kModel}};
+  Columns<ToFramework> all{
+      {"model?", [](const ToFramework& t) { return understood(t.scenario); }, model_help()}};
   return all.add(columns_of(Of<FrameworkArguments>{}), &ToFramework::arguments);
 }
 
