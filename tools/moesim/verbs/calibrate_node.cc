@@ -26,6 +26,7 @@
 #include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/calibrate_measure.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 
