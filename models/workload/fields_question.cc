@@ -34,7 +34,7 @@ void read_cluster(const Field&, Scenario& s, const JsonNode& value) {
   if (value.is_string() && is_file(beside(value, value.string())))
     s.set_cluster(beside(value, value.string()));
   else
-    s.cluster = std::make_shared<const Cluster>(Cluster::load(value));
+    s.cluster = std::make_shared<const Cluster>(Cluster::load(value)), s.fewest_gpus = false;
 }
 
 void read_dispatchers(const Field&, Scenario& s, const JsonNode& value) {

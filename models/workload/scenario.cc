@@ -169,6 +169,7 @@ void Scenario::set_model(const std::string& name_or_path) { model = Architecture
 
 void Scenario::set_cluster(const std::string& name_or_path) {
   cluster = std::make_shared<const Cluster>(Cluster::load(name_or_path));
+  fewest_gpus = false;
 }
 
 void Scenario::set_dispatchers(const std::string& text) {
@@ -286,7 +287,7 @@ void Scenario::take_sizes() {
       throw InputError("parallel: found a size outside 1 to 2^31, expected a number of ranks");
     p.dp = group / std::gcd(dense, group);
     const std::int64_t smallest = std::max<std::int64_t>(1, dense * p.dp);
-    if (!gpus_open()) {
+    if (!gpus_open() && !(fewest_gpus && gpus == 0)) {
       const std::int64_t stage = job_gpus() / p.pp;
       if (stage >= smallest) p.dp = stage / smallest * p.dp;
     }
@@ -300,6 +301,7 @@ void Scenario::take_sizes() {
   if (gpus_open()) {
     if (!cluster) set_cluster("dgx-h100");
     cluster = std::make_shared<const Cluster>(cluster->holding(p.world()));
+    fewest_gpus = true;
   }
   if (p.world() > job_gpus())
     throw InputError(

@@ -71,6 +71,7 @@ struct Scenario {
   PlacementSpec placement;                 // of the experts on the expert-parallel ranks
   std::shared_ptr<const Cluster> cluster;  // null: the smallest dgx-h100xN that holds the plan
   std::int64_t gpus = 0;                   // GPUs of the job; 0: all of the cluster
+  bool fewest_gpus = false;                // take_sizes() has closed an open machine: no GPU beyond the plan
   GlobalBatch batch;                       // where given, sets the microbatches
   Scope scope = Scope::kLayer;
   bool train = true;

@@ -175,7 +175,7 @@ class Column {
   }
 
   void describe(nlohmann::ordered_json schema, const Help& help) {
-    schema.update(help.schema);
+    if (!help.schema.is_null()) schema.update(help.schema);
     if (!help.text.empty()) schema["description"] = help.text;
     schema_ = std::move(schema);
   }
@@ -216,7 +216,9 @@ class Columns {
   }
 
   nlohmann::ordered_json schema() const {
-    nlohmann::ordered_json schema{{"type", "object"}, {"required", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json schema{{"type", "object"},
+                                  {"required", nlohmann::ordered_json::array()},
+                                  {"properties", nlohmann::ordered_json::object()}};
     for (const Column<T>& column : columns_) {
       if (!column.maybe_) schema["required"].push_back(column.path_);
       schema["properties"][column.path_] = column.schema_;
