@@ -18,7 +18,7 @@
 //   send_recv: the message, W = S and B = min(connection, port).
 // B falls with (N/2)^-spread as the fabric fills. Messages collide more the more of them leave a node:
 // (N/2)^-(spread + collision log2 g).
-// A law that the user's rows refined also has factors at single calls (measured_calls.h).
+// A law that the user's rows refined also has factors at single calls (Corrections).
 #pragma once
 
 #include <optional>
@@ -32,34 +32,6 @@ namespace moesim::models {
 
 struct Cluster;
 struct GroupShape;
-
-struct NetworkCurve {
-  bool pairwise = false;
-  bool message = false;    // send_recv: the whole message crosses
-  double wire_factor = 1;  // 2 for all_reduce
-  double latency = 0;
-  double latency_per_node = 0;
-  double latency_per_rank = 0;
-  double latency_per_peer = 0;
-  double ramp_per_rank = 0;
-  double latency_per_octave = 0;
-  double ramp_per_octave = 0;
-  double ramp_bytes = 1;
-  double connection = 0;  // bytes/s of one rank's connection to one other domain
-  double port = 0;        // bytes/s of one rank's own ports
-  double domain = 0;      // bytes/s of all ports of a domain
-  double spread = 0;
-  double collision = 0;
-  double hierarchy = 0;
-  double factor = 1;
-  Corrections corrections;
-
-  // Takes port rates from the cluster and the shares reached from the law. Throws InputError for a cluster
-  // without network bandwidth.
-  static NetworkCurve from(const ParameterSet& set, const std::string& key, const Cluster& cluster);
-  // Returns seconds for nccl-tests size `size`.
-  double seconds(const GroupShape& shape, double size) const;
-};
 
 // Corrections of a network's law at single calls that the user measured.
 //
@@ -75,8 +47,6 @@ struct NetworkCurve {
 // law of their network. Given the measured calls, log C at another one still varies by s sqrt(1 - k' K^-1 k): by
 // next to nothing where it was measured, and by s far away (same source, 2.26). A drawn profile has one normal
 // number for all calls of a law (ParameterSet::beyond), so that equal calls of two dispatchers share it.
-
-struct GroupShape;
 
 // Binary logarithms of a call's domains, ranks of the fullest domain, and size.
 struct MeasuredCall {
@@ -105,6 +75,34 @@ class Corrections {
   std::vector<double> lower_, weights_;  // of the calls' correlations: the Cholesky factor; K^-1 log C
   double sigma_ = 0;
   double smallest_ = 0, largest_ = 0;
+};
+
+struct NetworkCurve {
+  bool pairwise = false;
+  bool message = false;    // send_recv: the whole message crosses
+  double wire_factor = 1;  // 2 for all_reduce
+  double latency = 0;
+  double latency_per_node = 0;
+  double latency_per_rank = 0;
+  double latency_per_peer = 0;
+  double ramp_per_rank = 0;
+  double latency_per_octave = 0;
+  double ramp_per_octave = 0;
+  double ramp_bytes = 1;
+  double connection = 0;  // bytes/s of one rank's connection to one other domain
+  double port = 0;        // bytes/s of one rank's own ports
+  double domain = 0;      // bytes/s of all ports of a domain
+  double spread = 0;
+  double collision = 0;
+  double hierarchy = 0;
+  double factor = 1;
+  Corrections corrections;
+
+  // Takes port rates from the cluster and the shares reached from the law. Throws InputError for a cluster
+  // without network bandwidth.
+  static NetworkCurve from(const ParameterSet& set, const std::string& key, const Cluster& cluster);
+  // Returns seconds for nccl-tests size `size`.
+  double seconds(const GroupShape& shape, double size) const;
 };
 
 }  // namespace moesim::models
