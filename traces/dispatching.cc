@@ -53,6 +53,7 @@ class TableReader {
     const auto doubt = object.find("not_representative");
     DispatchingTable table = combine(object.node());
     if (doubt) table.not_representative = doubt->string();
+    if (const auto missing = object.find("missing")) table.missing = missing->integers(0, ep_ - 1);
     return table;
   }
 
@@ -198,11 +199,12 @@ class TableReader {
     for (std::size_t rank = 0; own == nullptr && rank < sent_.size(); ++rank)
       if (!sent_[rank].empty()) own = &sent_[rank];
     std::int64_t known = 0, rows = 0;
-    std::string missing;
+    std::vector<std::string> missing;
     for (std::int64_t rank = 0; rank < ep_; ++rank) {
       const Counts& given = received_[size(rank)];
       if (given.empty()) {
-        missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+        missing.push_back(std::to_string(rank));
+        table.missing.push_back(rank);
         continue;
       }
       refuse_own_slice(rank);
@@ -222,12 +224,10 @@ class TableReader {
     if (known == 0 && own == nullptr)
       node.fail("no counts of any EP rank", "counts of all " + std::to_string(ep_) + " ranks");
     if (missing.empty()) return;
-    table.not_representative = "no dispatching results of EP rank" +
-                               std::string(missing.find(',') == std::string::npos ? " " : "s ") + missing +
-                               ": " +
-                               (own ? "a histogram of one rank's own choices is taken"
-                                    : "the mean of the other ranks' experts is taken") +
-                               "; routing not representative";
+    table.not_representative =
+        fmt::format("no dispatching results of EP rank{} {}: {} is taken; routing not representative",
+                    missing.size() == 1 ? "" : "s", join(missing, ", "),
+                    own ? "a histogram of one rank's own choices" : "the mean of the other ranks' experts");
   }
 
   // The rows that a rank sends to its own experts are not the rows that they receive; the two keys are easily
@@ -552,6 +552,8 @@ std::string per_rank_results(const Dispatching& dispatching, const DispatchingTa
   out += "}";
   if (!table.not_representative.empty())
     out += ",\n" + indent + "\"not_representative\": " + json_line(table.not_representative);
+  if (!table.missing.empty())
+    out += ",\n" + indent + "\"missing\": " + list(std::span<const std::int64_t>(table.missing));
   return out;
 }
 

@@ -32,6 +32,8 @@ struct DispatchingTable {
   // Why `received` is not from a real job: ranks without an entry, whose rows are a histogram of something
   // else (the fallback of a recorder in scaling mode). "": everything is known.
   std::string not_representative;
+  std::vector<std::int64_t>
+      missing;  // those ranks; who knows the tokens and top-k knows the sum of their rows
   friend bool operator==(const DispatchingTable&, const DispatchingTable&) = default;
 };
 

@@ -27,20 +27,83 @@ constexpr double kRanksOfALine = 4;         // expert ranks needed to smooth the
 constexpr double kMostSmoothing = 0.1;      // a larger change is not noise
 constexpr double kEmbeddingLookupUs = 100;  // two launches of eager code, as in the runs
 
-// The features of a call that distinguish places of a layer: exchanges alternate between dispatch and
-// combine, and tensor-parallel reductions between attention and FFN.
+// A call's place in its layer: what is called, over which group, and which of the layer's calls it is.
 using CallSign = std::tuple<std::string, GroupKind, int>;
 
-std::vector<CallSign> signs_of(const Step& step) {
+// Returns the signs of calls by themselves: exchanges alternate between dispatch and combine, tensor-parallel
+// calls between attention and FFN, and calls of one kind in a row (AllGather's ids, probabilities and rows) are
+// numbered.
+std::vector<CallSign> signs_alone(const std::vector<Call>& calls) {
+  constexpr int kMostInARow = 1000;
   std::map<std::pair<std::string, GroupKind>, int> seen;
   std::vector<CallSign> signs;
-  for (const Call& call : step.calls) {
+  for (std::size_t c = 0, first = 0; c < calls.size(); ++c) {
+    const Call& call = calls[c];
     const std::pair key{std::string(call.source) + " " + std::string(sim::name(call.op)), call.group};
     const bool alternates = is_exchange(call) || call.group == GroupKind::tp;
     const int parity = call.probabilities ? 2 : alternates ? seen[key]++ % 2 : 0;
-    signs.emplace_back(key.first, key.second, parity);
+    const Call& start = calls[first];
+    if (call.source != start.source || call.op != start.op || call.group != start.group || alternates)
+      first = c;
+    signs.emplace_back(key.first, key.second, parity * kMostInARow + static_cast<int>(c - first));
   }
   return signs;
+}
+
+// The part of a list that repeats itself every `period` entries; the whole list where no half of it does.
+struct Repetition {
+  std::size_t begin = 0, end = 0, period = 0;
+
+  std::size_t times() const { return period == 0 ? 1 : (end - begin) / period; }
+};
+
+// `times`: as often as it has to repeat itself; 0: any number.
+Repetition repetition_of(const std::vector<CallSign>& signs, std::size_t times) {
+  const std::size_t size = signs.size();
+  for (std::size_t period = 1; 2 * period <= size; ++period)
+    for (std::size_t end = period, begin = 0; end <= size; ++end) {
+      if (end < size && signs[end] == signs[end - period]) continue;
+      const Repetition found{begin, end, period};
+      if (end - begin >= std::max(2 * period, size / 2) && (times == 0 || found.times() == times))
+        return found;
+      begin = end + 1 - period;
+    }
+  return {0, size, size};
+}
+
+// Returns the place of every call of a step. A stage's layers repeat their calls, and equal calls of a layer are
+// told apart by their number in it. It begins at its first calls in alphabetical order, so that it begins at the
+// same call in every stage, whatever stands before the layers.
+std::vector<CallSign> numbered(std::vector<CallSign> signs, const Repetition& layers) {
+  constexpr int kMostAlike = 1'000'000;
+  std::vector<CallSign> layer, first;
+  std::size_t start = 0;
+  for (std::size_t from = 0; from < layers.period; ++from) {
+    layer.clear();
+    for (std::size_t i = 0; i < layers.period; ++i)
+      layer.push_back(signs[layers.begin + (from + i) % layers.period]);
+    if (from == 0 || layer < first) first = layer, start = from;
+  }
+  std::map<CallSign, int> count;
+  std::vector<int> number;
+  for (const CallSign& sign : first) number.push_back(count[sign]++);
+  for (std::size_t i = layers.begin; i < layers.end; ++i)
+    std::get<int>(signs[i]) +=
+        kMostAlike * number[(i - layers.begin + layers.period - start) % layers.period];
+  return signs;
+}
+
+// Returns the signs of each step's calls. Backward has as many layers as forward, which repeats nothing inside of one.
+std::vector<std::vector<CallSign>> signs_of(const RankSteps& rank) {
+  std::vector<std::vector<CallSign>> all;
+  std::size_t layers = 0;
+  for (const Step& step : rank.steps) {
+    std::vector<CallSign> signs = signs_alone(step.calls);
+    const Repetition found = repetition_of(signs, layers);
+    if (step.kind == StepKind::forward) layers = found.times();
+    all.push_back(numbered(std::move(signs), found));
+  }
+  return all;
 }
 
 // The key under which segments are samples of the same time.
@@ -104,7 +167,7 @@ void require_same_calls(const Sample& a, const Sample& b) {
     if (steps_a[s].kind != steps_b[s].kind)
       differ(steps_b[s], fmt::format("{} on rank {}", name(steps_b[s].kind), b.rank->rank),
              fmt::format("{} {}", name(steps_a[s].kind), reference));
-    if (signs_of(steps_a[s]) != signs_of(steps_b[s]))
+    if (signs_alone(steps_a[s].calls) != signs_alone(steps_b[s].calls))
       differ(steps_b[s],
              fmt::format("{} calls in {} on rank {}", steps_b[s].calls.size(), name(steps_b[s].kind),
                          b.rank->rank),
@@ -152,14 +215,16 @@ class Denoiser {
 
  private:
   void pool() {
-    for (const Sample& sample : samples_)
-      for (const Step& step : sample.rank->steps) {
-        const auto classes =
-            classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
+    for (const Sample& sample : samples_) {
+      const auto signs = signs_of(*sample.rank);
+      for (std::size_t i = 0; i < signs.size(); ++i) {
+        const Step& step = sample.rank->steps[i];
+        const auto classes = classes_of(step, signs[i], sample.key.pp, job_.topology.pp, sample.key.expert);
         for (std::size_t s = 0; s < classes.size(); ++s) pools_[classes[s]].push_back(step.segments_us[s]);
         if (step.kind == StepKind::optimizer)
           optimizer_rate_ = std::min(optimizer_rate_, step.duration_us / parameters_of(*sample.rank));
       }
+    }
   }
 
   // The first segment of forward resembles those between layers: attention and router. In the runs it takes
@@ -222,9 +287,10 @@ class Denoiser {
         continue;
       }
       CleanPlace place;
-      for (Step step : sample.rank->steps) {
-        const auto classes =
-            classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
+      const auto signs = signs_of(*sample.rank);
+      for (std::size_t i = 0; i < signs.size(); ++i) {
+        Step step = sample.rank->steps[i];
+        const auto classes = classes_of(step, signs[i], sample.key.pp, job_.topology.pp, sample.key.expert);
         step.duration_us = 0;
         for (std::size_t s = 0; s < classes.size(); ++s) {
           step.segments_us[s] = step.kind == StepKind::optimizer

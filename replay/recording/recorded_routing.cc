@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/input_error.h"
 #include "base/text.h"
@@ -26,6 +27,31 @@ std::vector<std::int64_t> spread_evenly(const std::vector<std::int64_t>& receive
     for (std::int64_t i = 0; i < received[e] % ranks; ++i) ++counts[(turn++ % ranks) * experts + e];
   }
   return counts;
+}
+
+// Returns the rows that every expert receives. The ranks without an entry receive what `total` leaves, each of
+// their experts in proportion to what the file takes in their place. total 0: unknown, the file's.
+std::vector<std::int64_t> completed(const traces::DispatchingTable& table, std::int64_t ep,
+                                    std::int64_t total, const SourcePlace& place) {
+  std::vector<std::int64_t> rows = table.received;
+  if (table.missing.empty() || total == 0) return rows;
+  const auto local = static_cast<std::int64_t>(rows.size()) / ep;
+  std::vector<std::size_t> open;
+  for (const std::int64_t rank : table.missing)
+    for (std::int64_t e = 0; e < local; ++e) open.push_back(static_cast<std::size_t>(rank * local + e));
+  std::int64_t taken = 0, left = total - std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  for (const std::size_t e : open) taken += rows[e];
+  left += taken;
+  if (left < 0)
+    throw InputError(place, fmt::format("{} rows received by the ranks with an entry", total - left),
+                     fmt::format("at most {}: the ranks' tokens x top-k", total));
+  std::int64_t share = 0, before = 0;  // up to this expert
+  for (const std::size_t e : open) {
+    share += taken > 0 ? rows[e] : 1;
+    const std::int64_t after = left * share / (taken > 0 ? taken : static_cast<std::int64_t>(open.size()));
+    rows[e] = after - std::exchange(before, after);
+  }
+  return rows;
 }
 
 // Returns rows of `ranks` ranks with so many tokens each, spread over the experts in proportion to their
@@ -98,13 +124,26 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
     throw InputError(place, fmt::format("nothing for layer {}, microbatch {}", layer, microbatch),
                      "a table for it");
   const auto& scaling = dispatching.scaling;
+  // Received rows came from all ranks of the imitated group.
+  const bool from_all = table->sent.empty() && scaling && scaling->fake_tp > 1;
+  const bool same_ranks = dispatching.ep * std::max(1, etp) == ranks;
+  const std::int64_t all_rows = job_tokens.per_rank * topk * (from_all ? ranks : dispatching.ep);
+  const std::int64_t known = same_ranks ? std::max<std::int64_t>(0, all_rows) : 0;
+  const std::vector<std::int64_t> received = completed(*table, dispatching.ep, known, place);
+  if (!table->missing.empty() && known > 0)
+    loaded.warnings.push_back(fmt::format(
+        "{}: EP rank{} without an entry: the rest of {} rows is taken, the tokens x top-{} of the "
+        "ranks",
+        file, table->missing.size() == 1 ? "" : "s", known, topk));
+  else if (!table->not_representative.empty())
+    loaded.warnings.push_back(file + ": " + table->not_representative);
   if (table->sent.empty() && table->topk.empty() && !scaling && job_tokens.per_rank > 0 && topk > 0 &&
       topk <= experts) {
     std::int64_t total = 0;
-    for (const std::int64_t one : table->received) total += one;
+    for (const std::int64_t one : received) total += one;
     const bool fits = total == job_tokens.per_rank * topk * ranks;
-    if (dispatching.loads || dispatching.ep * std::max(1, etp) != ranks || (job_tokens.required && !fits)) {
-      loaded.routing = routing_of_loads(table->received, ranks, job_tokens.per_rank, topk);
+    if (dispatching.loads || !same_ranks || (job_tokens.required && !fits)) {
+      loaded.routing = routing_of_loads(received, ranks, job_tokens.per_rank, topk);
       loaded.warnings.push_back(
           fmt::format("{}: loads of experts, not who sent what: the same shares of {} tokens x top-{} on "
                       "each of {} ranks",
@@ -119,13 +158,10 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
     throw InputError(place, fmt::format("fake_tp {} and {} EP ranks", scaling->fake_tp, dispatching.ep),
                      fmt::format("a dispatch group of {} ranks, here etp {} x ep {}",
                                  scaling->fake_tp * dispatching.ep, etp, ranks / std::max(1, etp)));
-  if (!table->not_representative.empty()) loaded.warnings.push_back(file + ": " + table->not_representative);
   const bool replicate = etp > 1 && dispatching.ep * etp == ranks;
   if (dispatching.ep != ranks && !replicate)
     throw InputError(place, fmt::format("routing of {} ranks", dispatching.ep),
                      fmt::format("{} ranks, the size of the dispatch group (etp x ep)", ranks));
-  // Received rows came from all ranks of the imitated group.
-  const bool from_all = table->sent.empty() && scaling && scaling->fake_tp > 1;
   if (replicate && !from_all)
     loaded.warnings.push_back(
         fmt::format("{}: {} ranks for etp {} x ep {}: every rank of an ETP group gets the same "
@@ -146,7 +182,7 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   }
   std::vector<std::int64_t> sent = table->sent;
   if (sent.empty()) {
-    sent = spread_evenly(table->received, from_all ? ranks : static_cast<int>(dispatching.ep));
+    sent = spread_evenly(received, from_all ? ranks : static_cast<int>(dispatching.ep));
     loaded.warnings.push_back(file +
                               ": holds received counts only; they are spread evenly over the sending ranks");
   }
@@ -249,12 +285,13 @@ std::vector<std::uint32_t> recover_split_matrix(std::span<const std::int64_t> se
 
 namespace {
 
-// By expert rank; empty: the file does not cover the whole job.
-std::vector<std::int64_t> received_rows(const models::RoutingSpec& routing, int ranks) {
+// By expert rank, `total` in all (0: unknown); empty: the file does not cover the whole job.
+std::vector<std::int64_t> received_rows(const models::RoutingSpec& routing, int ranks, std::int64_t total) {
   if (routing.kind != models::RoutingSpec::Kind::kFile) return {};
   const traces::Dispatching file = traces::read_dispatching(routing.path);
   if (file.loads || file.entries.size() != 1 || file.experts % ranks != 0) return {};
-  const std::vector<std::int64_t>& experts = file.entries.front().table.received;
+  const std::vector<std::int64_t> experts =
+      completed(file.entries.front().table, file.ep, file.ep == ranks ? total : 0, SourcePlace{routing.path});
   std::vector<std::int64_t> rows(static_cast<std::size_t>(ranks), 0);
   for (std::size_t e = 0; e < experts.size(); ++e) rows[e / (experts.size() / rows.size())] += experts[e];
   return rows;
@@ -294,8 +331,13 @@ RecordedJob with_all_expert_ranks(const RecordedJob& job, const models::RoutingS
     if (known[pp].empty()) return job;
     lacks = lacks || known[pp].size() < static_cast<std::size_t>(topology.expert);
   }
+  std::int64_t sent = 0;
+  for (const Step& step : job.ranks.front().steps)
+    for (const Call& call : step.calls)
+      if (sent == 0 && step.kind == StepKind::forward && is_exchange(call)) sent = call.rows;
   const std::vector<std::int64_t> rows =
-      lacks ? received_rows(routing, topology.expert) : std::vector<std::int64_t>{};
+      lacks ? received_rows(routing, topology.expert, sent * topology.tp * topology.expert)
+            : std::vector<std::int64_t>{};
   if (rows.empty()) return job;
   RecordedJob whole = job;
   std::set<std::string> added;

@@ -220,18 +220,10 @@ sim::Category segment_category(const Step& step, std::size_t segment) {
       return is_gradient_sync(step.kind) ? grad_sync : other;
   }
   if (segment == 0 || segment == step.calls.size()) return attention;
-  const auto exchange = [](const Call& call) {
-    return call.group == GroupKind::expert && call.op == sim::CollectiveOp::all_to_all;
-  };
+  if (in_experts(step, segment)) return expert;
   const Call& before = step.calls[segment - 1];
-  const Call& after = step.calls[segment];
-  if (before.group == GroupKind::expert && before.op == sim::CollectiveOp::all_gather && exchange(after))
-    return permute;
-  if (!exchange(before) || !exchange(after)) return attention;
-  // Exchanges pair up: dispatch, then combine; between them are the experts.
-  std::size_t exchanges = 0;
-  for (std::size_t c = 0; c < segment; ++c) exchanges += exchange(step.calls[c]);
-  return exchanges % 2 == 1 ? expert : attention;
+  const bool counts = before.group == GroupKind::expert && before.op == sim::CollectiveOp::all_gather;
+  return counts && is_exchange(step.calls[segment]) ? permute : attention;
 }
 
 sim::Category call_category(const Step& step, std::size_t index) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "base/input_error.h"
 #include "base/random.h"
@@ -60,6 +61,103 @@ TEST(Denoise, KeepsARecordingWithoutNoise) {
     EXPECT_NEAR(forward.segments_us[3], 2300, 1e-2);
   }
   EXPECT_NEAR(job.expert_backward_us_per_row, 2.0, 0.02);
+}
+
+// The calls of one MoE layer as a dispatcher's recording has them, forward and backward.
+struct Form {
+  const char* name;
+  std::vector<testing::CallSpec> forward, backward;
+};
+
+std::vector<Form> forms() {
+  constexpr std::int64_t kTokens = 64, kHidden = 32, kRows = 128;
+  const auto call = [](const char* source, const char* comm, std::vector<std::int64_t> shape,
+                       const char* group = "exp", const char* dtype = "torch.bfloat16") {
+    return testing::CallSpec{source, comm, group, std::move(shape), dtype};
+  };
+  const auto gather = [&](std::vector<std::int64_t> shape, const char* dtype = "torch.bfloat16") {
+    return call("_gather_along_first_dim_moe", "allgather", std::move(shape), "exp", dtype);
+  };
+  const auto scatter = [&](std::vector<std::int64_t> shape) {
+    return call("_reduce_scatter_along_first_dim_moe", "reduce_scatter", std::move(shape));
+  };
+  const auto counts = call("_gather_along_first_dim_expert_parallel", "allgather", {4}, "exp", "torch.int64");
+  const auto exchange = call("_profiled_all_to_all_single", "all_to_all", {kRows, kHidden});
+  const auto probabilities =
+      call("_profiled_all_to_all_single", "all_to_all", {kRows}, "exp", "torch.float32");
+  const auto ids = gather({kTokens, 2}, "torch.int64"), weights = gather({kTokens, 2}, "torch.float32"),
+             rows = gather({kTokens, kHidden}), combine = scatter({2 * kTokens, kHidden});
+  const auto tp_gather = call("_gather_along_first_dim", "allgather", {kTokens, kHidden}, "tp");
+  const auto tp_scatter = call("_reduce_scatter_along_first_dim", "reduce_scatter", {kTokens, kHidden}, "tp");
+  return {
+      {"allgather", {ids, weights, rows, combine}, {rows, combine}},
+      {"allgather, another order", {rows, weights, ids, combine}, {rows, combine, scatter({2 * kTokens, 2})}},
+      {"allgather under TP",
+       {tp_gather, tp_scatter, weights, ids, rows, combine},
+       {rows, combine, tp_gather, tp_scatter}},
+      {"alltoall", {counts, exchange, exchange}, {exchange, exchange}},
+      {"alltoall, probabilities",
+       {counts, exchange, probabilities, exchange},
+       {exchange, exchange, probabilities}},
+      {"alltoall, four exchanges of counts",
+       {counts, counts, counts, counts, exchange, exchange},
+       {exchange, exchange}},
+      {"alltoall under TP",
+       {tp_gather, tp_scatter, counts, exchange, tp_gather, tp_scatter, exchange},
+       {exchange, tp_gather, tp_scatter, exchange, tp_gather, tp_scatter}},
+      {"alltoall, recomputed in backward",
+       {counts, exchange, exchange},
+       {counts, exchange, exchange, exchange, exchange}},
+      {"a dense layer before",
+       {tp_gather, tp_scatter, tp_gather, tp_scatter, counts, exchange, exchange},
+       {exchange, exchange, tp_gather, tp_scatter, tp_gather, tp_scatter}}};
+}
+
+// Whatever a dispatcher calls and in whatever order: where nothing disturbs, every segment stays as the file has
+// it. A stage's first forward segment is at most the one between its layers (docs/replay.md).
+RC_GTEST_PROP(Denoise, KeepsEverySegmentOfEveryDispatcher, ()) {
+  const std::vector<Form> all = forms();
+  const Form& form = all[*rc::gen::inRange<std::size_t>(0, all.size())];
+  const int layers = *rc::gen::inRange(1, 5);
+  RC_LOG() << form.name << ", " << layers << " layers";
+  const Topology topology{.expert = 2, .expert_dp = 1, .pp = 2};
+  const auto milliseconds = [] { return 0.01 * *rc::gen::inRange(5, 500); };
+  const auto pass_of = [&](const char* name, const std::vector<testing::CallSpec>& layer) {
+    testing::OperationSpec pass{.name = name, .after_ms = milliseconds()};
+    std::vector<double> before;
+    for (std::size_t c = 0; c < layer.size(); ++c) before.push_back(milliseconds());
+    for (int l = 0; l < layers; ++l)
+      for (std::size_t c = 0; c < layer.size(); ++c) {
+        pass.calls.push_back(layer[c]);
+        pass.calls.back().before_ms = before[c] + (l > 0 && c == 0 ? pass.after_ms : 0);
+      }
+    return pass;
+  };
+  const testing::OperationSpec forward = pass_of("forward_step", form.forward),
+                               backward = pass_of("backward_step", form.backward);
+  testing::RecordingBuilder builder(topology);
+  builder.named().layers = 2 * layers;
+  builder.named().hidden = 32;
+  builder.named().seq = 64;
+  for (int rank = 0; rank < topology.world(); ++rank) {
+    builder.add(rank, {.name = "get_batch", .after_ms = 0.1});
+    builder.add(rank, forward);
+    builder.add(rank, backward);
+    builder.add(rank, {.name = "optimizer_step", .after_ms = 1});
+  }
+  const traces::Recording recording = builder.take();
+  const CleanJob job = cleaned(recording);
+  for (const auto& [key, place] : job.places)
+    for (const auto& [kind, spec] :
+         {std::pair(StepKind::forward, &forward), {StepKind::backward, &backward}}) {
+      const Step& step = step_of(job, key, kind);
+      RC_ASSERT(step.calls.size() == spec->calls.size());
+      for (std::size_t s = 0; s <= step.calls.size(); ++s) {
+        const double us = 1e3 * (s < step.calls.size() ? spec->calls[s].before_ms : spec->after_ms);
+        RC_LOG() << name(kind) << " segment " << s << ": " << us << " -> " << step.segments_us[s];
+        RC_ASSERT(std::abs(step.segments_us[s] - us) <= 0.01 * us + 15);  // stamps are of 10 us
+      }
+    }
 }
 
 // One sample in five takes twice as long, the others vary by a percent.

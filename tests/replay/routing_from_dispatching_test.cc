@@ -19,6 +19,7 @@ namespace moesim::replay {
 namespace {
 
 using moesim::testing::message_of;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -124,6 +125,39 @@ RC_GTEST_PROP(RoutingFromDispatching, LoadsBecomeRoutingOfAnySize, ()) {
                         static_cast<double>(all);
     if (!capped) RC_ASSERT(std::abs(static_cast<double>(totals[e]) - wanted) < 2.0);
   }
+}
+
+// Rows sum to tokens x top-k x ranks: 4 x 40 x 3, of which three ranks have 379.
+TEST(RoutingFromDispatching, AMissingRankReceivesTheRest) {
+  const auto file_with = [](const std::string& settings, const std::string& first_rank) {
+    return traces::parse_dispatching("{" + settings +
+                                         R"("expert_model_parallel_size": 4, "num_moe_experts": 8,
+    "per_rank_dispatching_results": {
+    "0": {"tokens_per_local_expert": [100, 83])" +
+                                         first_rank + R"(},
+    "1": {"tokens_per_local_expert": [61, 61]}, "3": {"tokens_per_local_expert": [74, 0]}}})",
+                                     "d.json");
+  };
+  const std::string chosen = R"(, "num_local_tokens_per_expert": [20, 20, 20, 20, 30, 10, 0, 0])";
+  for (const std::string settings : {"", R"("is_scaling_mode": true, )"})
+    for (const std::string& histogram : {std::string(), chosen}) {
+      const traces::Dispatching file = file_with(settings, histogram);
+      const LoadedRouting loaded = routing_from_dispatching(file, "d.json", 4, 1, 8, 3, 0, 0, {40, true});
+      EXPECT_TRUE(loaded.routing.equal_tokens());  // as AllGather dispatchers require
+      EXPECT_EQ(loaded.routing.max_tokens(), 40);
+      const std::vector<std::int64_t> rows = loaded.routing.expert_totals();
+      EXPECT_THAT(std::vector(rows.begin(), rows.begin() + 4), ElementsAre(100, 83, 61, 61));
+      EXPECT_EQ(rows[4] + rows[5], 101);
+      // Split as the histogram of the recorded rank, 30 to 10, or evenly.
+      EXPECT_EQ(rows[4], histogram.empty() ? 50 : 75);
+      EXPECT_THAT(loaded.warnings,
+                  Contains(HasSubstr("d.json: EP rank without an entry: the rest of 480 rows")));
+      EXPECT_THAT(message_of([&] {
+                    routing_from_dispatching(file, "d.json", 4, 1, 8, 3, 0, 0, {30, true});
+                  }),
+                  HasSubstr("found 379 rows received by the ranks with an entry, expected at most 360"));
+      EXPECT_EQ(traces::parse_dispatching(traces::write_dispatching(file), "written.json"), file);
+    }
 }
 
 TEST(RoutingFromDispatching, RefusesAFileOfAnotherJob) {
