@@ -47,8 +47,8 @@ json result_of(Words words) {
 }
 
 TEST(OneAnswer, AMultipleIsOfWhatTheQuestionHas) {
-  const Words job{"--model", "qwen3-30b-a3b", "--cluster",    "dgx-h100x2",
-                  "--ep",    "16",           "--dispatcher", "alltoall"};
+  const Words job{"--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x2", "--ep",
+                  "16",      "--dispatcher",  "alltoall"};
   const auto compared = [&](const char* set) {
     return result_of(with(with({"compare"}, job), {"--set", set}))["scenarios"][0]["time_us"]["value"];
   };
