@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     options.lists = {file.path()};
     const models::Points points(options);
     check(points.size() > 0, "a list has rows");
-    std::vector<tools::PathValue> first, last;
+    std::vector<models::PathValue> first, last;
     points.point(0, first);
     points.point(points.size() - 1, last);
     check(first.size() == points.paths().size() && last.size() == first.size(), "a value of every path");
