@@ -135,7 +135,10 @@ class Answering {
   std::string known_framework() const {
     if (!s_.recipe.empty()) return s_.recipe;
     if (!s_.job_framework.empty()) return s_.job_framework;
-    return s_.gave("training.framework") && s_.training.framework != Framework::kNone ? "megatron-lm" : "";
+    const bool said =
+        s_.origin_of("training.framework").kind == Origin::Kind::kSaid;  // a saved one holds all
+    return said && s_.gave("training.framework") && s_.training.framework != Framework::kNone ? "megatron-lm"
+                                                                                              : "";
   }
 
   // Sets the figures that follow from the time.

@@ -39,11 +39,6 @@ inline std::int64_t to_ps(double seconds) {
   return std::llround(seconds * 1e12);
 }
 
-// Mean of the logarithm by which a dispatch kernel without a published measurement on the machine is slower
-// than its stand-in: kernels are published where they were tuned. NCCL EP on GB200, HybridEP inside a node of
-// H100 and UCCL-EP on H200 took 1.4 to 4 times as long (marin-community/marin #7331, #3666; uccl-project/uccl).
-inline constexpr double kUnpublishedKernel = 0.9;
-
 // Returns whether a library's dispatch or combine kernels were measured on this GPU: inside a domain, or
 // across nodes over the network of the profile.
 bool kernel_is_measured(const Profile& profile, ExchangeLibrary library, bool across_nodes);

@@ -185,8 +185,11 @@ std::vector<WithoutEffect> parts_without_effect(const Scenario& s) {
 void finish(Resolved& r) {
   Scenario& s = r.scenario;
   try {
-    if (s.is_step() && s.train && !s.batch.given() && !s.gave("parallel.microbatches"))
+    if (s.is_step() && s.train && !s.batch.given() && !s.gave("parallel.microbatches")) {
       take_usual_batch(s, r.notes);
+      r.asked.batch = s.batch;
+      r.asked.give("parallel.global_batch", s.origin_of("parallel.global_batch"));
+    }
     s.resolve(&r.dropped);
   } catch (const InputError& error) {
     r.error = error.what();
@@ -234,6 +237,7 @@ Resolved Resolver::resolve(const Question& q) {
   take_launched(q, s, r.notes);
   if (options_.plan) check_job_divides(q, s);
   name_dispatchers(s);
+  r.asked = s;
   if (s.model.hidden == 0) return r;  // answer() asks for one
   if (s.is_step() && q.search) {
     if (options_.plan)
@@ -244,9 +248,11 @@ Resolved Resolver::resolve(const Question& q) {
     r.chosen = choose_expert_parallel(s);
   }
   take_usual_dispatchers(q, s);
+  r.asked = s;
   if (options_.plan) finish(r);
   const auto said = static_cast<std::ptrdiff_t>(q.said.model.remarks.size());
-  s.model.remarks.insert(s.model.remarks.begin() + said, r.notes.begin(), r.notes.end());
+  for (Scenario* one : {&s, &r.asked})
+    one->model.remarks.insert(one->model.remarks.begin() + said, r.notes.begin(), r.notes.end());
   return r;
 }
 

@@ -40,6 +40,7 @@ void open_plan(Question& question);
 // A question with everything derived from its settings.
 struct Resolved {
   Scenario scenario;  // resolved, unless its plan is left open or there is an error
+  Scenario asked;     // without the sizes that follow from others: what a result holds as its inputs
   ChosenPlan chosen;  // choice for a plan that was open
   // Important assumed values that were not given, one clause each.
   std::vector<std::string> notes;

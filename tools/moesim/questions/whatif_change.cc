@@ -53,7 +53,7 @@ ordered_json evaluation_json(const Comparison& e) {
 
 ordered_json whatif_result(const Base& base, const std::vector<std::string>& warnings,
                            const CommonOptions& common) {
-  ordered_json result = envelope("whatif", describe_inputs(common, base.resolved.scenario), warnings);
+  ordered_json result = envelope("whatif", describe_inputs(common, base.resolved.asked), warnings);
   add_model(result, base.resolved.scenario);
   return result;
 }

@@ -81,7 +81,7 @@ class PlanSweep : public SweepKind {
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json said = nlohmann::ordered_json::object();
     for (const auto& [option, value] : question_.said()) said[option] = value;
-    return {{"scenario", models::to_json(base_->resolved.scenario)}, {"plan", std::move(said)}};
+    return {{"scenario", models::to_json(base_->resolved.asked)}, {"plan", std::move(said)}};
   }
   void describe(nlohmann::ordered_json& record) const override {
     const models::Scenario& scenario = base_->resolved.scenario;

@@ -113,7 +113,7 @@ class ScenarioSweep : public SweepKind {
   }
   void read_inputs(const models::Points& points) const override { read_named(*base_, points); }
   nlohmann::ordered_json definition() const override {
-    nlohmann::ordered_json j{{"scenario", models::to_json(base_->resolved.scenario)},
+    nlohmann::ordered_json j{{"scenario", models::to_json(base_->resolved.asked)},
                              {"draws", asked_.draws},
                              {"breakdown", asked_.breakdown}};
     if (asked_.tolerance != models::Decision::kTolerance) j["tolerance"] = asked_.tolerance;
@@ -121,8 +121,8 @@ class ScenarioSweep : public SweepKind {
     return j;
   }
   void describe(nlohmann::ordered_json& record) const override {
-    record["inputs"]["scenario"] = models::to_json(base_->resolved.scenario);
-    record["inputs"]["settings"] = models::settings_json(base_->resolved.scenario);
+    record["inputs"]["scenario"] = models::to_json(base_->resolved.asked);
+    record["inputs"]["settings"] = models::settings_json(base_->resolved.asked);
     add_model(record, base_->resolved.scenario);
   }
 

@@ -143,7 +143,7 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     o.anchoring.refuse_measured("--best");
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
       throw InputError("--best: found another question, expected --best alone, or with --set");
-    const models::Scenario scenario = with_changes(base, sets).resolved.scenario;
+    const models::Scenario scenario = with_changes(base, sets).resolved.asked;
     WhatifBest best = o.best;
     best.draws = std::min(o.draws, best.draws);
     return whatif_best(scenario, best, common);
