@@ -129,7 +129,7 @@ step_list() { "$(program)" --dry-run >"$out/list.txt"; }
 # measure FOLDER FILTER MINUTES
 measure() {
   "$moesim" calibrate measure --program "$(program)" --out "$out/$1" --filter "$2" --minutes "$(minutes "$3")" \
-    >>"$out/$1/measure.log"
+    >"$out/$1/measure.log"
 }
 
 step_costs() { measure raw '^(latency/|overlap/(product|copies)|kernel/)' 4; }
@@ -156,8 +156,8 @@ step_ep_kernels() {
 }
 step_products() {
   # Most informative first: the products of experts, then dense ones of every shape but the one that is left out.
-  measure raw '^grouped_gemm/.*backend:grouped/pass:fwd/skew:none' 2
-  measure raw '^gemm/(?!.*/n:7168/k:2048/).*clocks:burst' 5
+  measure raw '^grouped_gemm/.*/skew:none' 4
+  measure raw '^gemm/(?!.*/n:7168/k:2048/).*clocks:burst' 3
 }
 step_sustained() { measure raw '^gemm/(?!.*/n:7168/k:2048/).*clocks:sustained' 5; }
 

@@ -25,7 +25,7 @@ too_long+='|Refine.(TheBase|IsReadBack)'
 
 # test_address LIBRARY...: the tests of their programs, LIBRARY.Suite.Test.
 test_address() {
-  RC_PARAMS="max_success=33" ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" --timeout 900 \
+  RC_PARAMS="max_success=33" ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" \
     -R "^($(IFS='|'; echo "$*"))\.[^.]+\." -E "$too_long"
 }
 

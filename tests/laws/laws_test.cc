@@ -1,4 +1,4 @@
-// Every law against random cases. MOESIM_LAW_CASES says how many [10000], MOESIM_LAW_SEED which [1],
+// Every law against random cases. MOESIM_LAW_CASES says how many [20000], MOESIM_LAW_SEED which [1],
 // MOESIM_LAW one law by its name. The figures of long runs stand in docs/reliability.md.
 #include "tests/laws/laws.h"
 
@@ -25,7 +25,7 @@ std::uint64_t number_of(const char* name, std::uint64_t fallback) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kCases = 1'000;
 #else
-constexpr std::uint64_t kCases = 10'000;
+constexpr std::uint64_t kCases = 20'000;
 #endif
 
 struct Broken {

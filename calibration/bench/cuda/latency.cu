@@ -125,10 +125,27 @@ void nccl_single_rank(benchmark::State& state) {
 // Holds an SM for a while: a block takes all of its shared memory.
 __global__ void hold_sms(long long nanoseconds, int) { spin(nanoseconds); }
 
+// Copies as a collective does, by few blocks that hold their SMs: a copy by all SMs would take the memory's whole rate,
+// which no link reaches.
+constexpr int kCarriers = 20;
+__global__ void carry(const uint4* from, uint4* to, std::size_t words) {
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < words;
+       i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
+    to[i] = from[i];
+}
+
+// Returns the shared memory that a block of this kernel may take, all of it.
+std::size_t all_shared(const void* kernel) {
+  int shared = 0;
+  require(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0), "shared memory");
+  require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "shared memory");
+  return static_cast<std::size_t>(shared);
+}
+
 enum class Timed { kProduct, kCopy };
 enum class Beside { kNothing, kOther, kSms };
 
-// Products of 4096 and copies of 256 MiB on two streams. What is beside the timed ones lasts twice as long as
+// Products of 8192, which take many waves of blocks, and copies of 64 MiB on two streams. What is beside the timed ones lasts twice as long as
 // these, and no longer: a queue that fills up would make the host wait.
 class Overlap {
  public:
@@ -161,13 +178,12 @@ class Overlap {
   }
 
  private:
-  static constexpr int kSize = 4096, kMostBeside = 400;
+  static constexpr int kSize = 8192, kMostBeside = 400;
 
   void queue(Timed what) {
     if (what == Timed::kCopy)
-      require(cudaMemcpyAsync(to_.as<void>(), from_.as<void>(), from_.bytes(), cudaMemcpyDeviceToDevice,
-                              copies_.get),
-              "copy");
+      launch(carry, kCarriers, 512, shared_, copies_.get, from_.as<uint4>(), to_.as<uint4>(),
+             from_.bytes() / sizeof(uint4));
     else
       multiply(blas_, {false, false, kSize, kSize, kSize, a_.as<void>(), b_.as<void>(), c_.as<void>(), kSize,
                        kSize, kSize});
@@ -194,23 +210,20 @@ class Overlap {
     return run(what, 5);
   }
   void hold_some(int sms, double seconds) {
-    int shared = 0;
-    require(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0), "shared memory");
-    require(cudaFuncSetAttribute(hold_sms, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-            "shared memory");
-    launch(hold_sms, static_cast<std::size_t>(sms), 1, static_cast<std::size_t>(shared), copies_.get,
-           static_cast<long long>(seconds * 1e9), 0);
+    launch(hold_sms, static_cast<std::size_t>(sms), 1, all_shared(reinterpret_cast<const void*>(hold_sms)),
+           copies_.get, static_cast<long long>(seconds * 1e9), 0);
   }
 
+  const std::size_t shared_ = all_shared(reinterpret_cast<const void*>(carry));
   Stream compute_, copies_;
   cublasHandle_t blas_ = nullptr;
   const std::size_t count_ = static_cast<std::size_t>(kSize) * kSize;
   const Buffer a_ = normal(Element::kBf16, count_, 1), b_ = normal(Element::kBf16, count_, 2), c_{a_.bytes()},
-               from_{256u << 20}, to_{256u << 20};
+               from_{64u << 20}, to_{64u << 20};
 };
 
 void overlap(benchmark::State& state, Timed what, Beside beside, int sms = 0) {
-  if (has_room(&state, std::size_t{700} << 20)) Overlap().measure(state, what, beside, sms);
+  if (has_room(&state, std::size_t{1} << 30)) Overlap().measure(state, what, beside, sms);
 }
 
 }  // namespace

@@ -130,6 +130,10 @@ cudaError_t hold_stream(const cudaLaunchConfig_t& config, long long nanoseconds)
   return cudaSuccess;
 }
 
+cudaError_t carry(const cudaLaunchConfig_t& config, const uint4* from, uint4* to, std::size_t words) {
+  return cudaMemcpyAsync(to, from, words * sizeof *from, cudaMemcpyDeviceToDevice, config.stream);
+}
+
 }  // namespace moesim::virtual_gpu
 
 // Every reader of the clock gets the virtual time.
