@@ -35,12 +35,13 @@ inline constexpr double kArmSigma = 0.03;
 // Likewise for a framework that is not known, where a dispatcher may be integrated well or badly: ratios
 // between dispatchers of levanter, MaxText and verl, one of which its authors call immature.
 inline constexpr double kStrangerArmSigma = 0.09;
-// Standard deviation of the logarithm of a dispatch kernel's time where none was published for the machine,
-// around its price, that of its stand-in, which is the median: Megatron-Bridge's steps on H100 take what the
-// stand-ins say, NCCL EP on GB200, HybridEP inside a node of H100 and UCCL-EP on H200 1.4 to 4 times as long
-// (marin-community/marin #7331, #3666; uccl-project/uccl).
-inline constexpr double kUnpublishedSpread = 0.7;
-// Returns that factor of one draw.
+// Logarithm by which a dispatch kernel that nobody published for the machine is slower than its stand-in in a layer
+// alone, where it is priced so: HybridEP inside a node of H100, NCCL EP on GB200 and UCCL-EP on H200 took 1.4 to 4
+// times as long (marin-community/marin #3666, #7331; uccl-project/uccl), as kernels are published where they were
+// tuned. Whole steps of Megatron-Bridge on H100 take what the stand-ins say. The price is the median of the doubt, of
+// which the spread is the standard deviation.
+inline constexpr double kUnpublishedInLayer = 0.9, kUnpublishedSpread = 0.4;
+// Returns the factor of one draw around the price.
 double unpublished_kernel_factor(std::string_view dispatcher, std::size_t draw);
 
 // The uncertain parts of a forecast that its price draws do not contain.

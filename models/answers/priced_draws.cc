@@ -1,6 +1,9 @@
 #include "models/answers/priced_draws.h"
 
+#include <cmath>
+
 #include "base/random.h"
+#include "models/answers/doubt.h"
 #include "models/hardware/cluster.h"
 
 namespace moesim::models {
@@ -47,7 +50,8 @@ PriceCache::~PriceCache() = default;
 std::shared_ptr<const PricedDraws> PriceCache::of(const Scenario& s, int draws) {
   constexpr std::size_t kMost = 2048;  // prices of clusters and of their draws
   const std::uint64_t seed = draws == 0 ? 0 : s.seed;
-  const Recipe recipe = Recipe::of(s.training, s.parallel.world());
+  Recipe recipe = Recipe::of(s.training, s.parallel.world());
+  recipe.unpublished_kernel = s.is_step() ? 1 : std::exp(kUnpublishedInLayer);
   const std::lock_guard<std::mutex> lock(mutex_);
   for (std::size_t i = entries_.size(); i-- > 0;)
     if (entries_[i].cluster == s.cluster && entries_[i].seed == seed && entries_[i].draws == draws &&

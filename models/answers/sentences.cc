@@ -264,7 +264,8 @@ std::string because(const Comparison& c) {
   std::string text = saving_text(first ? *w : other, first ? other : *w) + ".";
   if (c.decision.verdict == Verdict::kOpen)
     if (const Unmeasured* part = deciding_part(*w, other))
-      text += fmt::format(" Least known: {}.", part->part);
+      // How it is priced instead stands in --explain.
+      text += fmt::format(" Least known: {}.", part->part.substr(0, part->part.find(", priced ")));
   return text;
 }
 

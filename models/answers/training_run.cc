@@ -185,10 +185,7 @@ class Run {
     for (const std::string& name : r.unmeasured) {
       const std::string what = fmt::format("plans with {} on {}", name, profile);
       if (std::ranges::find(a_.left_out, what, &RunAnswer::LeftOut::what) == a_.left_out.end())
-        a_.left_out.push_back({what,
-                               "their dispatch kernel was never measured on this machine; --dispatcher "
-                               "takes them nevertheless",
-                               false});
+        a_.left_out.push_back({what, "kernels nobody measured; --dispatcher takes them", false});
     }
   }
 

@@ -563,6 +563,9 @@ sim::LockstepProgram ProgramPricer::price(const Program& program, const std::vec
             shapes.across_domains(op.group))
           for (std::int64_t& ps : prices)
             ps = static_cast<std::int64_t>(static_cast<double>(ps) * exchange_in_step_);
+        if (recipe_.unpublished_kernel != 1 && !op.fused && unpublished(program, op))
+          for (std::int64_t& ps : prices)
+            ps = std::llround(static_cast<double>(ps) * recipe_.unpublished_kernel);
         break;
       case OpKind::kKernel:
         price_kernel(program, op, prices);

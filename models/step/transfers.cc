@@ -443,7 +443,7 @@ std::int64_t optimizer_launches(const Scenario& s, const StageParameters& n) {
 
 std::vector<TimedCollective> timed_collectives(const Scenario& s, std::int64_t slots,
                                                const Placement& placement, const ProgramPricer& pricer) {
-  if (!s.sharding_asked() || !s.train) return {};
+  if (!(s.is_step() || s.sharding_asked()) || !s.train) return {};
   Architecture held = s.model;
   if (held.experts > 0) held.experts = slots;
   const std::vector<double> even(layer_stack(held).size(), 1.0);

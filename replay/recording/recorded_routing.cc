@@ -29,12 +29,23 @@ std::vector<std::int64_t> spread_evenly(const std::vector<std::int64_t>& receive
   return counts;
 }
 
+// Returns whether a file in which ranks lack is of a job of so many rows: those that have an entry receive at least half of
+// a balanced share. Otherwise it is of other tokens, and only its shares say something.
+bool of_so_many_rows(const traces::DispatchingTable& table, std::int64_t ep, std::int64_t total) {
+  const auto local = table.received.size() / static_cast<std::size_t>(ep);
+  std::int64_t known = std::accumulate(table.received.begin(), table.received.end(), std::int64_t{0});
+  for (const std::int64_t rank : table.missing)
+    for (std::size_t e = 0; e < local; ++e)
+      known -= table.received[static_cast<std::size_t>(rank) * local + e];
+  return 2 * known * ep >= total * (ep - static_cast<std::int64_t>(table.missing.size()));
+}
+
 // Returns the rows that every expert receives. The ranks without an entry receive what `total` leaves, each of
 // their experts in proportion to what the file takes in their place. total 0: unknown, the file's.
 std::vector<std::int64_t> completed(const traces::DispatchingTable& table, std::int64_t ep,
                                     std::int64_t total, const SourcePlace& place) {
   std::vector<std::int64_t> rows = table.received;
-  if (table.missing.empty() || total == 0) return rows;
+  if (table.missing.empty() || !of_so_many_rows(table, ep, total) || total == 0) return rows;
   const auto local = static_cast<std::int64_t>(rows.size()) / ep;
   std::vector<std::size_t> open;
   for (const std::int64_t rank : table.missing)
@@ -130,7 +141,7 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   const std::int64_t all_rows = job_tokens.per_rank * topk * (from_all ? ranks : dispatching.ep);
   const std::int64_t known = same_ranks ? std::max<std::int64_t>(0, all_rows) : 0;
   const std::vector<std::int64_t> received = completed(*table, dispatching.ep, known, place);
-  if (!table->missing.empty() && known > 0)
+  if (!table->missing.empty() && known > 0 && of_so_many_rows(*table, dispatching.ep, known))
     loaded.warnings.push_back(fmt::format(
         "{}: EP rank{} without an entry: the rest of {} rows is taken, the tokens x top-{} of the "
         "ranks",

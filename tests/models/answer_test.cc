@@ -57,14 +57,15 @@ TEST(Answer, AnUnmeasuredKernelIsPricedAtTheMiddleOfItsDoubt) {
                                 {"parallel", {{"ep", ep}}}};
       int unmeasured = 0;
       double measured = 0;  // the median of alltoall's draws over its value
-      for (const Answer& a : answer(read(json), {.draws = 200}).answers) {
+      for (const Answer& a : answer(read(json), {.draws = 400}).answers) {
         const std::string what = std::string(cluster) + " " + scope + " " + a.dispatcher;
         unmeasured += a.unmeasured_exchange() ? 1 : 0;
         EXPECT_LT(a.time_us.low, a.time_us.value) << what;
         EXPECT_LT(a.time_us.value, a.time_us.high) << what;
         const double middle = quantile_of(a.draws_us, 0.5) / a.time_us.value;
         if (measured == 0) measured = middle;
-        EXPECT_NEAR(middle / measured, 1, 0.2) << what;  // 200 draws of factors around 1.5 to 2
+        // Half of a step's draws are of untuned hosts, which every arm feels by its own launches.
+        EXPECT_NEAR(middle / measured, 1, scope == std::string("step") ? 0.25 : 0.15) << what;
       }
       EXPECT_GT(unmeasured, 0);
     }

@@ -56,7 +56,7 @@ void QuestionOptions::declare(CLI::App& app, bool sets) {
   declare_fields(app, sets);
 }
 
-void QuestionOptions::declare_fields(CLI::App& app, bool sets, std::span<const std::string_view> only) {
+void QuestionOptions::declare_fields(CLI::App& app, bool sets, std::span<const Told> only) {
   if (only.empty()) declare_with(app, with_);
   if (sets)
     app.add_option("--set", sets_, "path=value with its unit: any value of `moesim whatif --paths`")
@@ -67,18 +67,20 @@ void QuestionOptions::declare_fields(CLI::App& app, bool sets, std::span<const s
         ->group("Plan");
   for (const Field& field : models::scenario_fields()) {
     if (field.flag.empty() || field.path == "seed") continue;  // every verb has --seed
-    if (!only.empty() && std::ranges::find(only, field.path) == only.end()) continue;
+    const auto told = std::ranges::find(only, field.path, &Told::first);
+    if (!only.empty() && told == only.end()) continue;
+    const std::string help = only.empty() || told->second == nullptr ? help_of(field) : told->second;
     const std::size_t index = models::index_of(field);
     const std::string flag(field.flag), group(field.group);
     if (field.type == FieldType::kBoolean) {
       const std::string other = field.fallback == "true" ? "false" : "true";
       app.add_flag_callback(
-             flag, [this, index, other] { texts_[index] = other; }, help_of(field))
+             flag, [this, index, other] { texts_[index] = other; }, help)
           ->group(group);
       continue;
     }
     app.add_option_function(
-           flag, [this, index](const std::string& text) { texts_[index] = text; }, help_of(field))
+           flag, [this, index](const std::string& text) { texts_[index] = text; }, help)
         ->type_name(type_name(field))
         ->group(group);
   }

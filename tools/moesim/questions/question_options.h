@@ -27,8 +27,10 @@ class QuestionOptions {
   // Declares the file and the options, in the groups of the table; this object must outlive parsing. `sets`:
   // with --set; false where the verb has its own.
   void declare(CLI::App& app, bool sets = true);
-  // Likewise without the file, which take_file() sets. `only`: of these fields alone; empty: of all.
-  void declare_fields(CLI::App& app, bool sets = true, std::span<const std::string_view> only = {});
+  // Likewise without the file, which take_file() sets. `only`: of these fields alone, with the help of each where it is
+  // another than the table's; empty: of all.
+  using Told = std::pair<std::string_view, const char*>;
+  void declare_fields(CLI::App& app, bool sets = true, std::span<const Told> only = {});
   // `framework`: the framework of the file's arguments; nullopt: a scenario, or recognised by name and
   // content. `words`: arguments of a script, or instead of a file.
   void take_file(const std::string& file, std::optional<JobFramework> framework,

@@ -100,7 +100,10 @@ std::optional<std::string> replay_refusal(const traces::Recording& recording, bo
 }
 
 void RecordingOptions::declare(CLI::App& app) {
-  static constexpr std::string_view kOfJobAndMachine[] = {"cluster", "parallel.microbatches", "prices"};
+  static constexpr QuestionOptions::Told kOfJobAndMachine[] = {
+      {"cluster", "built-in name or file [as many H800 nodes as the job needs]"},
+      {"parallel.microbatches", "per rank and step, of a scaling recording"},
+      {"prices", nullptr}};
   settings_.declare_fields(app, true, kOfJobAndMachine);
   app.add_option("--timing", timing_, "flow: transfers of a scaling recording share links [calibrated]")
       ->check(CLI::IsMember({kCalibrated, kFlow}));

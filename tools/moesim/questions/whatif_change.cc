@@ -58,8 +58,8 @@ ordered_json whatif_result(const Base& base, const std::vector<std::string>& war
   return result;
 }
 
-void print_asked(const Base& base) {
-  print_text("\n" + asked_text(base.resolved.scenario) + "\n" + chosen_text(base.resolved), 2);
+void print_asked(const Base& base, std::span<const models::ScenarioPath> varied) {
+  print_text("\n" + asked_text(base.resolved.scenario, varied) + "\n" + chosen_text(base.resolved), 2);
 }
 
 std::vector<std::string> many_to_act_on(const std::vector<std::string>& warnings, const Base& base) {

@@ -2,6 +2,7 @@
 // one by one.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ nlohmann::ordered_json whatif_result(const Base& base, const std::vector<std::st
 
 // Prints below an answer of which scenario it is: model, machine with its network, scope, and the plan
 // that was chosen.
-void print_asked(const Base& base);
+void print_asked(const Base& base, std::span<const models::ScenarioPath> varied = {});
 
 // Warnings of many scenarios that another option or file answers: without those of what the profile was
 // measured on and of what a dispatcher's program counts.

@@ -272,7 +272,7 @@ int run_map(const Base& base, const std::vector<std::string>& ranges, const std:
     print_text(fmt::format(
         "{} of {} scenarios have no forecast (rows and columns without any are left out); the first: {}\n",
         without, map.cells.size(), map.first_error()));
-  print_asked(base);
+  print_asked(base, std::vector{map.across, map.down});
   std::vector<std::string> warnings = many_to_act_on(map.warnings, base);
   const bool counted = map.warnings.size() > kMostWarnings;  // the last one counts the others
   if (counted && warnings.size() == 1) warnings.clear();

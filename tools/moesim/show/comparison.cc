@@ -398,8 +398,9 @@ std::string question_text(const Comparison& c, bool explain) {
 std::string assumed_text(const Comparison& c, bool explain) {
   std::vector<std::string> assumed;
   for (const models::Assumed& one : models::assumed_of(c)) assumed.push_back(one.text());
-  constexpr std::size_t kAssumed = 4;  // of a first screen; all stand in the JSON
-  if (!explain && assumed.size() > kAssumed) assumed.resize(kAssumed);
+  // Of a first screen, which also holds what settles an open choice; all stand in the JSON.
+  const std::size_t most = c.decision.settle.empty() ? 4 : 3;
+  if (!explain && assumed.size() > most) assumed.resize(most);
   return assumed.empty() ? "" : fmt::format("assumed: {}\n", join(assumed, ", "));
 }
 
@@ -419,7 +420,8 @@ void print_comparison(const Comparison& c, Detail detail, bool explain, std::str
   if (detail == Detail::kTimes) print("\n" + times_table(c).text());
   if (const auto table = table_of_detail(c, detail)) print("\n" + table->text());
   if (detail == Detail::kMemory) print("\n" + memory_tree(c));
-  if (!c.step_collectives.empty()) print("\n" + collective_table(c).text());
+  if (!c.step_collectives.empty() && (explain || c.scenario->sharding_asked()))
+    print("\n" + collective_table(c).text());
   print_text(remarks(c, answers, explain), 2);
   print_text(assumed_text(c, explain), 2);
   if (!c.decision.settle.empty()) print_text(fmt::format("to settle it: {}\n", c.decision.settle), 2);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -68,9 +69,12 @@ std::string machine_text(const models::Scenario& s) {
   return parts.empty() ? cluster.name : fmt::format("{} ({})", cluster.name, join(parts, "; "));
 }
 
-std::string asked_text(const models::Scenario& s) {
-  std::string subject = s.model.name;
-  if (s.cluster) subject += (subject.empty() ? "" : " on ") + machine_text(s);
+std::string asked_text(const models::Scenario& s, std::span<const models::ScenarioPath> varied) {
+  const auto varies = [&](std::string_view path) {
+    return std::ranges::find(varied, path, &models::ScenarioPath::path) != varied.end();
+  };
+  std::string subject = varies("model") ? "" : s.model.name;
+  if (s.cluster && !varies("cluster")) subject += (subject.empty() ? "" : " on ") + machine_text(s);
   const char* pass = s.is_step() ? (s.train ? "one training step" : "one forward pass")
                                  : (s.train ? "one MoE layer" : "forward pass of one MoE layer");
   return (subject.empty() ? "" : subject + ": ") + pass;

@@ -1,10 +1,12 @@
 // The machine of an answer in one line, with all that differs from the built-in one of its name.
 #pragma once
 
+#include <span>
 #include <string>
 
 namespace moesim::models {
 struct Scenario;
+struct ScenarioPath;
 }  // namespace moesim::models
 
 namespace moesim::tools {
@@ -13,7 +15,7 @@ namespace moesim::tools {
 // scenario.
 std::string machine_text(const models::Scenario& scenario);
 // "qwen3-30b-a3b on dgx-h100x4 (network infiniband-ndr): one MoE layer", for questions of many scenarios.
-// Model and machine may vary (then they are left out), and the sizes of the plan need not be known.
-std::string asked_text(const models::Scenario& scenario);
+// Model and machine are left out where they vary, and the sizes of the plan need not be known.
+std::string asked_text(const models::Scenario& scenario, std::span<const models::ScenarioPath> varied = {});
 
 }  // namespace moesim::tools

@@ -133,6 +133,7 @@ class ScenarioSweep : public SweepKind {
 
  private:
   std::string file_;
+  std::vector<ScenarioPath> varied_;
   QuestionOptions options_;
   models::AnswerOptions asked_{.draws = 0, .breakdown = false, .each = true};
   Anchoring anchoring_;
@@ -197,7 +198,8 @@ void ScenarioSweep::prepare(const models::Points& points, RowFormat format, cons
     asked_.draws = run_->anchor->drawn;
   }
   columns_ = scenario_columns(asked_.draws > 0, asked_.breakdown, cost_);
-  table_.emplace(format, points.paths(), columns_of(columns_));
+  varied_ = points.paths();
+  table_.emplace(format, varied_, columns_of(columns_));
   [[maybe_unused]] const Asker settable(*base_, points.paths());  // refuses paths that exclude each other
 }
 
@@ -207,7 +209,7 @@ std::unique_ptr<SweepAsker> ScenarioSweep::asker(const models::Points& points) c
 
 SummaryShape ScenarioSweep::summary() const {
   SummaryShape shape = summary_of_scenarios(cost_);
-  shape.asked = asked_text(base_->resolved.scenario);
+  shape.asked = asked_text(base_->resolved.scenario, varied_);
   return shape;
 }
 
