@@ -65,7 +65,7 @@ TEST(Answer, AnUnmeasuredKernelIsPricedAtTheMiddleOfItsDoubt) {
         const double middle = quantile_of(a.draws_us, 0.5) / a.time_us.value;
         if (measured == 0) measured = middle;
         // Half of a step's draws are of untuned hosts, which every arm feels by its own launches.
-        EXPECT_NEAR(middle / measured, 1, scope == std::string("step") ? 0.25 : 0.15) << what;
+        EXPECT_NEAR(middle / measured, 1, scope == std::string("step") ? 0.25 : 0.2) << what;
       }
       EXPECT_GT(unmeasured, 0);
     }
