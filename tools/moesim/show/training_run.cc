@@ -325,10 +325,9 @@ std::string failure_text(const PricedTraining& best) {
 }
 
 std::string gap_text(const RunAnswer& a) {
-  if (a.gap > 0.5) return "Far from all were forecast: --most allows more.";
-  return a.gap > 0 ? fmt::format("No plan of them is faster by more than {:.1f} %{}.", 100 * a.gap,
-                                 a.exhaustive ? "" : "; --most allows more forecasts")
-                   : "No plan of them is faster.";
+  return a.gap > 0 ? fmt::format("None is faster by more than {:.1f} %{}.", 100 * a.gap,
+                                 a.exhaustive ? "" : "; --most allows more")
+                   : "None is faster.";
 }
 
 std::string searched_text(const RunAnswer& a) {
