@@ -143,9 +143,8 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   const std::vector<std::int64_t> received = completed(*table, dispatching.ep, known, place);
   if (!table->missing.empty() && known > 0 && of_so_many_rows(*table, dispatching.ep, known))
     loaded.warnings.push_back(fmt::format(
-        "{}: EP rank{} without an entry: the rest of {} rows is taken, the tokens x top-{} of the "
-        "ranks",
-        file, table->missing.size() == 1 ? "" : "s", known, topk));
+        "{}: EP rank{} {} without an entry: the rest of {} rows is taken, the tokens x top-{} of the ranks",
+        file, table->missing.size() == 1 ? "" : "s", fmt::join(table->missing, ", "), known, topk));
   else if (!table->not_representative.empty())
     loaded.warnings.push_back(file + ": " + table->not_representative);
   if (table->sent.empty() && table->topk.empty() && !scaling && job_tokens.per_rank > 0 && topk > 0 &&

@@ -151,7 +151,7 @@ TEST(RoutingFromDispatching, AMissingRankReceivesTheRest) {
       // Split as the histogram of the recorded rank, 30 to 10, or evenly.
       EXPECT_EQ(rows[4], histogram.empty() ? 50 : 75);
       EXPECT_THAT(loaded.warnings,
-                  Contains(HasSubstr("d.json: EP rank without an entry: the rest of 480 rows")));
+                  Contains(HasSubstr("d.json: EP rank 2 without an entry: the rest of 480 rows")));
       EXPECT_THAT(message_of([&] {
                     routing_from_dispatching(file, "d.json", 4, 1, 8, 3, 0, 0, {30, true});
                   }),
