@@ -185,6 +185,7 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
       throw InputError(place, fmt::format("top-{} choices", K),
                        fmt::format("top-{} as the model or --topk says", topk));
     std::vector<std::vector<std::int32_t>> choices;
+    choices.reserve(static_cast<std::size_t>(ranks));
     for (int r = 0; r < ranks; ++r) choices.push_back(table->topk[source(r)].experts);
     loaded.routing =
         models::Routing::from_choices(static_cast<int>(experts), static_cast<int>(K), std::move(choices));

@@ -36,7 +36,7 @@ std::string beside(const std::string& folder) {
   namespace fs = std::filesystem;
   const fs::path recording = fs::path(folder).lexically_normal() / "";
   for (const fs::path& place : {recording.parent_path(), recording.parent_path().parent_path()})
-    if (const std::string file = (place / "dispatching.json").string(); is_file(file)) return file;
+    if (std::string file = (place / "dispatching.json").string(); is_file(file)) return file;
   return {};
 }
 

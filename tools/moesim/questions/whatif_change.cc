@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -118,12 +119,14 @@ struct Today {
   const Answer& behind(const Comparison& after, std::span<const Change> changes) const {
     const bool other =
         std::ranges::any_of(changes, [](const Change& c) { return c.path.path == "dispatcher"; });
-    if (recommended || other) return *after.winner();
+    const Answer* winner = after.winner();
+    check(winner != nullptr, "a comparison has a winner");  // answer() throws where nothing has a forecast
+    if (recommended || other) return *winner;
     const auto name = [](const std::string& text) { return text.substr(0, text.find(':')); };
     const Answer* same = named(after, answer->dispatcher);
     for (const Answer& one : after.answers)  // with another option
       if (!same && name(one.dispatcher) == name(answer->dispatcher)) same = &one;
-    return same && same->ok() ? *same : *after.winner();
+    return same && same->ok() ? *same : *winner;
   }
 };
 
