@@ -35,11 +35,11 @@ inline constexpr double kArmSigma = 0.03;
 // Likewise for a framework that is not known, where a dispatcher may be integrated well or badly: ratios
 // between dispatchers of levanter, MaxText and verl, one of which its authors call immature.
 inline constexpr double kStrangerArmSigma = 0.09;
-// Logarithm by which a dispatch kernel that nobody published for the machine is slower than its stand-in in a layer
-// alone, where it is priced so: HybridEP inside a node of H100, NCCL EP on GB200 and UCCL-EP on H200 took 1.4 to 4
-// times as long (marin-community/marin #3666, #7331; uccl-project/uccl), as kernels are published where they were
-// tuned. Whole steps of Megatron-Bridge on H100 take what the stand-ins say. The price is the median of the doubt, of
-// which the spread is the standard deviation.
+// Some dispatch kernels have no published times on a machine. A layer prices such a kernel at e^kUnpublishedInLayer times
+// its stand-in: HybridEP inside a node of H100, NCCL EP on GB200 and UCCL-EP on H200 took 1.4 to 4 times as long as
+// theirs (marin-community/marin #3666, #7331; uccl-project/uccl). A step prices it like its stand-in, since steps of
+// Megatron-Bridge on H100 take that long. Draws multiply the price by a log-normal factor whose median is 1 and
+// whose log standard deviation is kUnpublishedSpread.
 inline constexpr double kUnpublishedInLayer = 0.9, kUnpublishedSpread = 0.4;
 // Returns the factor of one draw around the price.
 double unpublished_kernel_factor(std::string_view dispatcher, std::size_t draw);

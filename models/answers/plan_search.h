@@ -98,7 +98,7 @@ struct PlanSearchResult {
   // The share of the best plan's time by which one of the combinations may be faster at most.
   double gap = 0;
   std::map<std::string, std::int64_t> rules;  // number of illegal plans by rule
-  // Dispatchers of which plans were left out because nobody measured their kernels.
+  // Dispatchers without a measured kernel, whose plans the search left out.
   std::set<std::string> unmeasured;
   std::string method;  // one sentence on what was tried and what was left out
   std::string space;   // axes of the combinations and their values

@@ -28,7 +28,7 @@ struct Recipe {
   // same over UCCL.
   double isolated_call = 0, isolated_uccl_call = 0;
   double traffic = 1;  // bytes of a dispatcher's kernels over the compulsory ones
-  // Time of a dispatch kernel that nobody published for the machine, over its stand-in's.
+  // A dispatch kernel without published times on the machine takes so many times as long as its stand-in.
   double unpublished_kernel = 1;
   // CUDA graphs launch the operations outside of the dispatcher's program, and those inside: no host time.
   bool dense_graphs = false, dispatcher_graphs = false;

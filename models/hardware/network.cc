@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -127,16 +124,9 @@ ParameterSet with_links(ParameterSet set, const Profile& profile, const std::str
 }
 
 NetworkProfile NetworkProfile::load(const std::string& name_or_path) {
-  // Parses each once, since every cluster that is loaded has one.
-  static const auto built_in = embedded_networks();
-  static const auto parsed = std::make_unique<std::optional<NetworkProfile>[]>(built_in.size());
-  static std::mutex one_at_a_time;
-  for (std::size_t i = 0; i < built_in.size(); ++i) {
-    if (built_in[i].name != name_or_path) continue;
-    const std::scoped_lock lock(one_at_a_time);
-    if (!parsed[i]) parsed[i] = parse(built_in[i].json, "built-in network " + name_or_path);
-    return *parsed[i];
-  }
+  if (const auto* built_in =
+          parsed_once<NetworkProfile>(embedded_networks(), name_or_path, "built-in network"))
+    return *built_in;
   if (path_exists(name_or_path)) return from_node(JsonNode::read(name_or_path));
   throw InputError("found the network " + in_quotes(name_or_path) + ", expected a file or one of " +
                    join(names(), ", ") + did_you_mean(name_or_path, names()));

@@ -5,8 +5,6 @@
 #include <filesystem>
 #include <initializer_list>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -152,19 +150,8 @@ const DomainRange* ParameterSet::range(std::string_view quantity) const {
 }
 
 Profile Profile::load(const std::string& name_or_path) {
-  const auto built_in = embedded_profiles();
-  // Parses each once, since sweeps load the same few repeatedly.
-  struct Parsed {
-    std::once_flag once;
-    Profile profile;
-  };
-  static const std::unique_ptr<Parsed[]> parsed = std::make_unique<Parsed[]>(built_in.size());
-  for (std::size_t i = 0; i < built_in.size(); ++i) {
-    if (built_in[i].name != name_or_path) continue;
-    std::call_once(parsed[i].once,
-                   [&] { parsed[i].profile = parse(built_in[i].json, "built-in profile " + name_or_path); });
-    return parsed[i].profile;
-  }
+  if (const Profile* built_in = parsed_once<Profile>(embedded_profiles(), name_or_path, "built-in profile"))
+    return *built_in;
   if (path_exists(name_or_path)) {
     Profile read = from_node(JsonNode::read(name_or_path));
     read.source_ = name_or_path;

@@ -36,7 +36,7 @@ struct JobModel {
   models::MoeLayer moe_layer(int gpus_per_node) const;  // refers to `routing`
 };
 
-// What is asked of a recording: settings in place of its own, and how its iteration is timed.
+// A question about a recording: it has settings that replace the recorded ones, and says how to time the iteration.
 struct RecordingQuestion {
   RecordingQuestion() { said.scope = models::Scenario::Scope::kStep; }
 
@@ -57,8 +57,8 @@ struct RecordingQuestion {
   bool memory = false;        // with the memory of the ranks
   bool effect_gains = false;  // of a scaling recording: with the contribution of each effect
 
-  // Of a draw: the cluster's profile, and a seed for how the rows of a recorded rank split over its experts,
-  // where that matters and is unknown; nullopt: evenly.
+  // A draw has its own profile of the cluster. Its seed splits the rows of a recorded rank over its experts where
+  // the split matters and is unknown; nullopt splits them evenly.
   std::optional<models::Profile> drawn_profile;
   std::optional<std::uint64_t> split_seed;
 

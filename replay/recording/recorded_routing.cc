@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -29,32 +30,25 @@ std::vector<std::int64_t> spread_evenly(const std::vector<std::int64_t>& receive
   return counts;
 }
 
-// Returns whether a file in which ranks lack is of a job of so many rows: those that have an entry receive at least half of
-// a balanced share. Otherwise it is of other tokens, and only its shares say something.
-bool of_so_many_rows(const traces::DispatchingTable& table, std::int64_t ep, std::int64_t total) {
-  const auto local = table.received.size() / static_cast<std::size_t>(ep);
-  std::int64_t known = std::accumulate(table.received.begin(), table.received.end(), std::int64_t{0});
-  for (const std::int64_t rank : table.missing)
-    for (std::size_t e = 0; e < local; ++e)
-      known -= table.received[static_cast<std::size_t>(rank) * local + e];
-  return 2 * known * ep >= total * (ep - static_cast<std::int64_t>(table.missing.size()));
-}
-
-// Returns the rows that every expert receives. The ranks without an entry receive what `total` leaves, each of
-// their experts in proportion to what the file takes in their place. total 0: unknown, the file's.
-std::vector<std::int64_t> completed(const traces::DispatchingTable& table, std::int64_t ep,
-                                    std::int64_t total, const SourcePlace& place) {
+// Returns the rows that every expert receives, `total` in all. The ranks without an entry receive what the others
+// leave, each of their experts in proportion to what the file takes in their place. Returns nullopt where no rank
+// lacks, where the total is not known (0), and where the file is of other tokens, so that only its shares say
+// something: there the ranks with an entry receive less than half of a balanced share.
+std::optional<std::vector<std::int64_t>> completed(const traces::DispatchingTable& table, std::int64_t ep,
+                                                   std::int64_t total, const SourcePlace& place) {
+  if (table.missing.empty() || total == 0) return std::nullopt;
   std::vector<std::int64_t> rows = table.received;
-  if (table.missing.empty() || !of_so_many_rows(table, ep, total) || total == 0) return rows;
   const auto local = static_cast<std::int64_t>(rows.size()) / ep;
   std::vector<std::size_t> open;
   for (const std::int64_t rank : table.missing)
     for (std::int64_t e = 0; e < local; ++e) open.push_back(static_cast<std::size_t>(rank * local + e));
-  std::int64_t taken = 0, left = total - std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  std::int64_t taken = 0;
   for (const std::size_t e : open) taken += rows[e];
-  left += taken;
+  const std::int64_t known = std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) - taken;
+  if (2 * known * ep < total * (ep - static_cast<std::int64_t>(table.missing.size()))) return std::nullopt;
+  const std::int64_t left = total - known;
   if (left < 0)
-    throw InputError(place, fmt::format("{} rows received by the ranks with an entry", total - left),
+    throw InputError(place, fmt::format("{} rows received by the ranks with an entry", known),
                      fmt::format("at most {}: the ranks' tokens x top-k", total));
   std::int64_t share = 0, before = 0;  // up to this expert
   for (const std::size_t e : open) {
@@ -140,8 +134,9 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   const bool same_ranks = dispatching.ep * std::max(1, etp) == ranks;
   const std::int64_t all_rows = job_tokens.per_rank * topk * (from_all ? ranks : dispatching.ep);
   const std::int64_t known = same_ranks ? std::max<std::int64_t>(0, all_rows) : 0;
-  const std::vector<std::int64_t> received = completed(*table, dispatching.ep, known, place);
-  if (!table->missing.empty() && known > 0 && of_so_many_rows(*table, dispatching.ep, known))
+  const auto whole = completed(*table, dispatching.ep, known, place);
+  const std::vector<std::int64_t>& received = whole ? *whole : table->received;
+  if (whole)
     loaded.warnings.push_back(fmt::format(
         "{}: EP rank{} {} without an entry: the rest of {} rows is taken, the tokens x top-{} of the ranks",
         file, table->missing.size() == 1 ? "" : "s", fmt::join(table->missing, ", "), known, topk));
@@ -301,8 +296,10 @@ std::vector<std::int64_t> received_rows(const models::RoutingSpec& routing, int 
   if (routing.kind != models::RoutingSpec::Kind::kFile) return {};
   const traces::Dispatching file = traces::read_dispatching(routing.path);
   if (file.loads || file.entries.size() != 1 || file.experts % ranks != 0) return {};
+  const traces::DispatchingTable& table = file.entries.front().table;
   const std::vector<std::int64_t> experts =
-      completed(file.entries.front().table, file.ep, file.ep == ranks ? total : 0, SourcePlace{routing.path});
+      completed(table, file.ep, file.ep == ranks ? total : 0, SourcePlace{routing.path})
+          .value_or(table.received);
   std::vector<std::int64_t> rows(static_cast<std::size_t>(ranks), 0);
   for (std::size_t e = 0; e < experts.size(); ++e) rows[e / (experts.size() / rows.size())] += experts[e];
   return rows;
