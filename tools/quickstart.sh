@@ -24,7 +24,7 @@ run() {
 }
 run build/moesim trace info traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling
 run build/moesim replay traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling --cluster echo-h800x2 --microbatches 8
-run build/moesim compare --model mixtral-8x7b --cluster dgx-h100x4 --ep 8 --dispatcher allgather,alltoall --routing zipf:1.2
+run build/moesim compare --model mixtral-8x7b --cluster dgx-h200x4 --ep 8 --dispatcher allgather,alltoall --routing zipf:1.2
 if [[ -d ../shared/data/echo ]]; then
   run build/moesim validate --all ../shared/data/echo --only expn --cluster echo-h800x2
 fi

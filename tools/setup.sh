@@ -5,6 +5,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf '== %s\n' "$*"; }
+install() {
+  local as_root=()
+  [[ $(id -u) -eq 0 ]] || as_root=(sudo)
+  command -v "${as_root[@]:-env}" >/dev/null || { echo "setup.sh: not root and no sudo; install: $*" >&2; return 2; }
+  "${as_root[@]}" apt-get update -q &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+}
 
 # Debian package names, one a line, # comments.
 packages=$(sed 's/#.*//' tools/packages.txt | xargs)
@@ -14,14 +21,7 @@ for package in $packages; do
 done
 if ((${#missing[@]})); then
   say "installing: ${missing[*]}"
-  as_root=()
-  if [[ $(id -u) -ne 0 ]]; then
-    command -v sudo >/dev/null || { echo "setup.sh: not root and no sudo; install: ${missing[*]}" >&2; exit 2; }
-    as_root=(sudo)
-  fi
-  export DEBIAN_FRONTEND=noninteractive
-  "${as_root[@]}" apt-get update -q
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+  install "${missing[@]}"
 else
   say "all packages are installed"
 fi
@@ -33,10 +33,7 @@ while read -r package command; do
 done < <(sed 's/#.*//' tools/packages_optional.txt)
 if ((${#optional[@]})) && [[ -z ${MOESIM_WITHOUT_REPORTS:-} ]]; then
   say "installing for HTML reports and some tests: ${optional[*]}"
-  as_root=()
-  [[ $(id -u) -eq 0 ]] || as_root=(sudo)
-  "${as_root[@]}" apt-get update -q && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -q --no-install-recommends "${optional[@]}" ||
+  install "${optional[@]}" ||
     say "not installed: ${optional[*]}; moesim builds without what they are for (--report, its tests), and says so"
 fi
 

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -406,10 +410,37 @@ Dispatching logical_counts(JsonObject& object, const JsonNode& counts) {
   return loads_of(counts, tables, true);
 }
 
+// Reads what trainers write of a step: {"layer_0": [loads], "layer_1": ...} in any order, or that or a plain
+// array under one key. Returns nullopt for another object.
+std::optional<Dispatching> loads_by_layer(const JsonNode& root) {
+  const std::vector<std::string> keys = root.keys();
+  if (keys.empty()) return std::nullopt;
+  std::map<std::int64_t, JsonNode> layers;
+  for (const std::string& key : keys) {
+    const std::size_t digits = key.find_last_not_of("0123456789") + 1;
+    const auto layer = parse_int(std::string_view(key).substr(digits));
+    const JsonNode value = *root.find(key);
+    if (!layer || !value.is_array() || value.size() == 0 || !value.items().front().is_number()) break;
+    layers.emplace(*layer, value);
+  }
+  if (layers.size() == keys.size()) {
+    std::vector<JsonNode> table;
+    for (const auto& [layer, loads] : layers) table.push_back(loads);
+    return loads_of(root, {table}, true);
+  }
+  constexpr std::array<std::string_view, 5> kOwn{"per_rank_results", "num_global_tokens_per_expert",
+                                                 "topk_indices", "tables", kRecordersKey};
+  if (keys.size() != 1 || std::ranges::count(kOwn, keys.front()) > 0) return std::nullopt;
+  const JsonNode only = *root.find(keys.front());
+  if (only.is_object()) return loads_by_layer(only);
+  return only.is_array() ? std::optional(loads_of(only)) : std::nullopt;
+}
+
 Dispatching dispatching_of(const JsonNode& root) {
   if (root.is_array()) return loads_of(root);
   JsonObject object(root);
   if (const auto counts = object.find("logical_count")) return logical_counts(object, *counts);
+  if (auto loads = loads_by_layer(root)) return *loads;
   Dispatching out;
   Settings settings;
   read_settings(object, settings);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/input_error.h"
+#include "base/text.h"
 #include "traces/recording.h"
 
 namespace moesim::traces {
@@ -20,24 +21,13 @@ namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
-
 // Returns the kind of communication in the name of a collective, an annotation or a kernel; "" for none.
 std::string_view comm_of(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kWords{{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kWords{{
       {"allreduce", "allreduce"},
-      {"all_reduce", "allreduce"},
       {"allgather", "allgather"},
-      {"all_gather", "allgather"},
       {"reducescatter", "reduce_scatter"},
-      {"reduce_scatter", "reduce_scatter"},
       {"alltoall", "all_to_all"},
-      {"all_to_all", "all_to_all"},
       {"broadcast", "broadcast"},
       {"barrier", "allreduce"},
       {"sendrecv", ""},  // for a kernel: an all-to-all, a send or a receive
@@ -45,7 +35,8 @@ std::string_view comm_of(std::string_view name) {
       {"recv", "recv"},
       {"send", "send"},
   }};
-  const std::string text = lower(name);
+  std::string text = lower(name);
+  std::erase(text, '_');
   for (const auto& [word, comm] : kWords)
     if (text.find(word) != std::string::npos) return comm;
   return {};

@@ -208,6 +208,10 @@ class Importer {
                       "--ranks-missing` fills the "
                       "others by symmetry",
                       there, world_));
+    if (ranks_.begin()->second.facts.backend == "fake")
+      recording_.warnings.emplace_back(
+          "a trace on torch's fake process group: it lacks every transfer between ranks, so calls have to come "
+          "from the job's arguments (moesim compare) or from `python3 -m moesim_capture fake -- COMMAND`");
     if (ranks_.rbegin()->first >= world_)
       refuse(ranks_.rbegin()->second.file, fmt::format("rank {}", ranks_.rbegin()->first),
              fmt::format("less than the world of {}", world_));

@@ -218,6 +218,12 @@ bool says_real_run(const RankRecording& rank) {
   return std::find(rank.header.begin(), rank.header.end(), kRealRunHeader) != rank.header.end();
 }
 
+bool on_fake_group(const RankRecording& rank) {
+  return std::ranges::any_of(rank.header, [](const std::string& line) {
+    return line.starts_with(" recorded: with torch's fake process group");
+  });
+}
+
 std::optional<Device> device_of(const RankRecording& rank) {
   constexpr std::string_view kDevice = " device: ", kCpu = "cpu, ", kCuda = "cuda, ";
   constexpr std::string_view kOurs = " moesim-capture ", kHostClock = ", host clock", kHost = " host: ";

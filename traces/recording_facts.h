@@ -18,6 +18,9 @@ namespace moesim::traces {
 inline constexpr std::string_view kRealRunHeader = " recorded: a real run";
 bool says_real_run(const RankRecording& rank);
 
+// Whether moesim-capture played this rank of a job with torch's fake process group.
+bool on_fake_group(const RankRecording& rank);
+
 // The device that made a recording, from our recorder's header ("device: cuda, NVIDIA H100 80GB HBM3").
 // Public recordings do not contain it.
 struct Device {

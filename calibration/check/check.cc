@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -34,6 +35,17 @@ std::string size_decade(double bytes) {
   return std::string(kNames[std::clamp(decade, 0, 7)]) + "B";
 }
 
+// Classes of sizes in which published rows are counted together: latency, the ramp, the plateau.
+std::string size_class(double bytes) {
+  return bytes < 1 << 20 ? "below 1 MiB" : bytes < 1 << 27 ? "1 to 128 MiB" : "from 128 MiB";
+}
+
+std::string cell_of(std::initializer_list<std::string> parts) {
+  std::string cell;
+  for (const std::string& part : parts) cell += (cell.empty() ? "" : ", ") + (part.empty() ? "-" : part);
+  return cell;
+}
+
 std::string count_range(const char* what, double value) {
   const char* range = value < 16 ? "<16" : value < 256 ? "16-255" : value < 4096 ? "256-4095" : ">=4096";
   return std::string(what) + " " + range;
@@ -52,10 +64,13 @@ double kernel_sigma(const ParameterSet& set, const models::EpKernelCall& call) {
 // Forecasts of one profile; models are created once per law that rows need.
 class Predictor {
  public:
-  Predictor(const Profile& profile, const std::string& network) : profile_(profile) {
-    if (network.empty()) return;
-    named_ = network;
-    machine_ = machine_on(named_, models::NetworkProfile::load(network));
+  Predictor(const Profile& profile, const Between& between) : profile_(profile) {
+    const bool ports = between.ports > 0 || between.port_bandwidth > 0;
+    named_ = between.network.empty() && ports ? models::usual_network(profile) : between.network;
+    if (named_.empty()) return;
+    machine_ = machine_on(named_, models::NetworkProfile::load(named_));
+    if (between.ports > 0) machine_->ports_per_node = between.ports;
+    if (between.port_bandwidth > 0) machine_->port_bandwidth = between.port_bandwidth;
   }
 
   // Each function fills `out` and returns "" or the reason why it cannot.
@@ -74,6 +89,10 @@ class Predictor {
     out.ranks = network ? std::to_string(row.nodes) + "x" + std::to_string(row.gpus_per_node)
                         : std::to_string(row.ranks());
     out.law = key;
+    out.nodes = row.nodes;
+    out.bandwidth = row.bytes * wire_share(row.op, row.ranks()) / row.seconds;
+    out.cell = cell_of({profile_.name(), out.network, out.op, integer_reduction(row) ? "integer" : "",
+                        size_class(row.bytes)});
     auto& model = collectives_[key + "|" + (machine ? std::string(machine->name) : "")];
     if (!model) {
       if (!network && !has_collectives(network))
@@ -171,7 +190,12 @@ class Predictor {
     if (seconds_of(row) <= 0) return "a dispatch row without latency or bandwidth";
     out.measured = seconds_of(row);
     if (suspect(row)) return "a dispatch row of a run that its data set suspects";
-    if (across_domains(row)) return dispatch_across(row, *call, out);
+    out.nodes = row.nodes;
+    out.bandwidth = printed_bytes(row, *call) / out.measured;
+    const bool across = across_domains(row);
+    if (across) machine_for(row.origin, out);
+    out.cell = cell_of({profile_.name(), out.network, row.kernel, row.dtype, out.sizes});
+    if (across) return dispatch_across(row, *call, out);
     out.law = law_key(row);
     const ParameterSet* set = profile_.find(out.law);
     double sigma = set ? kernel_sigma(*set, *call) : 0;
@@ -232,11 +256,15 @@ class Predictor {
   }
 
  private:
+  static bool names_network(const Origin& origin) {
+    return std::ranges::count(models::NetworkProfile::names(), origin.network) > 0;
+  }
+
   // Returns the machine of a row between nodes: of the network that the row names, else --network's, else by
   // the row's source; nullptr where it is unknown, which means the usual network of the GPU.
   const Machine* machine_for(const Origin& origin, CheckedRow& out) const {
     const Machine* machine =
-        machine_ && origin.network.empty() ? &*machine_ : calibration::machine_of(origin);
+        machine_ && !names_network(origin) ? &*machine_ : calibration::machine_of(origin);
     out.assumed = !machine && !models::has_network_laws(profile_);
     out.network = machine ? std::string(machine->network) : models::usual_network(profile_);
     return machine;
@@ -340,7 +368,7 @@ std::vector<CheckGroup> CheckReport::groups() const {
 }
 
 CheckReport check_rows(const Measurements& measurements, const ProfileOf& profile_of,
-                       const std::string& network) {
+                       const Between& between) {
   CheckReport report;
   std::map<std::string, std::unique_ptr<Predictor>> predictors;  // nullptr: no profile
   const auto each = [&](const auto& rows, auto method) {
@@ -348,7 +376,7 @@ CheckReport check_rows(const Measurements& measurements, const ProfileOf& profil
       auto [entry, added] = predictors.try_emplace(row.origin.gpu);
       if (added)
         if (const Profile* profile = profile_of(row.origin.gpu))
-          entry->second = std::make_unique<Predictor>(*profile, network);
+          entry->second = std::make_unique<Predictor>(*profile, between);
       if (!entry->second) {
         ++report.skipped["no profile for " + row.origin.gpu];
         continue;

@@ -22,6 +22,9 @@ struct CheckedRow {
   double measured = 0;   // seconds
   std::string network;   // for rows between nodes: the network profile that priced it
   bool assumed = false;  // the network is assumed, not stated by the row
+  std::string cell;      // what rows of the same call have in common; "" for rows that are no communication
+  double bandwidth = 0;  // busbw of a collective, what the library prints of a kernel; bytes/s
+  int nodes = 1;
   models::Estimate forecast;
 
   double error() const { return forecast.value / measured - 1; }
@@ -51,9 +54,14 @@ struct CheckReport {
 // Returns the profile for a GPU's name in the rows, or nullptr to skip the row.
 using ProfileOf = std::function<const models::Profile*(const std::string& gpu)>;
 
-// `network`: profile or file for rows between nodes that do not name their network; "": from the row's
-// source, else the usual network of its GPU.
+// Facts about the network between nodes, for rows that do not state them.
+struct Between {
+  std::string network = {};   // profile or file; "": from the row's source, else the usual one of its GPU
+  int ports = 0;              // of a node; 0: the network's
+  double port_bandwidth = 0;  // bytes/s; 0: the network's
+};
+
 CheckReport check_rows(const Measurements& measurements, const ProfileOf& profile_of,
-                       const std::string& network = "");
+                       const Between& between = {});
 
 }  // namespace moesim::calibration

@@ -42,13 +42,6 @@ using Laws = decltype(NetworkProfile::laws);
 template <class Row>
 using List = std::vector<Row> Measurements::*;
 
-const Profile& shipped(const Device& device) {
-  static std::map<std::string, Profile> profiles;
-  const std::string name(device.profile);
-  const auto found = profiles.find(name);
-  return found != profiles.end() ? found->second : profiles.emplace(name, Profile::load(name)).first->second;
-}
-
 FitProfileOptions plain_fit(bool networks = true) {
   FitProfileOptions options;
   options.leave_out_shapes = false;
@@ -75,7 +68,7 @@ void set_law(Profile& profile, const std::string& key, const ParameterSet& law) 
 CheckReport check_on_network(const Measurements& rows, const Laws& laws) {
   std::map<std::string, Profile> with_laws;
   return check_rows(rows, [&](const std::string& gpu) -> const Profile* {
-    const auto [at, added] = with_laws.try_emplace(gpu, shipped(*device_of_gpu(gpu)));
+    const auto [at, added] = with_laws.try_emplace(gpu, built_in(*device_of_gpu(gpu)));
     if (added)
       for (const auto& [key, law] : laws) set_law(at->second, key, law);
     return &at->second;
@@ -111,11 +104,11 @@ CheckReport forecast(const Device& device, const Measurements& rest, const Measu
   // Cost models need the main collective laws even where only one operation was measured. A law of the held
   // operation itself never comes from the built-in profile, which was fitted to these rows.
   if (!held.collectives.empty()) {
-    const Profile& built_in = shipped(device);
+    const Profile& shipped = built_in(device);
     const CollectiveRow& row = held.collectives.front();
-    const std::string key = collective_key(row.op, !inside_domain(row, built_in));
+    const std::string key = collective_key(row.op, !inside_domain(row, shipped));
     if (!device.relative.empty()) {
-      const Profile& relative = shipped(*find_device(device.relative));
+      const Profile& relative = built_in(*find_device(device.relative));
       if (const ParameterSet* law = relative.find(key)) {
         Profile only;
         only.describe(relative.name(), relative.gpu(), "", {});
@@ -125,7 +118,7 @@ CheckReport forecast(const Device& device, const Measurements& rest, const Measu
       }
     }
     if (std::ranges::any_of(profile.sets(), [&](const auto& one) { return one.first.starts_with(key); }))
-      derive_missing(profile, built_in);
+      derive_missing(profile, shipped);
   }
   return check_under(held, profile);
 }
@@ -309,7 +302,7 @@ void each_network(List<Row> list, const Measurements& all, const std::string& wh
         if (other.law == group.law && other.network != group.network)
           (rest.*list).insert((rest.*list).end(), others.begin(), others.end());
       if ((rest.*list).empty()) continue;
-      const std::vector<NetworkProfile> fitted = fit_networks(rest, shipped);
+      const std::vector<NetworkProfile> fitted = fit_networks(rest, built_in);
       for (const std::string& network : {group.network, std::string(models::kLineRate)})
         if (const NetworkProfile* one = named(fitted, network); one && one->laws.contains(group.law)) {
           append(report, check_on_network(out, {{group.law, one->laws.at(group.law)}}));
@@ -449,7 +442,7 @@ void own_inside(const Measurements& all, bool by_law, std::vector<OwnRowsCase>& 
   std::map<std::pair<const Device*, MachineKey>, std::vector<CollectiveRow>> machines;
   for (const CollectiveRow& row : all.collectives) {
     const Device* device = device_of_gpu(row.origin.gpu);
-    if (!device || integer_reduction(row) || !inside_domain(row, shipped(*device))) continue;
+    if (!device || integer_reduction(row) || !inside_domain(row, built_in(*device))) continue;
     const std::string law = by_law ? collective_key(row.op, false) : "";
     machines[{device, {"", owner_of(row.origin), device, row.library, law}}].push_back(row);
   }
@@ -459,7 +452,7 @@ void own_inside(const Measurements& all, bool by_law, std::vector<OwnRowsCase>& 
     Measurements rest;
     std::set<sim::CollectiveOp> known;
     for (const CollectiveRow& row : all.collectives)
-      if (device_of_gpu(row.origin.gpu) == key.device && inside_domain(row, shipped(*key.device)) &&
+      if (device_of_gpu(row.origin.gpu) == key.device && inside_domain(row, built_in(*key.device)) &&
           (owner_of(row.origin) != key.owner || row.library != key.library)) {
         rest.collectives.push_back(row);
         if (!integer_reduction(row)) known.insert(row.op);
@@ -473,7 +466,7 @@ void own_inside(const Measurements& all, bool by_law, std::vector<OwnRowsCase>& 
     });
     Measurements own, held;
     if (!few_and_others(usable, own.collectives, held.collectives)) continue;
-    derive_missing(base, shipped(*key.device));
+    derive_missing(base, built_in(*key.device));
     RefineReport report;
     cases.push_back({std::string(key.device->gpu),
                      key.owner + ", " + key.library + (by_law ? ", " + key.law : ""),
@@ -512,7 +505,7 @@ void own_between(List<Row> list, const Measurements& all, bool by_law, bool choo
         (rest.*list).push_back(row);
     }
     if (rows.size() < kOwnRows + kFewestOthers || (rest.*list).empty()) continue;
-    const std::vector<NetworkProfile> fitted = fit_networks(rest, shipped);
+    const std::vector<NetworkProfile> fitted = fit_networks(rest, built_in);
     const NetworkProfile& pooled = *named(fitted, models::kLineRate);
     // Rows whose law was measured on another machine.
     std::vector<Row> usable;
@@ -542,9 +535,9 @@ void own_between(List<Row> list, const Measurements& all, bool by_law, bool choo
         candidate.line_rate = base.line_rate;
         candidate.gpus_per_node = base.gpus_per_node;
       }
-      mine = refine_nearest(candidates, own, shipped, evidence, report);
+      mine = refine_nearest(candidates, own, built_in, evidence, report);
     } else {
-      mine = refine(base, own, shipped, report);
+      mine = refine(base, own, built_in, report);
     }
     std::string machine = key.owner;
     for (const std::string& part : {key.library, key.law})
@@ -563,7 +556,7 @@ std::vector<OwnRowsCase> own_rows_cases(const Measurements& all, bool by_law, bo
       &Measurements::collectives, all, by_law, choose,
       [](const CollectiveRow& row) -> std::string {
         const Device* device = device_of_gpu(row.origin.gpu);
-        if (!device || integer_reduction(row) || inside_domain(row, shipped(*device))) return "";
+        if (!device || integer_reduction(row) || inside_domain(row, built_in(*device))) return "";
         return collective_key(row.op, true);
       },
       cases);

@@ -400,7 +400,6 @@ ParameterSet pcie_law(const std::string& key, double link_bandwidth, Links links
   const PcieShares& shares = pcie_shares();
   const bool exchanges = key.find("all_to_all") != std::string::npos;
   const bool message = key.find("send_recv") != std::string::npos;  // one of a pair, its own bytes
-  const double twice = key.find("all_reduce") != std::string::npos ? 2 : 1;
   // The excess is linear in the size, so that two knots say it.
   constexpr double kLeast = 512, kMost = 17179869184;
   ParameterSet law;
@@ -409,7 +408,7 @@ ParameterSet pcie_law(const std::string& key, double link_bandwidth, Links links
   law.values = {shares.latency, shares.latency_per_rank};
   for (const int ranks : {2, 4, 8}) {
     const double rate = link_bandwidth * shares.share(exchanges, ranks, links);
-    const double wire = message ? 1 : twice * (ranks - 1) / ranks;
+    const double wire = message ? 1 : wire_factor(key) * (ranks - 1) / ranks;
     for (const double bytes : {kLeast, kMost}) {
       law.names.push_back(fmt::format("excess/{}/{:.0f}", ranks, bytes));
       law.values.push_back(wire * bytes / rate);

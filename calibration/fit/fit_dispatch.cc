@@ -69,17 +69,20 @@ std::optional<EpKernelCall> call_of(const DispatchRow& row) {
   return call;
 }
 
+double printed_bytes(const DispatchRow& row, const EpKernelCall& call) {
+  const double token = call.hidden * call.bytes_per_element + call.scale_bytes;
+  double copies = row.topk;
+  if (call.merged) {
+    copies = models::distinct_places(call.domains > 1 ? call.domains : call.ranks, row.topk);
+    if (call.groups > 0 && call.domains > 1) copies = std::min(copies, call.groups);
+  }
+  return row.tokens * copies * token;
+}
+
 double seconds_of(const DispatchRow& row) {
   if (row.seconds > 0) return row.seconds;
   const auto call = call_of(row);
-  if (!call || row.bandwidth <= 0) return 0;
-  const double token = call->hidden * call->bytes_per_element + call->scale_bytes;
-  double copies = row.topk;
-  if (call->merged) {
-    copies = models::distinct_places(call->domains > 1 ? call->domains : call->ranks, row.topk);
-    if (call->groups > 0 && call->domains > 1) copies = std::min(copies, call->groups);
-  }
-  return row.tokens * copies * token / row.bandwidth;
+  return call && row.bandwidth > 0 ? printed_bytes(row, *call) / row.bandwidth : 0;
 }
 
 bool suspect(const DispatchRow& row) {

@@ -15,6 +15,8 @@ namespace moesim::calibration {
 // Returns the model's call for a row; nullopt where the row lacks tokens, hidden, top-k or EP.
 std::optional<models::EpKernelCall> call_of(const DispatchRow& row);
 
+// Returns the bytes of a call as its library counts them: to every destination, the own one included.
+double printed_bytes(const DispatchRow& row, const models::EpKernelCall& call);
 // Returns seconds of a row: its latency, or the library's byte count over the printed bandwidth (docs of
 // DeepEP: tokens x distinct destinations, own included, x bytes per token). 0 where neither is available.
 double seconds_of(const DispatchRow& row);

@@ -47,6 +47,9 @@ constexpr int kIterations = 40;
 constexpr double kSettled = 1e-6, kLeastFree = 1e-4;
 // Multiples of the spread between machines of one kind that a machine may have.
 constexpr double kSpreads[] = {0.1, 0.25, 0.5, 1, 2};
+// Rows whose median is further off than this factor may be of a machine of another kind (NVLink off, another
+// library), of which one in twenty is (estimates, not measured).
+const double kFarOff = std::log(3.0), kOtherKind = -std::log(20.0);
 // And of the spread of corrections: a library whose protocols the law has, or lacks.
 constexpr double kJumps[] = {1, 3};
 
@@ -398,18 +401,31 @@ UpdatedLaw update_law(const ParameterSet& before, const LawUpdate& update, const
   const std::size_t n = before.names.size();
   const auto correction = models::Corrections::calls_of(before, before.source);
   const bool corrected = before.get(models::Corrections::kSigma, 0) > 0;
-  for (const double scale : kSpreads)
-    for (const double jumps : kJumps) {
-      if (scale < update.least_spread || scale > update.most_spread || (!corrected && jumps != kJumps[0]))
-        continue;
-      LawUpdate scaled = update;
-      for (std::size_t i = 0; i < n; ++i)
-        for (std::size_t j = 0; j < n; ++j)
-          scaled.covariance[i * n + j] *= (correction[i] ? jumps : scale) * (correction[j] ? jumps : scale);
-      laws.push_back(Updater(before, scaled, residuals).run());
-      laws.back().jumps = jumps;
-      most = std::max(most, laws.back().evidence);
+  const auto try_from = [&](const ParameterSet& start, double log_prior) {
+    for (const double scale : kSpreads)
+      for (const double jumps : kJumps) {
+        if (scale < update.least_spread || scale > update.most_spread || (!corrected && jumps != kJumps[0]))
+          continue;
+        LawUpdate scaled = update;
+        for (std::size_t i = 0; i < n; ++i)
+          for (std::size_t j = 0; j < n; ++j)
+            scaled.covariance[i * n + j] *= (correction[i] ? jumps : scale) * (correction[j] ? jumps : scale);
+        laws.push_back(Updater(start, scaled, residuals).run());
+        laws.back().jumps = jumps;
+        laws.back().evidence += log_prior;
+        most = std::max(most, laws.back().evidence);
+      }
+  };
+  try_from(before, 0);
+  const double level = median(residuals(before));
+  if (!update.longer.empty() && std::abs(level) > kFarOff) {
+    ParameterSet moved = before;
+    for (std::size_t i = 0; i < n; ++i) {
+      moved.values[i] *= std::exp(-level * update.longer[i]);
+      if (!update.low.empty()) moved.values[i] = std::clamp(moved.values[i], update.low[i], update.high[i]);
     }
+    try_from(moved, kOtherKind);
+  }
   return mean_of(laws, most);
 }
 

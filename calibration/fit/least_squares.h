@@ -58,6 +58,9 @@ struct LawUpdate {
   double scatter = 0.05;          // initial log standard deviation of a row
   // Least and most multiple of the spread between machines by which this one is known to differ.
   double least_spread = 0, most_spread = 1;
+  // The sign with which each parameter moves for a longer time. With it rows that are all far off by one factor
+  // move the law by it, as a machine of another kind; else they would be outliers.
+  std::vector<int> longer;
 };
 
 struct UpdatedLaw {

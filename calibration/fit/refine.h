@@ -27,7 +27,11 @@ struct RefinedLaw {
   double own_share = 0;  // share of the variance there that the rows removed
   // Mean |log error| of the rows before, and under a law fitted to the other rows.
   double error_before = 0, error_left_out = 0;
-  bool added = false;   // the base lacked the law
+  bool added = false;  // the base lacked the law
+  // Median log error of the rows under the base, measured over forecast. Where half of the rows are further than a
+  // factor of 2 from the law that they move, they are not believed and the base's law stays.
+  double off = 0;
+  bool believed = true;
   double evidence = 0;  // log probability of the rows, marginalised over the law
 };
 
@@ -58,6 +62,10 @@ struct BaseEvidence {
   double log_probability = 0;  // of the rows, up to a constant common to all candidates
   std::size_t rows = 0;        // rows for which the candidate has laws
 };
+
+// Returns the built-in networks that the rows may be of: those of the kinds that rows name, whose ports can carry what
+// the nodes of a row received in its time. Evidence that leaves none is no evidence.
+std::vector<models::NetworkProfile> possible_networks(const Measurements& rows);
 
 // Returns the candidates with the most rows, then the highest probability, first.
 std::vector<BaseEvidence> evidence_of(const std::vector<models::NetworkProfile>& candidates,

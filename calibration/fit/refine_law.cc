@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/statistics.h"
 #include "base/text.h"
 #include "calibration/fit/least_squares.h"
 #include "calibration/rows/devices.h"
@@ -34,6 +35,8 @@ constexpr double kUsualScatter = 0.06;
 constexpr double kScatterRows = 6;
 constexpr double kFarthest = 0.5;
 constexpr double kHalf = 0.5;
+const double kNotBelieved = std::log(2.0);
+constexpr std::size_t kFewRows = 3;  // fewer say little of a law, and move it as far as they can
 
 // Rows of one file are one log; a table has one for each of its sources.
 std::vector<int> logs_of(const std::vector<Origin>& origins) {
@@ -55,7 +58,7 @@ std::string sources_of(const std::vector<Origin>& origins) {
 }
 
 void bounds_of(const ParameterSet& set, LawUpdate& update) {
-  constexpr double kFar = 30;  // estimate, not measured: beyond any difference between machines of one kind
+  constexpr double kFar = 100;  // estimate, not measured: beyond any difference between machines of one kind
   for (std::size_t i = 0; i < set.values.size(); ++i) {
     const std::string& name = set.names[i];
     const double value = set.values[i];
@@ -116,10 +119,55 @@ void compare(const LawCase& one, const ParameterSet& after, const std::vector<do
   law.own_share = known > 0 ? std::clamp(1 - left / known, 0.0, 1.0) : 0;
 }
 
+constexpr double kMostLever = 6;  // limit on the amplification of a knot that is a small part of its time
+
+enum class Kind { kSeconds, kRate, kShape };
+
+Kind kind_of(std::string_view name) {
+  for (const std::string_view seconds :
+       {"latency", "ramp_per", "per_token", "prologue", "floor", "reduction", "overhead", "host"})
+    if (name.starts_with(seconds)) return Kind::kSeconds;
+  return name.ends_with("share") && name != "remote_share" ? Kind::kRate : Kind::kShape;
+}
+
+// Knot of a size curve: "excess/<ranks>/<bytes>".
+struct Knot {
+  bool is = false;
+  double ranks = 0, bytes = 0, lever = 1;
+};
+
+std::vector<Knot> knots_of(const ParameterSet& law) {
+  std::vector<Knot> knots(law.names.size());
+  const double latency = law.get("latency", 0), per_rank = law.get("latency_per_rank", 0);
+  for (std::size_t i = 0; i < knots.size(); ++i) {
+    const auto parts = split(law.names[i], '/');
+    if (parts.size() != 3 || parts[0] != "excess") continue;
+    Knot& knot = knots[i];
+    knot.is = true;
+    knot.ranks = parse_number(parts[1]).value_or(2);
+    knot.bytes = parse_number(parts[2]).value_or(1);
+    const double floor = latency + per_rank * (knot.ranks - 1), excess = law.values[i];
+    knot.lever = excess > 0 ? std::min((floor + excess) / excess, kMostLever) : 0;
+  }
+  return knots;
+}
+
+// The sign with which each parameter moves for a longer time; 0: it changes the shape of the law.
+std::vector<int> longer_times_of(const ParameterSet& law) {
+  const std::vector<Knot> knots = knots_of(law);
+  std::vector<int> signs;
+  for (std::size_t i = 0; i < law.names.size(); ++i) {
+    const Kind kind = kind_of(law.names[i]);
+    signs.push_back(knots[i].is || kind == Kind::kSeconds ? 1 : kind == Kind::kRate ? -1 : 0);
+  }
+  return signs;
+}
+
 }  // namespace
 
 ParameterSet refined(const LawCase& one, RefinedLaw& law) {
   LawUpdate update;
+  update.longer = longer_times_of(one.before);
   update.covariance = machine_covariance(one.before);
   update.log_of_row = logs_of(one.origins);
   update.scatter = std::clamp(one.before.residual, kLeastScatter, kMostScatter);
@@ -146,8 +194,14 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
   law.added = one.added;
   law.rows = static_cast<int>(one.origins.size());
   for (const double weight : updated.weight) law.outliers += weight < kHalf;
-  law.error_before = mean_magnitude(one.residuals(one.before));
+  const std::vector<double> off = one.residuals(one.before);
+  law.error_before = mean_magnitude(off);
   law.error_left_out = mean_magnitude(updated.left_out);
+  std::vector<double> left;
+  for (const double error : one.residuals(set)) left.push_back(std::abs(error));
+  law.off = -median(off);
+  law.believed = left.size() < kFewRows || median(left) <= kNotBelieved;
+  if (!law.believed) return one.before;
   compare(one, set, update.covariance, updated, law);
 
   set.covariance = writable(stated(one.before, updated), set.values.size());
@@ -333,38 +387,6 @@ constexpr double kCurve = 0.12;       // of the time at one size of a curve, bes
 constexpr double kOctaves = 2.0;      // correlation length along a curve, in size
 constexpr double kRankOctaves = 2.0;  // and in rank counts
 constexpr double kMostOpen = 0.4;     // limit on a fit's uncertainty on another machine
-constexpr double kMostLever = 6;      // limit on the amplification of a knot that is a small part of its time
-
-enum class Kind { kSeconds, kRate, kShape };
-
-Kind kind_of(std::string_view name) {
-  for (const std::string_view seconds :
-       {"latency", "ramp_per", "per_token", "prologue", "floor", "reduction", "overhead", "host"})
-    if (name.starts_with(seconds)) return Kind::kSeconds;
-  return name.ends_with("share") && name != "remote_share" ? Kind::kRate : Kind::kShape;
-}
-
-// Knot of a size curve: "excess/<ranks>/<bytes>".
-struct Knot {
-  bool is = false;
-  double ranks = 0, bytes = 0, lever = 1;
-};
-
-std::vector<Knot> knots_of(const ParameterSet& law) {
-  std::vector<Knot> knots(law.names.size());
-  const double latency = law.get("latency", 0), per_rank = law.get("latency_per_rank", 0);
-  for (std::size_t i = 0; i < knots.size(); ++i) {
-    const auto parts = split(law.names[i], '/');
-    if (parts.size() != 3 || parts[0] != "excess") continue;
-    Knot& knot = knots[i];
-    knot.is = true;
-    knot.ranks = parse_number(parts[1]).value_or(2);
-    knot.bytes = parse_number(parts[2]).value_or(1);
-    const double floor = latency + per_rank * (knot.ranks - 1), excess = law.values[i];
-    knot.lever = excess > 0 ? std::min((floor + excess) / excess, kMostLever) : 0;
-  }
-  return knots;
-}
 
 double apart(double a, double b, double octaves) {
   const double distance = std::log2(a / b) / octaves;
@@ -393,9 +415,8 @@ std::vector<double> machine_covariance(const ParameterSet& law) {
   const auto calls = models::Corrections::calls_of(law, law.source);
   const double correction = law.get(models::Corrections::kSigma, 0);
   const auto kind = [&](std::size_t i) { return knots[i].is ? Kind::kRate : kind_of(law.names[i]); };
-  const auto direction = [&](std::size_t i) {  // of a longer time
-    return knots[i].is || kind(i) == Kind::kSeconds ? 1.0 : kind(i) == Kind::kRate ? -1.0 : 0.0;
-  };
+  const std::vector<int> longer = longer_times_of(law);
+  const auto direction = [&](std::size_t i) { return static_cast<double>(longer[i]); };
   for (std::size_t i = 0; i < n; ++i) {
     if (law.values[i] <= 0 || law.names[i] == models::Corrections::kSigma) continue;
     for (std::size_t j = 0; j < n; ++j) {

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "calibration/fit/fit_dispatch.h"
@@ -163,6 +165,15 @@ BaseEvidence evidence_in(const std::string& name, const RefineReport& report) {
   return one;
 }
 
+// What a node must receive of others in the row, at the rate of its ports. Switches may sum.
+bool carries(const models::NetworkProfile& network, const CollectiveRow& row) {
+  constexpr double kRounded = 1.02;  // tables print three digits
+  if (row.op == CollectiveOp::send_recv) return true;
+  const double each = row.op == CollectiveOp::all_to_all ? row.gpus_per_node : 1;
+  const double received = each * row.bytes * (row.nodes - 1) / row.nodes;
+  return received <= kRounded * row.seconds * network.line_rate * network.ports_per_node;
+}
+
 void sort_best_first(std::vector<BaseEvidence>& all) {
   std::stable_sort(all.begin(), all.end(), [](const BaseEvidence& a, const BaseEvidence& b) {
     return a.rows != b.rows ? a.rows > b.rows : a.log_probability > b.log_probability;
@@ -199,6 +210,29 @@ ParameterSet mean_of(ParameterSet mean, const std::vector<std::pair<double, cons
 }
 
 }  // namespace
+
+std::vector<models::NetworkProfile> possible_networks(const Measurements& rows) {
+  std::vector<models::NetworkProfile> all;
+  for (const std::string& name : models::NetworkProfile::names())
+    all.push_back(models::NetworkProfile::load(name));
+  std::set<std::string> kinds;
+  rows.each_list([&](const auto& list) {
+    for (const auto& row : list) {
+      const auto named = std::ranges::find(all, row.origin.network, &models::NetworkProfile::name);
+      if (!row.origin.network.empty()) kinds.insert(named == all.end() ? row.origin.network : named->kind);
+    }
+  });
+  const auto keep = [&](const auto& possible) {
+    std::vector<models::NetworkProfile> left;
+    std::ranges::copy_if(all, std::back_inserter(left), possible);
+    if (!left.empty()) all = std::move(left);
+  };
+  keep([&](const auto& one) { return kinds.contains(one.kind); });
+  keep([&](const auto& one) {
+    return std::ranges::all_of(rows.collectives, [&](const CollectiveRow& row) { return carries(one, row); });
+  });
+  return all;
+}
 
 std::vector<BaseEvidence> evidence_of(
     const std::vector<models::NetworkProfile>& candidates, const Measurements& rows,

@@ -434,7 +434,7 @@ void CollectiveTables::finish() {
       measured.library = !library_.empty()         ? library_
                          : !facts_.library.empty() ? facts_.library
                                                    : default_library_;
-      measured.origin = {row.place, gpu, facts_.source};
+      measured.origin = {row.place, gpu, facts_.source, network_};
       result_.rows.collectives.push_back(std::move(measured));
     }
     if (shape.ranks() < 2) {

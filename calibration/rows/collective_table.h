@@ -106,7 +106,11 @@ class CollectiveTables {
   void set_library_code(long long code);  // NCCL_VERSION_CODE
   // Sets the library for files that name no version.
   void set_default_library(std::string library) { default_library_ = std::move(library); }
+  // Sets the kind of network that NCCL's own lines name.
+  void set_network(std::string kind) { network_ = std::move(kind); }
   void set_shape(NodesOf shape) { shape_ = shape; }
+  // Names what the log holds instead of measured rows.
+  void leave_out(std::string what) { left_out_ = std::move(what); }
 
   void add(LoggedRow row) { rows_.push_back(std::move(row)); }
   // Turns the rows into measurements and clears the name: the next table is of another test. Throws
@@ -128,7 +132,7 @@ class CollectiveTables {
 
   std::string file_;
   ImportFacts facts_;
-  std::string name_, library_, default_library_ = "NCCL (not recorded)";
+  std::string name_, network_, library_, default_library_ = "NCCL (not recorded)";
   RankLines ranks_;
   std::optional<NodesOf> shape_;  // where the tool states it
   std::vector<LoggedRow> rows_;

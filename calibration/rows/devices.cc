@@ -60,6 +60,7 @@ Device read_device(const JsonNode& node, const JsonNode& hosts, const JsonNode& 
   peak(DType::kFp16, bf16);
   peak(DType::kTf32, bf16 / 2);
   peak(DType::kFp8, fp8);
+  peak(DType::kFp4, sheet.number("fp4", 0));
   peak(DType::kFp32, number("fp32"));
   peak(DType::kFp64, number("fp64"));
   if (const auto precisions = generation.find("precisions"))
@@ -179,6 +180,20 @@ const Device* device_of_gpu(std::string_view gpu) {
   return nullptr;
 }
 
+const models::Profile& built_in(const Device& device) {
+  static std::map<std::string_view, models::Profile> loaded;
+  const auto [at, added] = loaded.try_emplace(device.profile);
+  if (added) at->second = models::Profile::load(std::string(device.profile));
+  return at->second;
+}
+
+const models::Profile* built_in_of(const std::string& gpu) {
+  const Device* device = device_of_gpu(gpu);
+  const auto& names = models::Profile::names();
+  const bool has = device && std::find(names.begin(), names.end(), device->profile) != names.end();
+  return has ? &built_in(*device) : nullptr;
+}
+
 std::string table_name(std::string_view driver_name) {
   const std::string_view plain = without_maker(trim(driver_name));
   const Device* device = device_of_gpu(plain);
@@ -246,14 +261,14 @@ Machine machine_on(const std::string& name, const models::NetworkProfile& networ
 }
 
 const Machine* machine_of(const Origin& origin) {
-  if (origin.network.empty()) return machine_of(origin.source, origin.gpu);
   static const std::map<std::string, Machine, std::less<>> machines = [] {
     std::map<std::string, Machine, std::less<>> result;
     for (const std::string& name : models::NetworkProfile::names())
       result[name] = machine_on(name, models::NetworkProfile::load(name));
     return result;
   }();
-  return &machines.at(origin.network);
+  const auto named = machines.find(origin.network);
+  return named == machines.end() ? machine_of(origin.source, origin.gpu) : &named->second;
 }
 
 models::Cluster cluster_of(const models::Profile& profile, const Machine* machine, int nodes,

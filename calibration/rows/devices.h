@@ -35,6 +35,11 @@ const Device* find_device(std::string_view profile);
 // nullptr for GPUs without a profile.
 const Device* device_of_gpu(std::string_view gpu);
 
+// Returns a device's built-in profile, loaded once.
+const models::Profile& built_in(const Device& device);
+// Likewise by the GPU's name in rows; nullptr for a GPU without one.
+const models::Profile* built_in_of(const std::string& gpu);
+
 // Returns the name that tables have for a driver's name: "H100-SXM5-80GB" for "NVIDIA H100 80GB HBM3"; the
 // name itself for GPUs without a profile.
 std::string table_name(std::string_view driver_name);

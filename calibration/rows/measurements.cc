@@ -14,15 +14,30 @@
 #include "base/json_reader.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "calibration/rows/collective_table.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/devices.h"
-#include "calibration/rows/import_logs.h"
 #include "models/hardware/network.h"
 
 namespace moesim::calibration {
 
+double wire_share(sim::CollectiveOp op, double ranks) {
+  switch (op) {
+    case sim::CollectiveOp::all_gather:
+    case sim::CollectiveOp::reduce_scatter:
+    case sim::CollectiveOp::all_to_all:
+      return (ranks - 1) / ranks;
+    case sim::CollectiveOp::all_reduce:
+      return 2 * (ranks - 1) / ranks;
+    default:
+      return 1;
+  }
+}
+
 void check_network(const Origin& origin) {
-  const auto& known = models::NetworkProfile::names();
+  std::vector<std::string> known = models::NetworkProfile::names();
+  const auto& kinds = models::NetworkProfile::kinds();
+  known.insert(known.end(), kinds.begin(), kinds.end());
   if (!origin.network.empty() && std::find(known.begin(), known.end(), origin.network) == known.end())
     throw InputError(origin.place, "network " + in_quotes(origin.network),
                      "nothing or one of " + join(known, ", ") + did_you_mean(origin.network, known));
@@ -53,12 +68,7 @@ void check_ratio(const CsvTable& table, std::size_t row, std::string_view column
 
 sim::CollectiveOp collective_named(const CsvTable& table, std::size_t row) {
   const std::string& name = table.text(row, "op");
-  if (name == "all_gather") return sim::CollectiveOp::all_gather;
-  if (name == "reduce_scatter") return sim::CollectiveOp::reduce_scatter;
-  if (name == "alltoall" || name == "all_to_all") return sim::CollectiveOp::all_to_all;
-  if (name == "all_reduce") return sim::CollectiveOp::all_reduce;
-  if (name == "sendrecv" || name == "send_recv") return sim::CollectiveOp::send_recv;
-  if (name == "broadcast") return sim::CollectiveOp::broadcast;
+  if (const auto op = op_named(name)) return *op;
   throw InputError(table.place(row), "the operation " + in_quotes(name),
                    "all_gather, reduce_scatter, alltoall, all_reduce, sendrecv or broadcast");
 }
@@ -72,20 +82,6 @@ std::string_view expected_meaning(sim::CollectiveOp op) {
       return "send_total_per_rank";
     default:
       return "buffer_per_rank";
-  }
-}
-
-// Returns busbw over algbw, as nccl-tests print them.
-double wire_share(sim::CollectiveOp op, double ranks) {
-  switch (op) {
-    case sim::CollectiveOp::all_gather:
-    case sim::CollectiveOp::reduce_scatter:
-    case sim::CollectiveOp::all_to_all:
-      return (ranks - 1) / ranks;
-    case sim::CollectiveOp::all_reduce:
-      return 2 * (ranks - 1) / ranks;
-    default:
-      return 1;
   }
 }
 

@@ -18,10 +18,10 @@ struct Origin {
   SourcePlace place;
   std::string gpu;           // "H100-SXM5-80GB"
   std::string source;        // publisher of the measurement
-  std::string network = {};  // a built-in network profile, where the row names it
+  std::string network = {};  // a built-in network profile or a kind of network, where the row names it
 };
 
-// Throws InputError where it names a network without a profile.
+// Throws InputError where it names a network without a profile, and no kind.
 void check_network(const Origin& origin);
 
 struct CollectiveRow {
@@ -36,6 +36,9 @@ struct CollectiveRow {
 
   int ranks() const { return nodes * gpus_per_node; }
 };
+
+// Returns busbw over algbw, as nccl-tests print them.
+double wire_share(sim::CollectiveOp op, double ranks);
 
 struct GemmRow {
   Origin origin;

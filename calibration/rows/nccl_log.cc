@@ -251,6 +251,15 @@ class LogReader {
     return true;
   }
 
+  // "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE", "NET/OFI Selected Provider is efa": the last kind that it names.
+  void read_network(std::string_view line) {
+    static constexpr std::pair<std::string_view, const char*> kKinds[] = {
+        {":1/IB", "infiniband"},         {":1/RoCE", "roce"},     {"rovider is efa", "efa"},
+        {"rovider is cxi", "slingshot"}, {"NET/FasTrak", "tcpx"}, {"NET/GPUDirectTCPX", "tcpx"}};
+    for (const auto& [said, kind] : kKinds)
+      if (line.find(said) != std::string_view::npos) tables_.set_network(kind);
+  }
+
   void read_library(std::string_view line) {
     if (line.find("rccl-tests") != std::string_view::npos) tables_.set_default_library("RCCL (not recorded)");
     for (const std::string_view name : {"RCCL version", "NCCL version"}) {
@@ -308,6 +317,9 @@ class LogReader {
       const auto nranks = std::find(words.begin(), words.end(), "nranks");
       if (words.end() - nranks > 1)
         tables_.ranks().told = std::max(tables_.ranks().told, parse_int(*(nranks + 1)).value_or(0));
+      read_network(line);
+      if (line.find(" -> Algo ") != std::string_view::npos)
+        tables_.leave_out("NCCL's own estimates (subsystem TUNING), which are no measured times");
       return;
     }
     const bool arguments =

@@ -46,6 +46,13 @@ class Answering {
     if (const std::string note = network_note(*s_.cluster); !note.empty()) c_.warnings.push_back(note);
     add_new(c_.warnings, placement_.notes());
     add_new(c_.warnings, routing_.warnings());
+    const double most =
+        1 - static_cast<double>(s_.topk) / static_cast<double>(std::max<std::int64_t>(1, s_.model.experts));
+    if (s_.model.experts > 0 && s_.routing.kind == RoutingSpec::Kind::kGini && s_.routing.parameter > most)
+      c_.warnings.push_back(fmt::format(
+          "routing gini:{:g}: loads of {} experts, of which a token takes {}, have a Gini coefficient of at "
+          "most {:.3f}, which is used",
+          s_.routing.parameter, s_.model.experts, s_.topk, most));
     PriceCache own;
     prices_ = (o_.prices ? *o_.prices : own).of(s_, o_.draws);
     if (o_.flow && static_cast<std::size_t>(s_.parallel.dispatch_ranks()) > kMostFlowRanks)
@@ -113,12 +120,13 @@ class Answering {
     std::optional<FrameworkRecipe> framework;
     if (const std::string known = known_framework(); !known.empty()) framework = FrameworkRecipe::find(known);
     rank(c_.answers, c_.routing.expert_skew() > kEven, framework ? &*framework : nullptr);
-    c_.decision = decide(c_.answers, o_.tolerance);
+    // A layer's question is the dispatcher, whatever plan may fit.
+    c_.decision = decide(c_.answers, o_.tolerance, s_.is_step());
     check_possible("decision", impossible(c_.decision, c_.answers.size()));
     if (const Answer* w = c_.winner()) add_new(c_.warnings, w->warnings);
     for (const Answer& a : c_.answers) add_new(c_.warnings, a.warnings);
-    if (o_.suggest && c_.decision.verdict == Decision::Verdict::kNoneFits)
-      c_.fitting = cheapest_fitting_change(s_, DispatcherSpec::parse(c_.winner()->dispatcher));
+    if (o_.suggest && c_.winner() && !c_.winner()->memory.fits)
+      c_.fitting = cheapest_fitting_change(s_, DispatcherSpec::parse(c_.winner()->dispatcher), o_.refused);
     return std::move(c_);
   }
 
@@ -342,6 +350,7 @@ class Answering {
     Answer a(forecaster.forecast(prices_->nominal(), prices_->drawn(), o_.trace,
                                  contention ? &*contention : nullptr));
     a.overload = forecaster.overload();
+    if (!a.memory.fits) a.memory.recompute_that_fits = forecaster.recompute_that_fits();
     complete(a, spec, forecaster.programs());
     if (s_.train) {
       const StageParameters n = chunk_parameters(s_.model, s_.parallel, forecaster.plan().chunks.front());

@@ -106,10 +106,11 @@ inline constexpr int kMostDraws = 10'000;  // AnswerOptions::draws at most; abou
 struct AnswerOptions {
   int draws = 48;  // draws of the profile for intervals and win probabilities; 0: low = high = value
   bool breakdown = true;
-  bool flow = false;     // simulates all groups of the job at once on the cluster's fabric
-  bool trace = false;    // records spans of operations and memory over time
-  bool suggest = false;  // where nothing fits, searches for the cheapest change that makes it fit
-  bool each = false;     // an illegal dispatcher among others becomes an answer with an error
+  bool flow = false;       // simulates all groups of the job at once on the cluster's fabric
+  bool trace = false;      // records spans of operations and memory over time
+  bool suggest = false;    // where nothing fits, searches for the cheapest change that makes it fit
+  PlanRules refused = {};  // which that change keeps
+  bool each = false;       // an illegal dispatcher among others becomes an answer with an error
   double tolerance = Decision::kTolerance;
   // Measured times of this scenario, from which the comparison computes its anchor, or the anchor of another
   // comparison. Either one sets the number of draws.

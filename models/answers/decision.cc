@@ -122,21 +122,8 @@ std::optional<Loss> Decision::loss() const {
 }
 
 std::string_view name_of(Decision::Verdict verdict) {
-  switch (verdict) {
-    case Decision::Verdict::kClear:
-      return "clear";
-    case Decision::Verdict::kSafe:
-      return "safe";
-    case Decision::Verdict::kOpen:
-      return "open";
-    case Decision::Verdict::kOnlyOne:
-      return "only_one";
-    case Decision::Verdict::kNoneFits:
-      return "none_fits";
-    case Decision::Verdict::kNone:
-      return "none";
-  }
-  return "";
+  static constexpr std::string_view kNames[] = {"clear", "safe", "open", "only_one", "none_fits", "none"};
+  return kNames[static_cast<std::size_t>(verdict)];
 }
 
 void rank(std::vector<Answer>& answers, bool skewed, const FrameworkRecipe* known) {
@@ -162,7 +149,7 @@ void rank(std::vector<Answer>& answers, bool skewed, const FrameworkRecipe* know
   bar_where(Bar::kNoRows, [](const Answer& a) { return a.exchange_without_rows(); });
 }
 
-Decision decide(const std::vector<Answer>& answers, double tolerance) {
+Decision decide(const std::vector<Answer>& answers, double tolerance, bool fit) {
   Decision d;
   d.tolerance = tolerance;
   const std::vector<std::size_t> order = candidates(answers);
@@ -182,7 +169,7 @@ Decision decide(const std::vector<Answer>& answers, double tolerance) {
     d.speedup = ratio(answers[by_loss[0]], answers[by_loss[1]]);
     judge(d, answers, order);
   }
-  if (std::ranges::none_of(order, [&](std::size_t i) { return answers[i].memory.fits; }))
+  if (fit && std::ranges::none_of(order, [&](std::size_t i) { return answers[i].memory.fits; }))
     d.verdict = Decision::Verdict::kNoneFits;
   return d;
 }

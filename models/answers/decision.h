@@ -89,6 +89,7 @@ std::string_view name_of(
 // Sets `bar` of each answer. `skewed`: the routing asked for is not balanced. `known`: the framework that runs
 // the job, if it is known. Where every answer is barred, all that do the work asked for compete.
 void rank(std::vector<Answer>& answers, bool skewed, const FrameworkRecipe* known = nullptr);
-Decision decide(const std::vector<Answer>& answers, double tolerance = Decision::kTolerance);
+// `fit`: something must fit the memory.
+Decision decide(const std::vector<Answer>& answers, double tolerance = Decision::kTolerance, bool fit = true);
 
 }  // namespace moesim::models

@@ -3,21 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <iterator>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <set>
-#include <thread>
+#include <tuple>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "base/helper_threads.h"
 #include "base/input_error.h"
 #include "base/random.h"
+#include "base/study.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "models/answers/decision.h"
@@ -31,74 +30,34 @@ namespace moesim::models {
 
 namespace {
 
-enum class Fate : std::uint8_t { kIllegal, kTooLarge, kForecast };
+using Fate = PlanTrial::Fate;
 
-struct Outcome {
-  Fate fate = Fate::kIllegal;
-  double per_token = std::numeric_limits<double>::infinity();  // seconds of the step, for kForecast
-  std::string rule;                                            // for kIllegal
-  std::string unmeasured;  // for kIllegal: the dispatcher, where that is the rule
-};
-
-// Returns whether the host waits inside of a graph of the whole iteration. HybridEP and NCCL EP store rows
-// beyond their static budgets there (Megatron-Bridge 26.06), the others need the counts on the host.
-bool waits_in_a_graph(const Scenario& s, const MoeProgram& moe) {
-  const std::string& name = s.dispatchers.front().name;
-  return s.training.launch == LaunchMode::kGraphs && name != "flex-hybridep" && name != "nccl-ep" &&
-         moe.program.host_syncs(moe.program.forward()) + moe.program.host_syncs(moe.program.backward()) > 0;
-}
+using Trials = moesim::Study<PlanTrial, PlanPoint>;
 
 class Search {
  public:
-  Search(const PlanSpace& space, const PlanSearchOptions& options) : space_(space), o_(options) {}
+  Search(const PlanSpace& space, const PlanSearchOptions& options)
+      : space_(space),
+        o_(options),
+        trials_(
+            [this] {
+              return
+                  [this](const PlanPoint& choice) { return try_plan(space_.scenario(choice), o_, prices_); };
+            },
+            {options.threads}) {}
 
-  Scenario scenario_of(const PlanPoint& choice) const {
-    Scenario s = space_.scenario(choice);
-    s.resolve();
-    if (s.dispatchers.size() > 1) s.dispatchers.resize(1);
-    return s;
-  }
+  // So many that the first and last, which do not overlap, are few.
+  static constexpr std::int64_t kEnoughMicrobatches = 16;
 
-  Outcome attempt(const PlanPoint& choice) const {
-    Outcome outcome;
-    try {
-      const QuickAnswer answer(scenario_of(choice), prices_);
-      const Scenario& s = answer.scenario();
-      if (o_.measured && !answer.measured_exchanges()) {
-        outcome = unmeasured(s);
-      } else if (waits_in_a_graph(s, answer.moe())) {
-        outcome.rule = fmt::format(
-            "launch graphs: {} waits for the host in every layer, which a graph of the whole "
-            "iteration cannot",
-            s.dispatchers.front().name);
-      } else if (o_.under_memory && answer.memory().fits_probability < Decision::kSure) {
-        outcome.fate = Fate::kTooLarge;
-      } else {
-        outcome.per_token = answer.seconds_per_token();
-        outcome.fate = Fate::kForecast;
-      }
-    } catch (const InputError& error) {
-      outcome.rule = error.what();
-    }
-    return outcome;
-  }
+  // Every choice is tried once.
+  std::vector<Trials::Row*> tried(const std::vector<PlanPoint>& choices) { return trials_.rows(choices); }
 
   // Returns a lower bound on the seconds per token of all choices below the node, whether they fit the memory
   // or not.
-  Outcome bound(const PlanPoint& node) const {
-    Outcome outcome;
-    for (const PlanPoint& choice : {node, space_.slowest_launch(node)}) {
-      try {
-        const QuickAnswer answer(scenario_of(choice), prices_);
-        if (o_.measured && !answer.measured_exchanges()) return unmeasured(answer.scenario());
-        outcome.per_token = answer.seconds_per_token();
-        outcome.fate = Fate::kForecast;
-        return outcome;
-      } catch (const InputError& error) {
-        outcome.rule = error.what();
-      }
-    }
-    return outcome;
+  PlanTrial bound(const PlanPoint& node) const {
+    PlanTrial trial = time_plan(space_.scenario(node), o_.measured, prices_);
+    if (trial.fate == Fate::kForecast || !trial.unmeasured.empty()) return trial;
+    return time_plan(space_.scenario(space_.slowest_launch(node)), o_.measured, prices_);
   }
 
   // Time of a layer's passes per microbatch under balanced routing, which no routing without dropped rows
@@ -107,11 +66,17 @@ class Search {
   struct LayerSeconds {
     double computing = 0, exchanging = 0;
     double head = 0;   // embedding and head, where the critical stage has them
+    double rest = 0;   // of the step, beside its layers and the head
     std::string rule;  // rule that forbids every plan with such layers
   };
   LayerSeconds layer_seconds(const PlanPoint& node) const {
     try {
-      Scenario s = scenario_of(node);
+      // A few microbatches tell how long one takes.
+      Scenario s = space_.scenario(node);
+      const std::int64_t stages = s.parallel.pp, few = (kEnoughMicrobatches + stages - 1) / stages * stages;
+      s.parallel.microbatches = std::min(s.parallel.microbatches, few);
+      s.batch = {};
+      s = resolved_plan(std::move(s));
       // A capacity drops rows of a skewed routing, so the balanced one is no bound there.
       if (!s.dispatchers.front().options.contains("capacity_factor")) s.routing = {};
       const Parallel p = s.parallel;
@@ -127,27 +92,26 @@ class Search {
       for (const sim::Category c : {sim::Category::embedding, sim::Category::loss})
         seconds.head +=
             f.breakdown_us[static_cast<std::size_t>(c)] / kUsPerSecond / static_cast<double>(p.microbatches);
+      seconds.rest = std::max(0.0, f.seconds() - step_seconds(node, p, seconds, false));
       return seconds;
     } catch (const InputError& error) {
       // A dispatcher's rules concern its layer; others may concern the stages.
       const bool of_layer = std::string_view(error.what()).starts_with("--dispatcher: dispatcher ");
-      return {0, 0, 0, of_layer ? error.what() : ""};
+      return {0, 0, 0, 0, of_layer ? error.what() : ""};
     }
   }
 
-  // Returns the bound of bound() from layer_seconds() of a plan with the same layers: all microbatches on the
-  // mean stage, plus the fill of the pipeline where its schedule has such bubbles.
-  double bound(const PlanPoint& node, const LayerSeconds& layer) const {
+  // The bound of bound() from layer_seconds() of a plan with the same layers, and the seconds per token that
+  // are likely from these, by which nodes are ordered.
+  struct Guess {
+    double bound = 0, likely = 0;
+  };
+  Guess guess(const PlanPoint& node, const LayerSeconds& layer) const {
     constexpr double kSure = 0.97;  // stages differ, and so do microbatches without overlap
     const Parallel& p = space_.parallel(node);
-    const auto microbatches = static_cast<double>(p.microbatches), pp = static_cast<double>(p.pp);
-    const double passes =
-        microbatches + (space_.fills_pipeline(node) ? (pp - 1) / static_cast<double>(p.vpp) : 0);
-    const double seconds = space_.overlaps_exchanges(node) ? std::max(layer.computing, layer.exchanging)
-                                                           : layer.computing + layer.exchanging;
-    const auto layers = static_cast<double>(space_.layers());
-    const double stage = std::max(std::ceil(layers / pp) * seconds, (layers * seconds + layer.head) / pp);
-    return kSure * stage * passes / tokens_of_step(p);
+    const double tokens = tokens_of_step(p);
+    return {kSure * step_seconds(node, p, layer, true) / tokens,
+            (step_seconds(node, p, layer, false) + layer.rest) / tokens};
   }
 
   // Seconds per token that no choice of the space is faster than: its products at the peak of the GPUs'
@@ -168,35 +132,36 @@ class Search {
     return flops / (peak * static_cast<double>(s.job_gpus()));
   }
 
+  // Whether a choice fits for sure, or breaks a rule.
+  bool fits(const PlanPoint& choice) const {
+    try {
+      return !o_.under_memory ||
+             surely_fits(QuickAnswer(resolved_plan(space_.scenario(choice)), prices_).memory());
+    } catch (const InputError&) {
+      return true;
+    }
+  }
+
   bool too_large(const PlanPoint& node) const {
     try {
-      return o_.under_memory && surely_too_large(scenario_of(node));
+      return o_.under_memory && surely_too_large(resolved_plan(space_.scenario(node)));
     } catch (const InputError&) {
       return false;
     }
   }
 
-  // Calls `work` with every index below `count`; results are the same for any number of threads.
-  void each(std::size_t count, const std::function<void(std::size_t)>& work) const {
-    std::atomic<std::size_t> next{0};
-    const auto all = [&] {
-      for (std::size_t i = next++; i < count; i = next++) work(i);
-    };
-    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-    const std::size_t threads =
-        std::min(count, o_.threads > 0 ? static_cast<std::size_t>(o_.threads) : cores);
-    HelperThreads helpers(threads > 0 ? threads - 1 : 0, all);
-    all();
-    helpers.join();
-  }
-
  private:
-  static Outcome unmeasured(const Scenario& s) {
-    const std::string& name = s.dispatchers.front().name;
-    Outcome outcome;
-    outcome.rule = fmt::format("dispatcher {}: its dispatch kernel was never measured on this machine", name);
-    outcome.unmeasured = name;
-    return outcome;
+  // Returns the time of all microbatches on a stage, plus the fill of the pipeline where its schedule has such
+  // bubbles. `hides`: at least; else of the stage with the head, with the exchanges of one microbatch exposed.
+  double step_seconds(const PlanPoint& node, const Parallel& p, const LayerSeconds& layer, bool hides) const {
+    const auto microbatches = static_cast<double>(p.microbatches), pp = static_cast<double>(p.pp);
+    const double passes =
+        microbatches + (space_.fills_pipeline(node) ? (pp - 1) / static_cast<double>(p.vpp) : 0);
+    const auto [less, more] = std::minmax(layer.computing, layer.exchanging);
+    const double seconds = more + (!space_.overlaps_exchanges(node) ? less : hides ? 0 : less / microbatches);
+    const auto layers = static_cast<double>(space_.layers());
+    const double stage = std::ceil(layers / pp) * seconds;
+    return passes * (hides ? std::max(stage, (layers * seconds + layer.head) / pp) : stage + layer.head);
   }
 
   // Returns whether weights and gradients alone do not fit, below whose mean no pipeline stage can stay.
@@ -224,79 +189,78 @@ class Search {
   const PlanSpace& space_;
   const PlanSearchOptions& o_;
   mutable PriceCache prices_;
+  Trials trials_;
 };
 
 // Best first: expands the node with the lowest bound next, and ends when the best plan is below all bounds.
 class BranchAndBound {
  public:
-  BranchAndBound(const PlanSpace& space, const Search& search, const PlanSearchOptions& o,
-                 PlanSearchResult& result)
+  BranchAndBound(const PlanSpace& space, Search& search, const PlanSearchOptions& o, PlanSearchResult& result)
       : space_(space), search_(search), o_(o), result_(result) {}
 
+  // Bounds groups and tries nodes by turns, in an order that no budget changes: what a small one tries, a
+  // larger one tries, too, so that it never finds a worse plan.
   void run() {
     group_nodes();
-    // With too few forecasts for all groups, takes every n-th of them; more until a plan fits.
-    const std::size_t room = static_cast<std::size_t>(std::max<std::int64_t>(1, o_.most / 2));
-    const std::size_t step = std::max<std::size_t>(1, (groups_.size() + room - 1) / room);
-    std::vector<std::size_t> order(groups_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    Random random(groups_.size());
-    for (std::size_t i = order.size(); step > 1 && i > 1; --i)
-      std::swap(order[i - 1], order[random.below(i)]);
-    std::size_t bounded = 0;
-    for (std::size_t from = 0; from < step && (from == 0 || best_.empty()); ++from) {
-      std::vector<std::size_t> chosen;
-      for (std::size_t g = from; g < groups_.size(); g += step) chosen.push_back(order[g]);
-      bound(chosen);
-      bounded += chosen.size();
-      while (!open_.empty() && open_.begin()->bound < kEnough * best() && (used_ < o_.most || best_.empty()))
-        round();
+    while ((used_ < o_.most || best_.empty()) && (unbounded_ > 0 || open())) {
+      const std::int64_t before = used_;
+      if (unbounded_ > 0) bound(next_groups());
+      const std::int64_t turn = used_ + 2 * (used_ - before);
+      while (open() && (used_ < turn || unbounded_ == 0) && (used_ < o_.most || best_.empty())) round();
     }
     std::int64_t left = 0;  // nodes without a bound
     for (std::size_t g = 0; g < groups_.size(); ++g)
       if (!groups_[g].bounded) left += static_cast<std::int64_t>(groups_[g].members.size());
-    const bool ended = left == 0 && (open_.empty() || open_.begin()->bound >= kEnough * best());
+    const bool ended = left == 0 && least_bound() >= kEnough * best();
     if (std::isfinite(best())) {
-      double fastest = open_.empty() ? best() : open_.begin()->bound;
+      double fastest = std::min(best(), least_bound());
       if (left > 0) fastest = std::min(fastest, search_.roofline());
       result_.gap = std::max(0.0, 1 - fastest / best());
     }
-    (ended ? result_.slower : result_.skipped) += static_cast<std::int64_t>(space_.below() * open_.size());
+    (ended ? result_.slower : result_.skipped) +=
+        static_cast<std::int64_t>(space_.below() * (guessed_.size() + refined_.size()));
     result_.skipped += static_cast<std::int64_t>(space_.below()) * left;
     result_.method = fmt::format("branch and bound over {} kinds of layers, the most promising plans first{}",
-                                 bounded, ended ? "" : fmt::format("; it ended after {} forecasts", used_));
+                                 groups_.size() - unbounded_,
+                                 ended ? "" : fmt::format("; it ended after {} forecasts", used_));
   }
 
   // Returns the tried choices, fastest first.
-  std::vector<PlanPoint> fastest() const {
-    std::vector<std::pair<double, PlanPoint>> order;
-    for (const auto& [choice, outcome] : tried_)
-      if (outcome.fate == Fate::kForecast) order.emplace_back(outcome.per_token, choice);
-    std::stable_sort(order.begin(), order.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<PlanPoint> fastest() {
+    std::ranges::sort(forecast_);
     std::vector<PlanPoint> choices;
-    choices.reserve(order.size());
-    for (auto& [seconds, choice] : order) choices.push_back(std::move(choice));
+    choices.reserve(forecast_.size());
+    for (auto& [seconds, choice] : forecast_) choices.push_back(std::move(choice));
     return choices;
   }
 
   // Tries every choice.
   void run_all() {
-    try_all(space_.all());
+    try_all(space_.points(false));
     result_.gap = 0;
     result_.method = "exhaustive: every combination was tried";
   }
 
  private:
   static constexpr double kEnough = 0.995;  // accepted ratio of the lowest open bound to the best plan's time
-  static constexpr std::size_t kRound = 32;  // nodes per round, for any number of threads
+  // Nodes, or groups, per round, for any number of threads.
+  static constexpr std::size_t kRound = 16;
 
+  // Ordered by what is tried first: the most likely, of close ones the fewest stages.
   struct Node {
-    double bound;
-    std::size_t index;  // in nodes_
-    bool refined;       // bounded by a forecast of its own
+    std::int64_t closeness;  // of likely times within 5 %
+    std::int64_t stages;
+    double likely, bound;  // seconds per token
+    std::size_t index;     // in nodes_
     auto operator<=>(const Node&) const = default;
   };
+
+  Node node(std::size_t index, Search::Guess guess) const {
+    constexpr double kClose = 0.05, kLeast = 1e-30;
+    const Parallel& p = space_.parallel(nodes_[index]);
+    return {std::llround(std::log(std::max(guess.likely, kLeast)) / kClose), p.pp * p.vpp, guess.likely,
+            guess.bound, index};
+  }
 
   // Returns the slowest of the `top` best tried plans.
   double best() const {
@@ -305,25 +269,42 @@ class BranchAndBound {
                               : *std::next(best_.begin(), static_cast<std::ptrdiff_t>(top) - 1);
   }
 
-  void try_all(const std::vector<PlanPoint>& choices) {
-    std::vector<Outcome> outcomes(choices.size());
-    search_.each(choices.size(), [&](std::size_t i) { outcomes[i] = search_.attempt(choices[i]); });
-    for (std::size_t i = 0; i < choices.size(); ++i) note(choices[i], outcomes[i]);
+  double least_bound() const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const std::set<Node>* open : {&guessed_, &refined_})
+      for (const Node& one : *open) least = std::min(least, one.bound);
+    return least;
+  }
+  bool open() const { return !guessed_.empty() || !refined_.empty(); }
+
+  // Tries choices and counts those that are new.
+  std::vector<const PlanTrial*> try_all(const std::vector<PlanPoint>& choices) {
+    std::vector<const PlanTrial*> all;
+    const std::vector<Trials::Row*> rows = search_.tried(choices);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      PlanTrial& trial = rows[i]->answer;
+      if (!std::exchange(trial.counted, true)) note(choices[i], trial);
+      all.push_back(&trial);
+    }
+    return all;
   }
 
-  void note(const PlanPoint& choice, const Outcome& outcome) {
-    ++used_;
-    if (!tried_.try_emplace(choice, outcome).second) return;
-    if (outcome.fate == Fate::kForecast) best_.insert(outcome.per_token), ++result_.forecast;
-    if (outcome.fate == Fate::kTooLarge) ++result_.does_not_fit;
-    if (outcome.fate == Fate::kIllegal) forbid(outcome, 1);
+  void note(const PlanPoint& choice, const PlanTrial& trial) {
+    if (trial.fate == Fate::kForecast) {
+      ++used_, ++result_.forecast;
+      if (best_.empty() || trial.per_token < *best_.begin()) fastest_ = choice;
+      best_.insert(trial.per_token);
+      forecast_.emplace_back(trial.per_token, choice);
+    }
+    if (trial.fate == Fate::kTooLarge) ++result_.does_not_fit;
+    if (trial.fate == Fate::kIllegal) forbid(trial.rule, trial.unmeasured, 1);
     tell();
   }
 
-  void forbid(const Outcome& outcome, std::int64_t plans) {
+  void forbid(const std::string& rule, const std::string& unmeasured, std::int64_t plans) {
     result_.illegal += plans;
-    result_.rules[outcome.rule] += plans;
-    if (!outcome.unmeasured.empty()) result_.unmeasured.insert(outcome.unmeasured);
+    result_.rules[rule] += plans;
+    if (!unmeasured.empty()) result_.unmeasured.insert(unmeasured);
   }
 
   void tell() const {
@@ -332,14 +313,15 @@ class BranchAndBound {
 
   // Nodes with equal layers, all bounded by one of them.
   struct Group {
+    PlanSpace::LayerKey key;
     std::vector<std::size_t> members;
     bool bounded = false;
   };
 
   void group_nodes() {
-    nodes_ = space_.nodes();
+    nodes_ = space_.points(true);
     std::vector<char> too_large(space_.plans().size());
-    search_.each(too_large.size(), [&](std::size_t p) {
+    on_threads(too_large.size(), o_.threads, [&](std::size_t, std::size_t p) {
       PlanPoint choice = nodes_.front();
       choice.parallel = p;
       too_large[p] = search_.too_large(choice) ? 1 : 0;
@@ -351,23 +333,63 @@ class BranchAndBound {
       else
         alike[space_.layer_key(nodes_[i])].push_back(i);
     }
-    for (auto& [key, members] : alike) groups_.push_back({std::move(members)});
+    for (auto& [key, members] : alike) groups_.push_back({key, std::move(members)});
+    unbounded_ = groups_.size();
+    Random random(groups_.size());
+    for (std::size_t i = groups_.size(); i > 1; --i) std::swap(groups_[i - 1], groups_[random.below(i)]);
   }
 
-  // Returns the cheapest member with enough microbatches that the first and last, which do not overlap, are
-  // few; else the one with the most.
+  // Returns groups to bound next: those nearest to the best plan, or to the most promising node where none fits
+  // yet, and some at random.
+  std::vector<std::size_t> next_groups() const {
+    constexpr std::size_t kNear = kRound * 3 / 4;
+    const PlanSpace::LayerKey centre = fastest_            ? space_.layer_key(space_.node_of(*fastest_))
+                                       : !guessed_.empty() ? space_.layer_key(nodes_[guessed_.begin()->index])
+                                                           : usual_key();
+    std::vector<std::pair<double, std::size_t>> left;  // by distance
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      if (!groups_[g].bounded) left.emplace_back(distance(centre, groups_[g].key), g);
+    const auto near = left.begin() + static_cast<std::ptrdiff_t>(std::min(left.size(), kNear));
+    std::ranges::partial_sort(left, near);
+    std::sort(near, left.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::vector<std::size_t> next;
+    for (std::size_t i = 0; i < std::min(left.size(), kRound); ++i) next.push_back(left[i].second);
+    return next;
+  }
+
+  // Returns where a search starts: experts alone are spread, over one NVLink domain.
+  PlanSpace::LayerKey usual_key() const {
+    const auto domain = static_cast<double>(space_.nvlink_domain());
+    return std::ranges::min_element(groups_, {},
+                                    [&](const Group& g) {
+                                      const auto& [tp, cp, ep, etp, micro_batch] = g.key.first;
+                                      return std::tuple(tp, cp, etp, micro_batch,
+                                                        std::abs(std::log(static_cast<double>(ep) / domain)));
+                                    })
+        ->key;
+  }
+
+  // Returns the doublings and other settings that lie between them.
+  static double distance(const PlanSpace::LayerKey& a, const PlanSpace::LayerKey& b) {
+    double distance = 0;
+    for (std::size_t i = 0; i < a.first.size(); ++i)
+      distance += std::abs(std::log2(static_cast<double>(a.first[i]) / static_cast<double>(b.first[i])));
+    for (std::size_t i = 0; i < a.second.size(); ++i) distance += a.second[i] != b.second[i] ? 1 : 0;
+    return distance;
+  }
+
+  // Returns the cheapest member with enough microbatches; else the one with the most.
   std::size_t cheapest(const std::vector<std::size_t>& members) const {
-    constexpr std::int64_t kEnoughMicrobatches = 16;
     return *std::ranges::min_element(members, {}, [&](std::size_t i) {
       const Parallel& p = space_.parallel(nodes_[i]);
-      return p.microbatches >= kEnoughMicrobatches ? std::pair(0, p.microbatches * p.vpp * p.pp)
-                                                   : std::pair(1, -p.microbatches);
+      return p.microbatches >= Search::kEnoughMicrobatches ? std::pair(0, p.microbatches * p.vpp * p.pp)
+                                                           : std::pair(1, -p.microbatches);
     });
   }
 
   void bound(const std::vector<std::size_t>& groups) {
     std::vector<Search::LayerSeconds> seconds(groups.size());
-    search_.each(groups.size(), [&](std::size_t k) {
+    on_threads(groups.size(), o_.threads, [&](std::size_t, std::size_t k) {
       seconds[k] =
           search_.layer_seconds(space_.without_overlap(nodes_[cheapest(groups_[groups[k]].members)]));
     });
@@ -375,117 +397,151 @@ class BranchAndBound {
     for (std::size_t k = 0; k < groups.size(); ++k) {
       Group& group = groups_[groups[k]];
       group.bounded = true;
+      --unbounded_;
       if (const std::string& rule = seconds[k].rule; !rule.empty()) {
-        const auto illegal = static_cast<std::int64_t>(group.members.size() * space_.below());
-        result_.illegal += illegal, result_.rules[rule] += illegal;
+        forbid(rule, "", static_cast<std::int64_t>(group.members.size() * space_.below()));
       } else {
         for (const std::size_t i : group.members)
-          open_.insert({search_.bound(nodes_[i], seconds[k]), i, false});
+          guessed_.insert(node(i, search_.guess(nodes_[i], seconds[k])));
       }
     }
     tell();
   }
 
-  struct Expanded {
-    std::optional<Outcome> bound;  // for a node that is only refined
-    std::vector<std::pair<PlanPoint, Outcome>> tried;
-    bool too_large = false;  // all choices of the node
-  };
-
   void round() {
+    // Some refined nodes are always expanded, so that plans are found before all nodes are refined.
     std::vector<Node> taken;
-    while (!open_.empty() && taken.size() < kRound && open_.begin()->bound < kEnough * best())
-      taken.push_back(open_.extract(open_.begin()).value());
-    std::vector<Expanded> found(taken.size());
-    search_.each(taken.size(), [&](std::size_t i) {
-      if (taken[i].refined)
-        found[i] = expand(nodes_[taken[i].index]);
-      else
-        found[i].bound = search_.bound(nodes_[taken[i].index]);
+    const auto take = [&](std::set<Node>& open, std::size_t most) {
+      while (taken.size() < most && !open.empty()) {
+        taken.push_back(open.extract(open.begin()).value());
+        if (taken.back().bound < kEnough * best()) continue;
+        result_.slower += static_cast<std::int64_t>(space_.below());
+        taken.pop_back();
+      }
+    };
+    take(refined_, kRound / 4);
+    std::vector<Node> refined;
+    refined.swap(taken);
+    take(guessed_, kRound - refined.size());
+    expand(refined);
+    refine(taken);
+  }
+
+  // Bounds nodes by a forecast of their own, unless nothing below them fits.
+  void refine(const std::vector<Node>& nodes) {
+    std::vector<std::optional<PlanTrial>> bounds(nodes.size());
+    on_threads(nodes.size(), o_.threads, [&](std::size_t, std::size_t i) {
+      const PlanPoint& node = nodes_[nodes[i].index];
+      if (search_.fits(smallest(node))) bounds[i] = search_.bound(node);
     });
     const auto below = static_cast<std::int64_t>(space_.below());
-    for (std::size_t i = 0; i < taken.size(); ++i) {
-      if (found[i].bound) {
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (!bounds[i]) {
+        result_.does_not_fit += below;
+      } else if (bounds[i]->fate == Fate::kIllegal) {
+        forbid(bounds[i]->rule, bounds[i]->unmeasured, below);
+      } else {
         ++used_;
-        if (found[i].bound->fate == Fate::kIllegal)
-          forbid(*found[i].bound, below);
-        else
-          open_.insert({std::max(taken[i].bound, found[i].bound->per_token), taken[i].index, true});
-        continue;
+        const double seconds = bounds[i]->per_token;
+        refined_.insert(node(nodes[i].index, {std::max(nodes[i].bound, seconds), seconds}));
       }
-      const auto before = static_cast<std::int64_t>(tried_.size());
-      for (const auto& [choice, outcome] : found[i].tried) note(choice, outcome);
-      const std::int64_t more = below - (static_cast<std::int64_t>(tried_.size()) - before);
-      (found[i].too_large ? result_.does_not_fit : result_.slower) += more;
     }
   }
 
-  // Tries the choices below a node, except those that are no faster than one of them that fits: less
-  // recomputation and faster launches are never slower, and more recomputation never needs more memory.
-  Expanded expand(const PlanPoint& node) const {
-    Expanded e;
-    PlanPoint smallest = space_.slowest_launch(node);
-    smallest.values[PlanSpace::kRecompute] = space_.axes()[PlanSpace::kRecompute].values.size() - 1;
-    const auto attempt = [&](const PlanPoint& choice) {
-      return e.tried.emplace_back(choice, search_.attempt(choice)).second.fate;
+  // Returns the choice below a node that needs the least memory.
+  PlanPoint smallest(const PlanPoint& node) const {
+    PlanPoint choice = space_.slowest_launch(node);
+    choice.values[PlanSpace::kRecompute] = space_.axes()[PlanSpace::kRecompute].values.size() - 1;
+    return choice;
+  }
+
+  // Tries the choices below nodes, the smallest first, except those that are no faster than one of them that
+  // fits: less recomputation and faster launches are never slower, and more recomputation never needs more
+  // memory.
+  void expand(const std::vector<Node>& nodes) {
+    const std::size_t recomputes = space_.axes()[PlanSpace::kRecompute].values.size();
+    struct Ladder {
+      PlanPoint next;
+      std::size_t enough;  // recomputations to try
+      bool first = true, too_large = false;
+      std::set<PlanPoint> tried = {};
     };
-    const Fate least = attempt(smallest);
-    if (least == Fate::kTooLarge) {
-      e.too_large = true;
-      return e;
-    }
-    std::size_t enough = space_.axes()[PlanSpace::kRecompute].values.size();
-    for (std::size_t launch = space_.axes()[PlanSpace::kLaunch].values.size(); launch-- > 0;) {
-      for (std::size_t r = 0; r < enough; ++r) {
-        PlanPoint choice = node;
-        choice.values[PlanSpace::kLaunch] = launch;
-        choice.values[PlanSpace::kRecompute] = r;
-        const Fate fate = choice == smallest ? least : attempt(choice);
-        if (fate == Fate::kForecast) enough = r;
+    std::vector<Ladder> open, done;
+    for (const Node& one : nodes) open.push_back({smallest(nodes_[one.index]), recomputes});
+    while (!open.empty()) {
+      std::vector<PlanPoint> choices;
+      std::ranges::transform(open, std::back_inserter(choices), &Ladder::next);
+      const std::vector<const PlanTrial*> trials = try_all(choices);
+      std::vector<Ladder> left;
+      for (std::size_t i = 0; i < open.size(); ++i) {
+        Ladder& one = open[i];
+        std::vector<std::size_t>& at = one.next.values;
+        one.tried.insert(one.next);
+        one.too_large = one.first && trials[i]->fate == Fate::kTooLarge;
+        if (!one.first && trials[i]->fate == Fate::kForecast) one.enough = at[PlanSpace::kRecompute];
+        bool more = !one.too_large;
+        if (std::exchange(one.first, false)) {
+          one.next = space_.node_of(one.next);
+        } else if (++at[PlanSpace::kRecompute] >= one.enough) {
+          at[PlanSpace::kRecompute] = 0;
+          more = one.enough > 0 && at[PlanSpace::kLaunch]-- > 0;
+        }
+        (more ? left : done).push_back(std::move(one));
       }
+      open = std::move(left);
     }
-    return e;
+    for (const Ladder& one : done)
+      (one.too_large ? result_.does_not_fit : result_.slower) +=
+          static_cast<std::int64_t>(space_.below() - one.tried.size());
   }
 
   const PlanSpace& space_;
-  const Search& search_;
+  Search& search_;
   const PlanSearchOptions& o_;
   PlanSearchResult& result_;
   std::vector<PlanPoint> nodes_;
-  std::set<Node> open_;
-  std::map<PlanPoint, Outcome> tried_;
+  std::set<Node> guessed_, refined_;  // open ones: bounded by their group, or by a forecast of their own
+  std::vector<std::pair<double, PlanPoint>> forecast_;
   std::multiset<double> best_;
   std::vector<Group> groups_;
+  std::size_t unbounded_ = 0;         // groups
+  std::optional<PlanPoint> fastest_;  // of the tried ones
   std::int64_t used_ = 0;
 };
 
 // Answers the fastest with a routing of their own for every layer. More than `top` are answered, because the
 // order may change.
-std::vector<RankedPlan> answer_best(const Search& search, const std::vector<PlanPoint>& order,
+std::vector<RankedPlan> answer_best(const PlanSpace& space, const std::vector<PlanPoint>& order,
                                     const PlanSearchOptions& o) {
-  std::size_t asked = std::min(order.size(), static_cast<std::size_t>(2 * o.top));
-  std::vector<RankedPlan> best;
+  if (order.empty()) return {};
   PriceCache prices;
-  for (std::size_t k = 0; k < order.size(); ++k) {
-    if (k >= asked && static_cast<int>(best.size()) >= o.top) break;
-    AnswerOptions options;
-    options.draws = o.draws;
-    options.anchor = o.anchor;
-    Scenario s = search.scenario_of(order[k]);
-    // Balanced layers route alike, so the search has forecast them exactly.
-    if (k == 0 && s.routing.kind == RoutingSpec::Kind::kBalanced)
-      asked = std::min(asked, static_cast<std::size_t>(o.top));
-    options.prices = &prices;
-    Comparison c = answer(std::move(s), options);
+  moesim::Study<RankedPlan, PlanPoint> answers(
+      [&] {
+        return [&](const PlanPoint& choice) {
+          AnswerOptions options;
+          options.draws = o.draws;
+          options.anchor = o.anchor;
+          options.prices = &prices;
+          Comparison c = answer(resolved_plan(space.scenario(choice)), options);
+          return RankedPlan{c.scenario, std::move(c.answers.front()), 1, 0};
+        };
+      },
+      {o.threads});
+  const auto top = static_cast<std::size_t>(o.top);
+  // Balanced layers route alike, so the search has forecast them exactly.
+  const bool exact = space.scenario(order.front()).routing.kind == RoutingSpec::Kind::kBalanced;
+  const std::size_t asked = std::min(order.size(), exact ? top : 2 * top);
+  answers.rows({order.begin(), order.begin() + static_cast<std::ptrdiff_t>(asked)});
+  std::vector<RankedPlan> best;
+  for (std::size_t k = 0; k < order.size() && (k < asked || best.size() < top); ++k) {
+    RankedPlan& plan = answers.at(order[k]).answer;
     // With its own routing for every layer a plan may need more memory than with one for all.
-    if (o.under_memory && c.answers.front().memory.fits_probability < Decision::kSure) continue;
-    if (o.measured && c.answers.front().unmeasured_exchange()) continue;
-    best.push_back({c.scenario, std::move(c.answers.front()), 1, 0});
+    if (o.under_memory && !surely_fits(plan.answer.memory)) continue;
+    if (o.measured && plan.answer.unmeasured_exchange()) continue;
+    best.push_back(std::move(plan));
   }
-  const auto per_token = [](const RankedPlan& p) { return p.answer.time_us.value / p.answer.tokens; };
-  std::stable_sort(best.begin(), best.end(),
-                   [&](const RankedPlan& a, const RankedPlan& b) { return per_token(a) < per_token(b); });
-  if (static_cast<int>(best.size()) > o.top) best.resize(static_cast<std::size_t>(o.top));
+  std::ranges::stable_sort(best, {}, &RankedPlan::per_token);
+  if (best.size() > top) best.resize(top);
   return best;
 }
 
@@ -495,7 +551,7 @@ void judge(std::vector<RankedPlan>& best) {
   std::vector<double> values;
   std::vector<std::vector<double>> times;
   for (const RankedPlan& plan : best) {
-    values.push_back(plan.answer.time_us.value / plan.answer.tokens);
+    values.push_back(plan.per_token());
     times.push_back(plan.answer.draws_us);
     for (double& t : times.back()) t /= plan.answer.tokens;
   }
@@ -519,29 +575,18 @@ Scenario resolved_but_for_batch(Scenario s, bool parallel) {
 // Names the given size that leaves no plan for the others, and the nearest size that would: " --tp 3, expected
 // one such as --tp 2". The text is empty if no single size is the cause.
 std::string size_in_the_way(const Scenario& s, const PlanSearchOptions& o) {
-  const auto plans_without = [&](const char* path) {
+  for (const ParallelSize& one : kParallelSizes) {
+    if (!o.keep_given || !s.gave(one.path)) continue;
     Scenario freed = s;
-    freed.given.reset(index_of(*find_field(path)));
-    return PlanSpace(freed, o).plans();
-  };
-  using Size = std::int64_t Parallel::*;
-  for (const auto& [path, size] : {std::pair<const char*, Size>{"parallel.tp", &Parallel::tp},
-                                   {"parallel.cp", &Parallel::cp},
-                                   {"parallel.pp", &Parallel::pp},
-                                   {"parallel.vpp", &Parallel::vpp},
-                                   {"parallel.ep", &Parallel::ep},
-                                   {"parallel.etp", &Parallel::etp},
-                                   {"parallel.dp", &Parallel::dp},
-                                   {"parallel.micro_batch", &Parallel::micro_batch}}) {
-    if (!o.keep_given || !s.gave(path)) continue;
-    const std::vector<Parallel> plans = plans_without(path);
-    if (plans.empty()) continue;
-    const auto from_said = [&s, size = size](const Parallel& p) {
-      return std::abs(std::log(static_cast<double>(p.*size) / static_cast<double>(s.parallel.*size)));
-    };
-    const Parallel nearest = *std::ranges::min_element(plans, {}, from_said);
-    const std::string_view flag = find_field(path)->flag;
-    return fmt::format(" {} {}, expected one such as {} {}", flag, s.parallel.*size, flag, nearest.*size);
+    freed.given.reset(index_of(*find_field(one.path)));
+    const PlanSpace space(freed, o);
+    if (space.plans().empty()) continue;
+    const std::int64_t said = s.parallel.*one.size;
+    const Parallel nearest = *std::ranges::min_element(space.plans(), {}, [&](const Parallel& p) {
+      return std::abs(std::log(static_cast<double>(p.*one.size) / static_cast<double>(said)));
+    });
+    const std::string_view flag = find_field(one.path)->flag;
+    return fmt::format(" {} {}, expected one such as {} {}", flag, said, flag, nearest.*one.size);
   }
   return "";
 }
@@ -554,7 +599,7 @@ std::string why_none(const Scenario& s, const PlanSearchOptions& o, const PlanSe
                        s.batch.given() ? "a global batch of " + s.batch.text() : "this batch",
                        size.empty() ? " the sizes that were said, expected others" : size);
   }
-  if (r.does_not_fit > 0 || r.forecast > 0) {
+  if (r.too_large()) {
     const double memory = s.cluster->profile.device().memory_bytes;
     const std::int64_t fewest = fewest_gpus(s), node = s.cluster->gpus_per_node;
     return fmt::format(
@@ -577,6 +622,11 @@ std::int64_t fewest_gpus(const Scenario& s) {
   return static_cast<std::int64_t>(std::ceil(bytes / s.cluster->profile.device().memory_bytes));
 }
 
+const RankedPlan& PlanSearchResult::fastest() const {
+  if (best.empty()) throw InputError(none);
+  return best.front();
+}
+
 PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o) {
   Scenario scenario = resolved_but_for_batch(given, o.parallel);
   name_dispatchers(scenario);
@@ -584,17 +634,22 @@ PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o)
   PlanSearchResult result;
   result.space = space.text();
   result.candidates = space.size();
-  const Search search(space, o);
+  Search search(space, o);
   BranchAndBound tried(space, search, o, result);
   constexpr std::int64_t kFew = 512;
   if (o.exhaustive || result.candidates <= std::min(kFew, o.most))
     tried.run_all();
   else
     tried.run();
-  result.best = answer_best(search, tried.fastest(), o);
+  result.best = answer_best(space, tried.fastest(), o);
   judge(result.best);
-  if (result.best.empty()) throw InputError("plan search: " + why_none(scenario, o, result));
+  if (result.best.empty()) result.none = "plan search: " + why_none(scenario, o, result);
   return result;
+}
+
+std::string setting_text(const Scenario& s, std::string_view path) {
+  const nlohmann::ordered_json value = find_field(path)->write(s);
+  return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
 }
 
 std::string plan_options(const Scenario& s) {
@@ -603,9 +658,8 @@ std::string plan_options(const Scenario& s) {
        {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.vpp", "parallel.ep", "parallel.etp",
         "parallel.micro_batch", "parallel.global_batch", "training.recompute"}) {
     const Field& field = *find_field(path);
-    const nlohmann::ordered_json value = field.write(s);
-    if (value.is_null()) continue;
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    const std::string text = setting_text(s, path);
+    if (text.empty()) continue;
     // Values that equal the defaults say nothing, except the sizes that all plans have.
     const bool always =
         field.path == "parallel.tp" || field.path == "parallel.pp" || field.path == "parallel.ep";

@@ -124,16 +124,11 @@ class ParallelPlans {
   std::vector<Parallel> plans_;
 };
 
-struct Kind {
-  bool PlanSearchOptions::*searched;
-  std::string_view path, name;
-  std::vector<std::string> values;
-};
+}  // namespace
 
-// In the order of a choice's values; coarse plans use the first value.
-const std::vector<Kind>& kinds() {
+const std::vector<SearchedSetting>& searched_settings() {
   using O = PlanSearchOptions;
-  static const std::vector<Kind> all{
+  static const std::vector<SearchedSetting> all{
       {&O::dispatcher,
        "dispatcher",
        "dispatchers",
@@ -155,9 +150,11 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
+namespace {
+
 // Removes values that the plan's framework cannot run: without one, Megatron-LM, which has neither
 // zero-bubble nor DualPipe schedules.
-std::vector<std::string> that_run(const Kind& kind, const FrameworkRecipe& recipe) {
+std::vector<std::string> that_run(const SearchedSetting& kind, const FrameworkRecipe& recipe) {
   std::vector<std::string> values = kind.values;
   std::erase_if(values, [&](const std::string& value) {
     return (kind.path == "dispatcher" && !recipe.runs_dispatcher(value)) ||
@@ -168,7 +165,7 @@ std::vector<std::string> that_run(const Kind& kind, const FrameworkRecipe& recip
   return values;
 }
 
-std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const PlanSearchOptions& o,
+std::vector<std::string> values_of(const SearchedSetting& kind, const Scenario& s, const PlanSearchOptions& o,
                                    const FrameworkRecipe& recipe) {
   // The short form of an object counts as given where one of its parts is.
   const bool said = std::any_of(scenario_fields().begin(), scenario_fields().end(), [&](const Field& f) {
@@ -196,14 +193,17 @@ std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const Pl
 
 }  // namespace
 
+std::string PlanPoint::text() const { return fmt::format("{} {}", parallel, fmt::join(values, " ")); }
+
 PlanSpace::PlanSpace(const Scenario& scenario, const PlanSearchOptions& o)
     : base_(scenario), parallel_(o.parallel) {
   plans_ = o.parallel ? ParallelPlans(base_, o.keep_given).all() : std::vector<Parallel>{base_.parallel};
   const FrameworkRecipe recipe = FrameworkRecipe::find(base_.recipe.empty() ? "megatron-lm" : base_.recipe);
-  for (const Kind& kind : kinds()) axes_.push_back({kind.path, kind.name, values_of(kind, base_, o, recipe)});
+  for (const SearchedSetting& kind : searched_settings())
+    axes_.push_back({kind.path, kind.name, values_of(kind, base_, o, recipe)});
   check(axes_[kRecompute].path == "training.recompute" && axes_[kSchedule].path == "training.schedule" &&
             axes_[kOverlap].path == "training.overlap" && axes_[kLaunch].path == "training.launch",
-        "the axes stand in the order of kinds()");
+        "the axes stand in the order of searched_settings()");
 }
 
 std::int64_t PlanSpace::size() const {
@@ -212,38 +212,28 @@ std::int64_t PlanSpace::size() const {
   return static_cast<std::int64_t>(product);
 }
 
-std::vector<PlanPoint> PlanSpace::all() const {
-  std::vector<PlanPoint> choices;
-  for (std::size_t p = 0; p < plans_.size(); ++p) {
-    PlanPoint choice{p, std::vector<std::size_t>(axes_.size(), 0)};
-    for (bool more = true; more;) {
-      choices.push_back(choice);
-      more = false;
-      for (std::size_t a = axes_.size(); a-- > 0 && !more;) {
-        more = ++choice.values[a] < axes_[a].values.size();
-        if (!more) choice.values[a] = 0;
-      }
-    }
-  }
-  return choices;
-}
-
-std::vector<PlanPoint> PlanSpace::nodes() const {
+std::vector<PlanPoint> PlanSpace::points(bool nodes) const {
   std::vector<PlanPoint> all;
   for (std::size_t p = 0; p < plans_.size(); ++p) {
     PlanPoint choice{p, std::vector<std::size_t>(axes_.size(), 0)};
-    choice.values[kLaunch] = axes_[kLaunch].values.size() - 1;
+    if (nodes) choice = node_of(std::move(choice));
     for (bool more = true; more;) {
       all.push_back(choice);
       more = false;
       for (std::size_t a = axes_.size(); a-- > 0 && !more;) {
-        if (a == kRecompute || a == kLaunch) continue;
+        if (nodes && (a == kRecompute || a == kLaunch)) continue;
         more = ++choice.values[a] < axes_[a].values.size();
         if (!more) choice.values[a] = 0;
       }
     }
   }
   return all;
+}
+
+PlanPoint PlanSpace::node_of(PlanPoint choice) const {
+  choice.values[kRecompute] = 0;
+  choice.values[kLaunch] = axes_[kLaunch].values.size() - 1;
+  return choice;
 }
 
 std::size_t PlanSpace::below() const {

@@ -38,6 +38,8 @@ double probability_below(double most, const std::vector<double>& draws, double v
   return sum / static_cast<double>(draws.size() + 1);
 }
 
+constexpr double kUnknownPower = 1e9;  // ratio to the limit of a machine whose power is not known
+
 // Scales an estimate.
 Estimate scaled(const Estimate& e, double factor) {
   return {e.value * factor, e.low * factor, e.high * factor};
@@ -52,6 +54,7 @@ PlanSearchOptions options_of(const RunQuestion& q) {
   o.schedule = o.overlap = o.launch = true;
   o.keep_given = true;
   o.measured = !q.scenario.gave("dispatcher");
+  o.refused = q.refused;
   o.top = 1;
   o.draws = q.draws;
   o.anchor = q.anchor;
@@ -168,10 +171,11 @@ class Run {
         q_.progress(std::min(todo_, done_ + (total > 0 ? q_.most * std::min(done, total) / total : 0)),
                     todo_);
       };
-    PlanSearchResult r = search_plans(s, o);
+    const PlanSearchResult r = search_plans(s, o);
+    const RankedPlan& best = r.fastest();
     done_ = std::min(todo_, done_ + q_.most);
     if (counts) count(r, s.cluster->profile.name());
-    return found_.emplace(key, Found{std::move(r.best.front())}).first->second;
+    return found_.emplace(key, Found{best}).first->second;
   }
 
   void count(const PlanSearchResult& r, const std::string& profile) {
@@ -183,9 +187,9 @@ class Run {
     if (a_.method.empty() || r.skipped > 0) a_.method = r.method;
     if (a_.space.empty()) a_.space = r.space;
     for (const std::string& name : r.unmeasured) {
-      const std::string what = fmt::format("plans with {} on {}", name, profile);
+      const std::string what = fmt::format("{} on {} where nobody measured its kernels", name, profile);
       if (std::ranges::find(a_.left_out, what, &RunAnswer::LeftOut::what) == a_.left_out.end())
-        a_.left_out.push_back({what, "kernels nobody measured; --dispatcher takes them", false});
+        a_.left_out.push_back({what, "--dispatcher takes them", false});
     }
   }
 
@@ -198,15 +202,12 @@ class Run {
     for (const std::string_view name : kPrecisions) {
       // nvfp4 has no known measurement.
       if (name == "bf16" || name == "nvfp4" || !plan.cluster->profile.device().has_precision(name)) continue;
-      try {
-        Scenario lower = plan;
-        lower.training.set_precision(name);
-        lower.give("training.precision");
-        lower.resolve();
-        const double seconds = QuickAnswer(lower, prices).seconds();
-        if (fastest.empty() || seconds < least) fastest = name, least = seconds;
-      } catch (const InputError&) {  // the plan or the dispatcher forbids it
-      }
+      Scenario lower = plan;
+      lower.training.set_precision(name);
+      lower.give("training.precision");
+      const PlanTrial trial = time_plan(std::move(lower), false, prices);
+      if (trial.fate != PlanTrial::Fate::kForecast) continue;
+      if (fastest.empty() || trial.per_token < least) fastest = name, least = trial.per_token;
     }
     if (fastest.empty()) return;
     try {
@@ -225,6 +226,8 @@ class Run {
       double missed = 0;
       if (p.deadline_probability < Decision::kSure) missed = p.days.value / q_.deadline_days;
       if (p.budget_probability < Decision::kSure) missed = std::max(missed, p.cost.value / q_.budget);
+      if (q_.power_watts > 0)
+        missed = std::max(missed, p.energy ? p.energy->peak_watts / q_.power_watts : kUnknownPower);
       return missed;
     }
     return q_.by == RunQuestion::By::kTime ? p.days.value : p.cost.value;
@@ -392,8 +395,7 @@ PricedTraining judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> s
   run.days = scaled(answer.time_us, days);
   for (const double us : answer.draws_us) run.days_draws.push_back(us * days);
   constexpr double kHours = 24;
-  run.mwh = RentalList::shipped().node_watts_of(cluster.profile.name()) * static_cast<double>(run.gpus) *
-            1e-6 * run.days.value * kHours;
+  run.energy = energy_of(*scenario, answer);
   run.hour = hour_cost(q.prices, q.ownership, cluster, run.gpus);
   const double per_day = kHours * run.hour.total();
   run.cost = scaled(run.days, per_day);
@@ -402,10 +404,18 @@ PricedTraining judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> s
     run.deadline_probability = probability_below(q.deadline_days, run.days_draws, run.days.value, sigma);
   if (q.budget > 0)
     run.budget_probability = probability_below(q.budget / per_day, run.days_draws, run.days.value, sigma);
-  run.meets = run.deadline_probability >= Decision::kSure && run.budget_probability >= Decision::kSure;
+  run.meets = run.deadline_probability >= Decision::kSure && run.budget_probability >= Decision::kSure &&
+              (q.power_watts == 0 || (run.energy && run.energy->peak_watts <= q.power_watts));
   run.scenario = std::move(scenario);
   run.answer = std::move(answer);
   return run;
+}
+
+double PricedTraining::mwh() const {
+  constexpr double kHoursOfDay = 24;
+  if (!energy) return 0;
+  const double nodes = static_cast<double>(answer.gpus) / scenario->cluster->gpus_per_node;
+  return energy->node_watts.value * nodes * days.value * kHoursOfDay * 1e-6;
 }
 
 RunChoices choices_of(const RunAnswer& answer) {

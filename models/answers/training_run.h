@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "models/answers/answer.h"
+#include "models/answers/energy.h"
+#include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/ownership.h"
 #include "models/hardware/rental.h"
@@ -33,13 +35,15 @@ struct RunQuestion {
   Ownership ownership;          // of machines that are bought instead
   double deadline_days = 0;     // 0: none
   double budget = 0;            // 0: none
+  double power_watts = 0;       // of all nodes at their peak, without cooling; 0: no limit
   By by = By::kCost;            // criterion that ranks plans meeting both limits
   bool lower_precision = true;  // also tries types below bf16, ranked apart, where the user gave no precision
   bool upgrades = true;
   int draws = 16;
-  const Anchor* anchor = nullptr;  // anchor of a run of this kind
-  int threads = 0;                 // 0: all cores
-  std::int64_t most = 40'000;      // budget of forecasts per search
+  const Anchor* anchor = nullptr;      // anchor of a run of this kind
+  int threads = 0;                     // 0: all cores
+  std::int64_t most = kMostForecasts;  // budget of forecasts per search
+  PlanRules refused;
   // Called from time to time on the calling thread with the forecasts done and their maximum.
   std::function<void(std::int64_t, std::int64_t)> progress;
 };
@@ -52,13 +56,17 @@ struct PricedTraining {
   std::int64_t idle_gpus = 0;  // of these, GPUs without work
   Estimate days, cost;         // with lost work, checkpoints and restarts
   std::vector<double> days_draws;
-  HourCost hour;   // of its GPUs
-  double mwh = 0;  // at the nodes' maximum power, without cooling; 0: unknown
+  HourCost hour;                 // of its GPUs
+  std::optional<Energy> energy;  // of its step; none: the GPU's power limit is not known
   double deadline_probability = 1, budget_probability = 1;
-  bool meets = true;   // meets deadline and budget, each with a probability of at least Decision::kSure
+  // Meets deadline and budget, each with a probability of at least Decision::kSure, and the limit on power.
+  bool meets = true;
   bool other = false;  // has a lower precision than the user asked for
   bool on_frontier = false;
   int tie_group = 0;
+
+  // MWh of the training; 0: unknown.
+  double mwh() const;
 };
 
 // A change of the best plan's machine, judged by the best plan of the changed one.

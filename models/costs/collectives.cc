@@ -127,18 +127,24 @@ struct CollectiveModel::Resolved {
   double inside_by_law(CollectiveOp op, double n, double size) const {
     const ScaleupLaw& law = scaleup[index(op)];
     const double acts = size * scaleup_ratio;
-    if (!law.known) return by_substitute(op, n, acts);
-    // Messages far below the measured sizes scale by the law that measured them.
+    if (!law.known) return by_other(substitute(op), op, n, acts);
+    // Messages far below the measured sizes scale by a law that measured such: the substitute's, or of messages
+    // between two the gather's.
     const double low = law.trust.has_bytes ? law.trust.bytes.low : 0;
-    const ScaleupLaw& other = scaleup[index(substitute(op))];
-    if (acts >= low || substitute(op) == op || !other.known || other.trust.bytes.low >= low)
-      return law.curve.seconds(n, acts);
-    return law.curve.seconds(n, low) * by_substitute(op, n, acts) / by_substitute(op, n, low);
+    if (acts >= low || substitute(op) == op) return law.curve.seconds(n, acts);
+    const auto measured = [&](CollectiveOp other) {
+      const ScaleupLaw& one = scaleup[index(other)];
+      return one.known && one.trust.bytes.low < low;
+    };
+    CollectiveOp other = substitute(op);
+    if (!measured(other) && op == CollectiveOp::send_recv) other = CollectiveOp::all_gather;
+    if (!measured(other)) return law.curve.seconds(n, acts);
+    return law.curve.seconds(n, low) * by_other(other, op, n, acts) / by_other(other, op, n, low);
   }
 
-  // Prices a message of effective size `size` by the substitute's law.
-  double by_substitute(CollectiveOp op, double n, double size) const {
-    const ScaleupLaw& law = scaleup[index(substitute(op))];
+  // Prices a message of effective size `size` by the law of `other`.
+  double by_other(CollectiveOp other, CollectiveOp op, double n, double size) const {
+    const ScaleupLaw& law = scaleup[index(other)];
     check(law.known, "a profile without any collective law was accepted");
     if (op == CollectiveOp::send_recv) {
       n = 2;

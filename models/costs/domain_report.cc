@@ -111,12 +111,17 @@ double unmeasured_factor(std::string_view part, std::size_t d, double sigma) {
   return std::exp(sigma * Random::for_item(seed, d).normal());
 }
 
+constexpr double kLeastOfDraw = 0.05;
+
 void doubt_unmeasured(std::span<const DomainReport::Unmeasured> parts, double us,
                       std::vector<double>& draws_us, double sigma) {
   for (const DomainReport::Unmeasured& one : parts) {
     if (one.drawn) continue;
-    for (std::size_t d = 0; d < draws_us.size(); ++d)
-      draws_us[d] += us * one.share * (unmeasured_factor(one.part, d, sigma) - 1);
+    // Several parts that get much faster at once leave a positive time.
+    for (std::size_t d = 0; d < draws_us.size(); ++d) {
+      const double factor = unmeasured_factor(one.part, d, sigma);
+      draws_us[d] = std::max(draws_us[d] + us * one.share * (factor - 1), kLeastOfDraw * draws_us[d]);
+    }
   }
 }
 

@@ -83,7 +83,8 @@ Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, dou
   Rates r;
   r.known = true;
   r.peak = device.peak_flops[static_cast<std::size_t>(dtype)];
-  r.bytes_in = bytes_of(dtype);
+  // With the scales, a byte for every 16 elements.
+  r.bytes_in = dtype == DType::kFp4 ? 0.5 + 1.0 / 16 : bytes_of(dtype);
   r.bytes_out = std::max(2.0, r.bytes_in);
   r.rate = r.peak * p.get("peak_share", 0.85) * clock / device.sms;
   r.small_tile = p.get("small_tile", 0.9);
@@ -114,6 +115,9 @@ Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, dou
 // Speed of MegaBlocks' block-sparse products, blocks of 128, over dense products of the same sizes: the mean
 // over problems on A100 (arXiv 2211.15841, 6.3: 98.6 %, from 91 to 104 %), the only published GPU.
 constexpr double kBlockSparseRate = 0.986;
+
+// The element type whose law stands in where one has none of its own: the same units at their own peak rate.
+std::string_view stand_in(DType dtype) { return dtype == DType::kFp4 ? "fp8" : "bf16"; }
 
 // Widens the error of a law of another element type or library.
 void widen(Rates& r) {
@@ -187,11 +191,14 @@ GemmModel::GemmModel(const Profile& profile, Clocks clocks, std::string_view gro
     const ParameterSet* dense = profile.find("gemm/" + name);
     const ParameterSet* grouped =
         profile.find(grouped_key.empty() ? "grouped_gemm/" + name : std::string(grouped_key));
-    resolved->rates[i] = rates_of(profile, dtype, dense ? dense : profile.find("gemm/bf16"), clock);
+    const std::string other(stand_in(dtype));
+    const ParameterSet* law = dense ? dense : profile.find("gemm/" + other);
+    resolved->rates[i] = rates_of(profile, dtype, law, clock);
     resolved->rates[i].own = dense != nullptr;
     if (!dense) widen(resolved->rates[i]);
     const bool own = grouped != nullptr;
-    if (!grouped) grouped = dense ? dense : profile.find("grouped_gemm/bf16");
+    if (!grouped) grouped = dense ? dense : profile.find("grouped_gemm/" + other);
+    if (!grouped) grouped = law;
     resolved->grouped_rates[i] = rates_of(profile, dtype, grouped, clock);
     resolved->grouped_rates[i].own = own;
     if (!own) widen(resolved->grouped_rates[i]);

@@ -160,7 +160,12 @@ struct ExchangeRow {
   std::vector<ExchangeLibrary> libraries;
   ExchangeLibrary stands_in_for = ExchangeLibrary::kNone;
   std::array<std::vector<std::string>, 2> keys;  // of dispatch and combine
-  std::string where, doubt;
+  std::string where, gpus, doubt;
+
+  bool runs_on(const Profile& profile) const {
+    const GpuFamily* family = gpu_family(profile.name());
+    return gpus.empty() || (gpus == "amd") == (family && family->amd());
+  }
 };
 
 ExchangeLibrary library_of(const JsonNode& node) {
@@ -184,6 +189,7 @@ const std::vector<ExchangeRow>& exchange_laws() {
         if (const auto keys = object.find(combine ? "combine" : "dispatch"))
           for (const JsonNode& key : keys->items()) row.keys[combine].push_back(key.string());
       row.where = object.string("where", "");
+      row.gpus = object.string("gpus", "");
       row.doubt = object.string("doubt", "");
     }
     return read;
@@ -197,7 +203,7 @@ bool kernel_is_measured(const Profile& profile, ExchangeLibrary library, bool ac
   for (const ExchangeRow& row : exchange_laws())
     for (const auto& keys : row.keys)
       for (const std::string& key : keys)
-        if (row.libraries.front() == library && row.where != "framework")
+        if (row.libraries.front() == library && row.where != "framework" && row.runs_on(profile))
           if (const ParameterSet* set = profile.find(key + std::string(across_nodes ? kNetworkLaw : "")))
             if (set->rows > 0 && !set->derived) return true;
   return false;
@@ -215,7 +221,9 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
                           range_of(set, "tokens"),
                           set.rows,
                           set.beyond,
-                          set.derived ? set.source : ""};
+                          set.derived ? set.source : "",
+                          set.derived,
+                          set.of_kin};
   };
   const auto measured = [](const ExchangeKernel& kernel) { return kernel.unmeasured.empty(); };
   const auto precedes = [&](const ExchangeKernel& a, const ExchangeKernel& b) {
@@ -224,15 +232,13 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
   for (const ExchangeLibrary library : kExchangeLibraries)
     if (const ParameterSet* judged = profile.find(unmeasured_kernel_key(library)))
       unmeasured_[static_cast<std::size_t>(library) - 1] = judged->factor;
-  const GpuFamily* family = gpu_family(profile.name());
-  const bool amd = family && family->amd();
   for (const bool across : {false, true})
     for (const ExchangeRow& row : exchange_laws())
       for (const bool combine : {false, true}) {
         auto& kernels = across ? network_kernels_ : kernels_of_libraries_;
         const bool own = row.stands_in_for == ExchangeLibrary::kNone, api = row.where == "framework";
         auto& laws = kernels[slot_of(own ? row.libraries.front() : row.stands_in_for, combine)];
-        if (own && ((row.where == "amd" && !amd) || (api && !recipe_.framework))) continue;
+        if (own && (!row.runs_on(profile) || (api && !recipe_.framework))) continue;
         for (const std::string& of_node : row.keys[combine]) {
           const std::string key = of_node + std::string(across ? kNetworkLaw : "");
           if (!profile.find(key)) continue;
@@ -244,7 +250,8 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
         }
         const auto other = std::ranges::find_if(row.libraries, [&](ExchangeLibrary library) {
           const auto& others = kernels[slot_of(library, combine)];
-          const bool replaces = row.where == "amd" && amd && std::ranges::any_of(others, measured);
+          const bool replaces =
+              !row.gpus.empty() && row.runs_on(profile) && std::ranges::any_of(others, measured);
           return !own && !others.empty() && (laws.empty() || replaces);
         });
         if (other != row.libraries.end()) laws = kernels[slot_of(*other, combine)];
@@ -274,6 +281,15 @@ bool ProgramPricer::unpublished(const Program& program, const Op& op) const {
   if (op.library == ExchangeLibrary::kNone) return false;
   const ExchangeKernel* kernel = kernel_of(program, op);
   return !kernel || !kernel->unmeasured.empty();
+}
+
+bool ProgramPricer::stands_in(const Program& program, const Op& op) const {
+  if (op.library == ExchangeLibrary::kNone) return false;
+  const ExchangeKernel* kernel = kernel_of(program, op);
+  if (!kernel || kernel->unmeasured.empty()) return !kernel;
+  const bool kin_network = op.across_nodes && kernel->derived && !network_name_.empty() &&
+                           has_slower_kin(network_name_, kernel->key);
+  return !kernel->of_kin && !kin_network;
 }
 
 bool ProgramPricer::measures_exchanges(const Program& program) const {
@@ -495,12 +511,12 @@ int ProgramPricer::launches_of(const Program& program, const Op& op) const {
     return (own + (converts ? conversions : 0)) * recipe_.kernels_per_operation;
   }
   int launches = std::max(own, recipe_.kernels_per_operation);
-  // Grouped linear layers of Transformer Engine launch one product for every local expert, and convert its
-  // rows.
-  if (op.kind == OpKind::kGemm && op.backend != GemmBackend::kBlockSparse)
-    launches =
-        std::max(launches, static_cast<int>(program.expert_rows(op.table, 0).size()) * (1 + conversions));
-  return launches;
+  if (op.kind != OpKind::kGemm || op.backend == GemmBackend::kBlockSparse) return launches;
+  // Grouped linear layers of Transformer Engine launch one product for every local expert, and convert its rows;
+  // loops do so too. Batched products and torch._grouped_mm are one launch beside their conversions.
+  if (op.backend == GemmBackend::kBatched || op.backend == GemmBackend::kGroupedMm)
+    return std::max(launches, own + conversions);
+  return std::max(launches, static_cast<int>(program.expert_rows(op.table, 0).size()) * (1 + conversions));
 }
 
 std::int64_t ProgramPricer::launches(const Program& program) const {
@@ -563,7 +579,7 @@ sim::LockstepProgram ProgramPricer::price(const Program& program, const std::vec
             shapes.across_domains(op.group))
           for (std::int64_t& ps : prices)
             ps = static_cast<std::int64_t>(static_cast<double>(ps) * exchange_in_step_);
-        if (recipe_.unpublished_kernel != 1 && !op.fused && unpublished(program, op))
+        if (recipe_.unpublished_kernel != 1 && !op.fused && stands_in(program, op))
           for (std::int64_t& ps : prices)
             ps = std::llround(static_cast<double>(ps) * recipe_.unpublished_kernel);
         break;

@@ -83,7 +83,8 @@ class ProgramPricer {
     int rows = 0;
     double beyond = 0;       // ParameterSet::beyond
     std::string unmeasured;  // source of the law where it is not from rows of the library on this network
-    double doubt = 1;        // drawn factor where the law is another library's
+    bool derived = false, of_kin = false;  // as ParameterSet has them
+    double doubt = 1;                      // drawn factor where the law is another library's
   };
 
   void add_exchange_kernels(const Cluster& cluster);
@@ -95,6 +96,8 @@ class ProgramPricer {
   const ExchangeKernel* kernel_of(const Program& program, const Op& op, bool across_nodes) const;
   // Whether a collective is a dispatch or combine kernel that no row of its library on this machine prices.
   bool unpublished(const Program& program, const Op& op) const;
+  // Whether it is one that no row of its library on this machine or its kin prices.
+  bool stands_in(const Program& program, const Op& op) const;
   std::optional<OutsideDomain> outside(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                        int rank, const GroupShapes& shapes) const;
 

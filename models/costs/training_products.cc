@@ -45,7 +45,8 @@ TrainingProducts::TrainingProducts(const Profile& profile, const ProductRecipe& 
   floor_ = profile.launch().kernel_floor;
   // Reads bf16, writes one byte row-major and one byte transposed (the weight gradient contracts over rows).
   // A scale for the whole tensor needs the largest element first: one more read.
-  conversion_bytes_ = !converts() ? 0 : recipe.gemm == DType::kFp8 ? 6 : 4;
+  // FP4 needs that largest element too, and writes half a byte and a scale each.
+  conversion_bytes_ = !converts() ? 0 : recipe.gemm == DType::kFp8 ? 6 : recipe.gemm == DType::kFp4 ? 5 : 4;
   // Kernels that convert their own output neither write it as bf16 nor read it again.
   if (recipe.fused) conversion_bytes_ /= 2;
 }

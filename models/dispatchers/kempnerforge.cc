@@ -227,7 +227,7 @@ class KempnerForge final : public Dispatcher {
     b.program().tokens_replicated = replicate;
     Forge g{layer, f, b, expert_block(layer, f, b), branch_of(layer), packed_};
     g.block.split_gate = true;
-    if (g.branch == Branch::kLoop) g.block.backend = GemmBackend::kLoop;
+    g.block.backend = g.branch == Branch::kLoop ? GemmBackend::kLoop : GemmBackend::kGroupedMm;
     if (g.branch == Branch::kPadded) pad_to_largest(b, f, g.block);
     f.ep > 1 ? build_exchange(g) : build_local(g);
     if (capacity_factor_ > 0) b.program().dropped_rows = rows_over_capacity(f);

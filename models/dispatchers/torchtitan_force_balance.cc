@@ -91,6 +91,10 @@ class TorchtitanForceBalance final : public Dispatcher {
       }
     };
     const PerRank received = b.scaled(f.computed, f.w), sent = b.scaled(f.sent, f.w);
+    if (!equal && pad_)
+      b.program().warnings.push_back(
+          "its tokens x top-k are no multiple of the experts: the fork pads every chunk to the largest for an equal exchange, "
+          "which copies all rows once more each way (pad=false sends them uneven)");
     b.begin(ProgramBuilder::Pass::kForward);
     steps.save_input();
     if (direct) {

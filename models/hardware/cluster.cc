@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -86,12 +88,9 @@ void take_network(Cluster& cluster, const NetworkProfile& network) {
   use_network(cluster, network);
 }
 
-Cluster of_type(const NodeType& type, std::string name, int nodes, Cluster::NodeCount count) {
+Cluster one_of_type(const NodeType& type) {
   Cluster cluster;
-  cluster.name = std::move(name);
   cluster.profile = Profile::load(type.profile);
-  cluster.nodes = nodes;
-  cluster.node_count = count;
   cluster.gpus_per_node = type.gpus_per_node;
   cluster.nvlink.domain = type.domain;
   cluster.nic.ports_per_node = type.ports_per_node;
@@ -100,6 +99,19 @@ Cluster of_type(const NodeType& type, std::string name, int nodes, Cluster::Node
   cluster.nic.gpu_bandwidth = type.gpu_bandwidth;
   fill_from_profile(cluster);
   take_network(cluster, NetworkProfile::load(type.network));
+  return cluster;
+}
+
+Cluster of_type(const NodeType& type, std::string name, int nodes, Cluster::NodeCount count) {
+  static std::mutex mutex;
+  static std::map<const NodeType*, Cluster> made;
+  const std::lock_guard lock(mutex);
+  auto one = made.find(&type);
+  if (one == made.end()) one = made.emplace(&type, one_of_type(type)).first;
+  Cluster cluster = one->second;
+  cluster.name = std::move(name);
+  cluster.nodes = nodes;
+  cluster.node_count = count;
   return cluster;
 }
 
@@ -388,7 +400,8 @@ Cluster Cluster::changed(const JsonNode& node) const {
 
 std::vector<Cluster::Pattern> Cluster::patterns() {
   std::vector<Pattern> result;
-  for (const NodeType& type : node_types()) result.push_back({type.prefix + "N", type.description});
+  for (const NodeType& type : node_types())
+    result.push_back({type.prefix + "N", type.description, type.profile});
   return result;
 }
 

@@ -90,6 +90,7 @@ struct Cluster {
   struct Pattern {
     std::string name;
     std::string description;
+    std::string profile;
   };
   static std::vector<Pattern> patterns();
 };

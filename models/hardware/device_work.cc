@@ -39,23 +39,9 @@ GemmShape turned(GemmShape s, GemmPass pass) {
 }
 
 std::string_view name_of(ExchangeLibrary library) {
-  switch (library) {
-    case ExchangeLibrary::kNone:
-      return "";
-    case ExchangeLibrary::kDeepEp:
-      return "DeepEP";
-    case ExchangeLibrary::kDeepEpV2:
-      return "DeepEP V2";
-    case ExchangeLibrary::kUccl:
-      return "UCCL-EP";
-    case ExchangeLibrary::kMori:
-      return "MoRI-EP";
-    case ExchangeLibrary::kHybridEp:
-      return "HybridEP";
-    case ExchangeLibrary::kNcclEp:
-      return "NCCL EP";
-  }
-  return "";
+  static constexpr std::string_view kNames[] = {"",         "DeepEP",  "DeepEP V2", "UCCL-EP",
+                                                "HybridEP", "NCCL EP", "MoRI-EP"};
+  return kNames[static_cast<std::size_t>(library)];
 }
 
 std::string unmeasured_kernel_key(ExchangeLibrary library) {

@@ -48,9 +48,10 @@ GemmShape turned(GemmShape forward, GemmPass pass);
 enum class GemmBackend : std::uint8_t {
   kDense,    // one weight for all rows: no grouping, whatever the number of experts
   kGrouped,  // one kernel over all experts (CUTLASS / cuBLAS grouped): waves are shared, empty experts cost
-             // nothing
-  kLoop,     // one launch per non-empty expert
-  kBatched,  // one strided batch: every expert is padded to the largest
+  // nothing. Under a framework its library (Transformer Engine, grouped_gemm) launches one product per expert
+  kGroupedMm,    // the same kernel through torch._grouped_mm: the host launches it once
+  kLoop,         // one launch per non-empty expert
+  kBatched,      // one strided batch: every expert is padded to the largest
   kBlockSparse,  // MegaBlocks: products with one block-sparse operand or result
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, kDTypes> kNames = {"bool",      "uint8", "fp8",   "bf16",  "fp16",
                                                           "fp32",      "fp64",  "int16", "int32", "int64",
-                                                          "fp8_block", "mxfp8", "tf32"};
+                                                          "fp8_block", "mxfp8", "tf32",  "fp4"};
 
 constexpr std::pair<std::string_view, DType> kAliases[] = {
     {"bfloat16", DType::kBf16},     {"float16", DType::kFp16},    {"half", DType::kFp16},

@@ -22,8 +22,9 @@ enum class DType : std::uint8_t {
   kFp8Block,  // DeepSeek-style 1x128 / 128x128 block scales
   kMxFp8,     // OCP microscaling, 1x32 scales
   kTf32,      // fp32 storage, TF32 tensor cores
+  kFp4,       // E2M1 with scales of 16 (NVFP4) or 32 elements (MXFP4): of products alone
 };
-inline constexpr std::size_t kDTypes = 13;
+inline constexpr std::size_t kDTypes = 14;
 
 // Bytes of one element without block scales. A torch bool takes one byte.
 constexpr int bytes_of(DType type) {
@@ -33,6 +34,7 @@ constexpr int bytes_of(DType type) {
     case DType::kFp8:
     case DType::kFp8Block:
     case DType::kMxFp8:
+    case DType::kFp4:  // a message of less is no whole number of bytes
       return 1;
     case DType::kBf16:
     case DType::kFp16:
@@ -51,7 +53,7 @@ constexpr int bytes_of(DType type) {
 inline constexpr double kBf16Bytes = bytes_of(DType::kBf16);
 
 // "bool", "uint8", "fp8", "bf16", "fp16", "fp32", "fp64", "int16", "int32", "int64", "fp8_block", "mxfp8",
-// "tf32".
+// "tf32", "fp4".
 std::string_view name_of(DType type);
 
 // The inverse of name_of, accepting also the long spellings of torch and Hugging Face ("bfloat16", "float32",

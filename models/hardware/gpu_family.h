@@ -23,6 +23,7 @@ struct GpuFamily {
   std::string next;  // profile of the vendor's next GPU; "": none
   // Whether kernels are ROCm's and the links in a node form a mesh.
   bool amd() const { return generation.starts_with("cdna"); }
+  bool blackwell() const { return generation.starts_with("blackwell"); }
 
   std::vector<std::string> also;  // other names of machines with this GPU ("GH200")
 

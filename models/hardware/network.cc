@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -98,6 +99,7 @@ void borrow_kernels(Profile& profile) {
     ParameterSet copy = set;
     if (family->kernels == GpuFamily::Kernels::kDerived) {
       copy.derived = true;
+      copy.of_kin = !set.derived;
       copy.rows = 0;
       copy.residual = std::hypot(copy.residual, kUsualSigma);
       copy.source = fmt::format("derived from {}: {}", family->relative, set.source);
@@ -198,6 +200,24 @@ void use_network(Cluster& cluster, const NetworkProfile& network) {
     guess.source = "derived from all measured networks by line rate";
     take(key, guess);
   }
+}
+
+bool has_slower_kin(const std::string& network, const std::string& law) {
+  static const std::vector<NetworkProfile> all = [] {
+    std::vector<NetworkProfile> read;
+    for (const std::string& name : NetworkProfile::names()) read.push_back(NetworkProfile::load(name));
+    return read;
+  }();
+  const auto own = std::ranges::find(all, network, &NetworkProfile::name);
+  std::optional<NetworkProfile> file;
+  if (own == all.end()) file = NetworkProfile::load(network);
+  const NetworkProfile& asked = file ? *file : *own;
+  const auto rate = [](const NetworkProfile& one) {
+    return one.line_rate * one.ports_per_node / one.gpus_per_node;
+  };
+  return std::ranges::any_of(all, [&](const NetworkProfile& other) {
+    return other.kind == asked.kind && rate(other) <= rate(asked) && other.laws.contains(law);
+  });
 }
 
 std::string network_note(const Cluster& cluster) {

@@ -54,6 +54,9 @@ struct NetworkProfile {
 // HybridEP laws that this GPU lacks inside a domain come from a relative. Ports and rates of the cluster
 // stay.
 void use_network(Cluster& cluster, const NetworkProfile& network);
+// Whether a law is known of a built-in network of the same kind as `network`, a name or a file, with ports that are no
+// faster.
+bool has_slower_kin(const std::string& network, const std::string& law);
 // Completes the law of a dispatch kernel on a network with the share of the GPU's own links that it reaches:
 // from the profile's law of the same kernel inside a node, or the median of the measured kernels.
 ParameterSet with_links(ParameterSet set, const Profile& profile, const std::string& key);

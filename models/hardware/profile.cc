@@ -1,5 +1,7 @@
 #include "models/hardware/profile.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -89,9 +91,10 @@ DeviceLimits read_device(const JsonNode& node) {
   }
   if (const auto precisions = object.find("precisions"))
     for (const JsonNode& name : precisions->items()) {
-      static constexpr std::array<std::string_view, 5> kKnown{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
+      static constexpr std::array<std::string_view, 6> kKnown{"bf16",  "fp8",   "fp8_block",
+                                                              "mxfp8", "nvfp4", "mxfp4"};
       if (std::find(kKnown.begin(), kKnown.end(), name.string()) == kKnown.end())
-        name.fail(name.describe(), "bf16, fp8, fp8_block, mxfp8 or nvfp4");
+        name.fail(name.describe(), fmt::format("one of {}", fmt::join(kKnown, ", ")));
       device.precisions.push_back(name.string());
     }
   object.finish();
@@ -133,8 +136,7 @@ void draw_set(ParameterSet& set, Random& random) {
 
 bool DeviceLimits::has_precision(std::string_view name) const {
   if (!precisions.empty()) return std::find(precisions.begin(), precisions.end(), name) != precisions.end();
-  // NVFP4 products have no measurements: MXFP8's stand in.
-  return peak_flops[static_cast<std::size_t>(dtype_named(name == "nvfp4" ? "mxfp8" : name))] > 0;
+  return peak_flops[static_cast<std::size_t>(dtype_named(name.ends_with("fp4") ? "fp4" : name))] > 0;
 }
 
 double ParameterSet::get(std::string_view name, double fallback) const {
@@ -188,7 +190,7 @@ Profile Profile::from_node(const JsonNode& node) {
   }
   if (const auto laws = object.find("laws")) {
     if (!laws->is_object()) laws->fail(laws->describe(), "an object");
-    for (const std::string& key : laws->keys()) profile.sets_[key] = read_law(*laws->find(key));
+    for (const std::string& key : laws->keys()) (*profile.sets_)[key] = read_law(*laws->find(key));
   }
   if (const auto constants = object.find("constants")) {
     if (!constants->is_object()) constants->fail(constants->describe(), "an object");
@@ -218,8 +220,8 @@ const std::vector<std::string>& Profile::names() {
 }
 
 const ParameterSet* Profile::find(std::string_view key) const {
-  const auto found = sets_.find(key);
-  return found == sets_.end() ? nullptr : &found->second;
+  const auto found = sets_->find(key);
+  return found == sets_->end() ? nullptr : &found->second;
 }
 
 const ParameterSet& Profile::at(std::string_view key) const {
@@ -227,7 +229,14 @@ const ParameterSet& Profile::at(std::string_view key) const {
   throw InputError("profile " + name_ + " has no measurement of " + std::string(key));
 }
 
-void Profile::set(const std::string& key, ParameterSet parameters) { sets_[key] = std::move(parameters); }
+void Profile::set(const std::string& key, ParameterSet parameters) {
+  own_sets()[key] = std::move(parameters);
+}
+
+Profile::Laws& Profile::own_sets() {
+  if (sets_.use_count() > 1) sets_ = std::make_shared<Laws>(*sets_);
+  return *sets_;
+}
 
 const Constant* Profile::find_constant(std::string_view name) const {
   const auto found = constants_.find(name);
@@ -252,7 +261,7 @@ Profile Profile::draw(Random& random) const {
   Profile result = *this;
   // Estimated values are drawn from a separate stream, so that the other draws do not depend on them.
   Random apart = Random::for_item(Random(random).next(), kJudgedStream);
-  for (auto& [key, set] : result.sets_) draw_set(set, random);
+  for (auto& [key, set] : result.own_sets()) draw_set(set, random);
   for (auto& [key, constant] : result.constants_) {
     const double z = random.normal();
     if (constant.value > 0)
@@ -260,7 +269,7 @@ Profile Profile::draw(Random& random) const {
     else
       constant.value += constant.sigma * z;
   }
-  for (auto& [key, set] : result.sets_) {
+  for (auto& [key, set] : result.own_sets()) {
     set.beyond = apart.normal();
     // The unexplained residual of another GPU's law may all lie in one direction here.
     if (set.derived) set.factor *= drawn(1, set.residual, apart);
@@ -316,7 +325,7 @@ std::string Profile::to_json() const {
   for (const Field& field : launch_fields(copy.launch_)) out["launch"][field.key] = *field.value;
   for (const Field& field : overlap_fields(copy.overlap_)) out["overlap"][field.key] = *field.value;
   Json laws = Json::object();
-  for (const auto& [key, set] : sets_) laws[key] = write_law(set);
+  for (const auto& [key, set] : *sets_) laws[key] = write_law(set);
   out["laws"] = std::move(laws);
   Json constants = Json::object();
   for (const auto& [key, constant] : constants_)

@@ -45,6 +45,9 @@ struct ParameterSet {
   double systematic = 0;
   int rows = 0;          // rows fitted; 0 = derived from another GPU or a data sheet
   bool derived = false;  // not fitted to measurements of this GPU
+  // derived from rows of a kernel on a GPU of the same kind whose links are no faster: this one's time is
+  // at most theirs
+  bool of_kin = false;
   // share of the knowledge that comes from rows of the user's machine (calibrate refine)
   double own_share = 0;
   std::string source;
@@ -129,9 +132,10 @@ class Profile {
   // Fitted laws by key: "collective/all_gather/scaleup", "gemm/bf16", "kernel/gather_rows", ...
   const ParameterSet* find(std::string_view key) const;  // nullptr when absent
   const ParameterSet& at(std::string_view key) const;    // throws InputError naming the profile and the gap
-  const std::map<std::string, ParameterSet, std::less<>>& sets() const { return sets_; }
+  using Laws = std::map<std::string, ParameterSet, std::less<>>;
+  const Laws& sets() const { return *sets_; }
   void set(const std::string& key, ParameterSet parameters);
-  void erase(const std::string& key) { sets_.erase(key); }
+  void erase(const std::string& key) { own_sets().erase(key); }
 
   // Training-side constants by name, e.g. "gradient_prescale".
   const Constant* find_constant(std::string_view name) const;  // nullptr when absent
@@ -160,6 +164,8 @@ class Profile {
 
  private:
   static Profile from_node(const JsonNode& node);
+  // Returns the laws to change, which no other profile shares then.
+  Laws& own_sets();
 
   std::string name_, source_, gpu_, provenance_;
   std::vector<std::string> gaps_;
@@ -167,7 +173,7 @@ class Profile {
   LaunchCosts launch_;
   OverlapFactors overlap_;
   double attention_factor_ = 1;
-  std::map<std::string, ParameterSet, std::less<>> sets_;
+  std::shared_ptr<Laws> sets_ = std::make_shared<Laws>();  // copies of a profile share them until one changes
   std::map<std::string, Constant, std::less<>> constants_;
 };
 

@@ -225,6 +225,7 @@ class Layer {
   }
 
   void mixer_backward(const LayerKind& kind) {
+    if (again_.operations) operations_again(kind);
     if (is_attention(kind.mixer))
       attention_backward(kind.mixer);
     else
@@ -379,6 +380,22 @@ class Layer {
     w_.rows("indexer's norm and rotation", Category::attention, KernelClass::kElementwise, w_.all(),
             index_columns(), index_columns(), 2);
     w_.index_scores();
+  }
+  // What torchtitan's checkpointing by operation computes again besides the experts.
+  void operations_again(const LayerKind& kind) {
+    for (const Weight& w : every_second(a_, kind, w_.tp()).again)
+      w_.product(Category::attention, w_.all(), w, GemmPass::kForward);
+    for (int block = 0; block < blocks_of(kind); ++block) input_norm();
+    if (is_attention(kind.mixer))
+      positions(attention_of(a_, kind.mixer), projections_of(a_, kind.mixer, w_.tp()),
+                "norm and rotation again", 1);
+    const std::int64_t inner = kind.ffn == LayerKind::Ffn::kDense ? dense_ffn_of(a_, kind)
+                               : shared()                         ? a_.shared_ffn
+                                                                  : 0,
+                       f = rank_share(inner, w_.tp());
+    if (f > 0)
+      w_.rows("FFN activation again", Category::other, KernelClass::kElementwise, w_.all(), w_.up_columns(f),
+              f);
   }
   void recompute_attention(LayerKind::Mixer mixer, const Projections& p) {
     if (again_.full) return;

@@ -7,23 +7,10 @@
 namespace moesim::models {
 
 std::string_view name_of(CommKind kind) {
-  switch (kind) {
-    case CommKind::kAllGather:
-      return "all_gather";
-    case CommKind::kReduceScatter:
-      return "reduce_scatter";
-    case CommKind::kAllReduce:
-      return "all_reduce";
-    case CommKind::kAllToAll:
-      return "all_to_all";
-    case CommKind::kAllToAllV:
-      return "all_to_all_v";
-    case CommKind::kAllGatherV:
-      return "all_gather_v";
-    case CommKind::kReduceScatterV:
-      return "reduce_scatter_v";
-  }
-  return "?";
+  static constexpr std::string_view kNames[] = {"all_gather",      "reduce_scatter", "all_reduce",
+                                                "all_to_all",      "all_to_all_v",   "all_gather_v",
+                                                "reduce_scatter_v"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 sim::CollectiveOp simulated(CommKind kind) {
@@ -44,17 +31,8 @@ sim::CollectiveOp simulated(CommKind kind) {
 }
 
 std::string_view name_of(GroupKind group) {
-  switch (group) {
-    case GroupKind::kTpEp:
-      return "tp_ep";
-    case GroupKind::kEp:
-      return "ep";
-    case GroupKind::kTp:
-      return "tp";
-    case GroupKind::kDense:
-      return "dense_tp";
-  }
-  return "?";
+  static constexpr std::string_view kNames[] = {"tp_ep", "ep", "tp", "dense_tp"};
+  return kNames[static_cast<std::size_t>(group)];
 }
 
 int Program::group_size(GroupKind group) const {

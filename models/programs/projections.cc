@@ -128,6 +128,25 @@ std::vector<Weight> layer_weights(const Architecture& a, const LayerKind& kind, 
   return all;
 }
 
+EverySecond every_second(const Architecture& a, const LayerKind& kind, std::int64_t tp) {
+  EverySecond products;
+  std::size_t count = 0;
+  const auto add = [&](const Weight& w) { (count++ % 2 == 0 ? products.kept : products.again).push_back(w); };
+  for (const Weight& w : layer_weights(a, kind, tp)) {
+    if (w.name == router_weight(a).name) {
+      products.again.push_back(w);
+    } else if (w.part == Part::kFfn && w.k == a.hidden && a.gated) {
+      for (int i = 0; i < 2; ++i) add({w.name, w.n / 2, w.k, w.plain, w.part});
+    } else if (w.keys > 0) {
+      for (const std::int64_t n : {w.n - w.keys - w.values, w.keys, w.values})
+        if (n > 0) add({w.name, n, w.k, w.plain, w.part});
+    } else {
+      add(w);
+    }
+  }
+  return products;
+}
+
 namespace {
 
 bool is_compressed(LayerKind::Mixer mixer) {

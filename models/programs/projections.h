@@ -59,6 +59,14 @@ Projections::Weight residual_mixing(const Architecture& model);
 std::vector<Projections::Weight> layer_weights(const Architecture& model, const LayerKind& kind,
                                                std::int64_t tp);
 
+// The products of layer_weights() whose outputs torchtitan's selective checkpointing by operation keeps, and
+// those that it computes again: it keeps every second one in the order of its modules, where gate and up are
+// two and queries, keys and values three, and never the router's.
+struct EverySecond {
+  std::vector<Projections::Weight> kept, again;
+};
+EverySecond every_second(const Architecture& model, const LayerKind& kind, std::int64_t tp);
+
 // Whether a weight has a low-rank adapter, and the elements of it on one rank: of `rank` rows and columns
 // along both sides of the rank's own part of the weight. The factor along a side that tensor parallelism does
 // not divide is whole on every rank, so that adapters need no collective of their own.

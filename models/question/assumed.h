@@ -1,6 +1,7 @@
 // Default settings that the answer depends on.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,5 +26,19 @@ struct Assumed {
 // One routing stands for all layers, as in searches. Empty without a winner.
 inline constexpr double kMatters = 0.05;
 std::vector<Assumed> assumed_of(const Comparison& comparison);
+
+// The time that the winner loses to an uneven routing, compared with balanced tokens.
+struct Imbalance {
+  std::string routing;
+  double us = 0, share = 0;  // of a layer's or a step's time
+  bool step = false;
+  std::vector<Assumed> remedies;  // other values that make it faster by more than 1 %, the fastest first
+
+  double hours_a_day() const { return 24 * share; }
+  std::string text(std::size_t most_remedies) const;
+};
+
+// Remedies take the first layer's routing for all. nullopt without a winner, and where it costs less than 1 %.
+std::optional<Imbalance> imbalance_of(const Comparison& comparison);
 
 }  // namespace moesim::models

@@ -3,25 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <memory>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "base/input_error.h"
 #include "base/units.h"
 #include "models/answers/plan_search.h"
+#include "models/answers/plan_space.h"
 #include "models/hardware/cluster.h"
 
 namespace moesim::models {
 
 namespace {
 
-constexpr std::array<const char*, 10> kSizes{
-    "mesh",        "parallel.tp", "parallel.cp",  "parallel.ep",           "parallel.etp",
-    "parallel.dp", "parallel.pp", "parallel.vpp", "parallel.microbatches", "parallel.micro_batch"};
-// Budget of a plan search that only prepares another question.
-constexpr std::int64_t kForecasts = 4000;
 constexpr std::int64_t kMostNodes = 4096;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 31;
 
@@ -32,15 +27,29 @@ std::string tried_with(const Scenario& s) {
   return s.all_dispatchers || s.dispatchers.empty() ? "alltoall" : s.dispatchers.front().text();
 }
 
-PlanSearchOptions options_of(int threads) {
+// Returns the search that only prepares another question.
+PlanSearchOptions options_of(int threads, const PlanRules& refused) {
   PlanSearchOptions o;
+  o.refused = refused;
   o.dispatcher = false;
   o.keep_given = true;
-  o.most = kForecasts;
   o.top = 1;
   o.draws = 0;
   o.threads = threads;
   return o;
+}
+
+// Searches on `nodes`, or twice as many times and again: the fewest that fit a plan. Sets the scenario's GPUs.
+PlanSearchResult search_on_fewest(Scenario& s, std::int64_t nodes, const PlanSearchOptions& o) {
+  PlanSearchResult found;
+  for (; nodes <= kMostNodes; nodes *= 2) {
+    s.gpus = nodes * s.cluster->gpus_per_node;
+    if (s.cluster->node_count == Cluster::NodeCount::kGiven)
+      s.cluster = std::make_shared<const Cluster>(s.cluster->holding(s.gpus));
+    found = search_plans(s, o);
+    if (!found.too_large()) break;
+  }
+  return found;
 }
 
 // Returns the nodes that weights, gradients and optimizer state need at least, however they are sharded.
@@ -51,33 +60,35 @@ std::int64_t fewest_nodes(const Scenario& s) {
   return nodes;
 }
 
-std::optional<PlanSearchResult> search_on(Scenario s, std::int64_t gpus, int threads) {
-  if (gpus > 0) s.gpus = gpus;
-  try {
-    return search_plans(s, options_of(threads));
-  } catch (const InputError&) {  // no tried plan fits or is legal
-    return std::nullopt;
-  }
+// Throws that nothing fits so many GPUs, and how many would do.
+[[noreturn]] void refuse(Scenario s, PlanSearchOptions o) {
+  const GlobalBatch batch = std::exchange(s.batch, {});
+  s.resolve();
+  const std::int64_t found = s.job_gpus();
+  const std::string memory = format_bytes(s.cluster->profile.device().memory_bytes);
+  s.batch = batch;
+  o.most = 1;  // the first that fits
+  std::int64_t nodes = fewest_nodes(s);
+  while (nodes * s.cluster->gpus_per_node <= found) nodes *= 2;
+  const bool any = !search_on_fewest(s, nodes, o).best.empty();
+  throw InputError(fmt::format(
+      "plan: found no plan of {} with which {} GPUs of {} hold it for sure; expected {}, or sizes (--ep 8) to "
+      "see what they miss",
+      s.model.name, found, memory, any ? fmt::format("{} GPUs", s.gpus) : "other settings"));
 }
 
 void take(const Scenario& plan, Scenario& s) {
-  const Parallel& p = plan.parallel;
-  s.parallel.tp = p.tp, s.parallel.cp = p.cp, s.parallel.pp = p.pp, s.parallel.vpp = p.vpp;
-  s.parallel.ep = p.ep, s.parallel.etp = p.etp, s.parallel.micro_batch = p.micro_batch;
-  s.training.recompute = plan.training.recompute;
-  for (const char* path : {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.vpp",
-                           "parallel.micro_batch", "training.recompute"})
-    s.give(path);
-  if (s.model.experts > 0)
-    for (const char* path : {"parallel.ep", "parallel.etp"}) s.give(path);
-  // Otherwise it fills the GPUs.
-  if (p.world() != plan.job_gpus()) {
-    s.parallel.dp = p.dp;
-    s.give("parallel.dp");
+  for (const auto& [path, name, size] : kParallelSizes) {
+    // Otherwise the copies fill the GPUs.
+    if (size == &Parallel::dp && plan.parallel.world() == plan.job_gpus()) continue;
+    s.parallel.*size = plan.parallel.*size;
+    if (s.model.experts > 0 || (size != &Parallel::ep && size != &Parallel::etp)) s.give(path);
   }
+  s.training.recompute = plan.training.recompute;
+  s.give("training.recompute");
 }
 
-ChosenPlan choose_step(Scenario& s, int threads) {
+ChosenPlan choose_step(Scenario& s, int threads, const PlanRules& refused) {
   if (s.gave("parallel.microbatches") && !s.batch.given())
     throw InputError(
         "parallel.microbatches: found with a plan that is searched, expected --global-batch: microbatches "
@@ -86,35 +97,23 @@ ChosenPlan choose_step(Scenario& s, int threads) {
   Scenario tried = s;
   tried.set_dispatchers(tried_with(s));
   if (s.model.experts == 0) tried.dispatchers = s.dispatchers, tried.given = s.given;
-  std::optional<PlanSearchResult> found;
+  const PlanSearchOptions o = options_of(threads, refused);
   const bool open = s.gpus_open();
-  if (!open) {
-    found = search_on(tried, 0, threads);
-  } else {
-    if (!tried.cluster) tried.set_cluster("dgx-h100");
-    for (std::int64_t nodes = fewest_nodes(tried); nodes <= kMostNodes && !found; nodes *= 2) {
-      s.gpus = nodes * tried.cluster->gpus_per_node;
-      found = search_on(tried, s.gpus, threads);
-    }
-  }
-  if (!found) {
-    tried.batch = {};
-    tried.resolve();
-    throw InputError(fmt::format(
-        "plan: found no plan of {} with which {} GPUs of {} hold it for sure; expected more GPUs (--gpus), "
-        "or sizes (--ep 8) to see what they miss",
-        s.model.name, tried.job_gpus(), format_bytes(tried.cluster->profile.device().memory_bytes)));
-  }
-  const Scenario& plan = *found->best.front().scenario;
+  if (open && !tried.cluster) tried.set_cluster("dgx-h100");
+  const PlanSearchResult found =
+      open ? search_on_fewest(tried, fewest_nodes(tried), o) : search_plans(tried, o);
+  if (found.too_large()) refuse(tried, o);
+  const Scenario& plan = *found.fastest().scenario;
   if (open) {
     if (!s.cluster) s.cluster = tried.cluster, s.give("cluster");
+    s.gpus = tried.gpus;
     s.give("gpus");
   }
   take(plan, s);
   ChosenPlan chosen;
   chosen.options = plan_options(s);
   if (open) chosen.options = fmt::format("--gpus {} {}", s.gpus, chosen.options);
-  chosen.because = fmt::format("the fastest of {} tried with {}{}", found->candidates - found->skipped,
+  chosen.because = fmt::format("the fastest of {} tried with {}{}", found.candidates - found.skipped,
                                tried.dispatchers.front().text(), batch.empty() ? "" : "; batch: " + batch);
   return chosen;
 }
@@ -158,7 +157,8 @@ bool has_room(const Scenario& s, std::int64_t ep) {
 }  // namespace
 
 bool says_plan(const Scenario& s) {
-  return std::any_of(kSizes.begin(), kSizes.end(), [&](const char* path) { return s.gave(path); });
+  return s.gave("mesh") || s.gave("parallel.microbatches") ||
+         std::ranges::any_of(kParallelSizes, [&](const ParallelSize& one) { return s.gave(one.path); });
 }
 
 std::string choose_batch(Scenario& s) {
@@ -169,8 +169,8 @@ std::string choose_batch(Scenario& s) {
   return std::move(usual.source);
 }
 
-ChosenPlan choose_plan(Scenario& s, int threads) {
-  return s.model.hidden == 0 ? ChosenPlan{} : choose_step(s, threads);
+ChosenPlan choose_plan(Scenario& s, int threads, const PlanRules& refused) {
+  return s.model.hidden == 0 ? ChosenPlan{} : choose_step(s, threads, refused);
 }
 
 ChosenPlan choose_expert_parallel(Scenario& s) {

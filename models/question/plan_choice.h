@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "models/answers/plan_trial.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::models {
@@ -18,9 +19,9 @@ struct ChosenPlan {
 
 // Chooses the sizes and the recomputation of a step that were not given: those of the fastest plan that
 // surely fits, on the fewest nodes that fit a plan where their number was not given, with the batch of the
-// model's published training. Given values stay. Throws InputError where nothing fits. `threads`: 0: all
-// cores.
-ChosenPlan choose_plan(Scenario& scenario, int threads = 0);
+// model's published training. Given values stay. Throws InputError where nothing fits or is legal; where more
+// GPUs are needed, with their number. `threads`: 0: all cores.
+ChosenPlan choose_plan(Scenario& scenario, int threads = 0, const PlanRules& refused = {});
 
 // Chooses EP where it was not given and the rest of the plan is not searched: the largest that the experts
 // and the GPUs of a pipeline stage allow, at both scopes.

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "models/answers/plan_space.h"
 #include "models/costs/program_prices.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
@@ -130,11 +131,6 @@ std::string search_key(const Scenario& s) {
   return key.dump();
 }
 
-// Sizes that a search decides.
-constexpr std::array kSearched{"parallel.tp", "parallel.cp",        "parallel.ep",  "parallel.etp",
-                               "parallel.dp", "parallel.pp",        "parallel.vpp", "parallel.micro_batch",
-                               "gpus",        "training.recompute", "cluster"};
-
 // Returns the origin of a setting, or of the short form that contains it ("training.overlap").
 Origin said_origin(const Scenario& said, std::string_view path) {
   if (const Origin* part = said.origins.find(path)) return *part;
@@ -213,16 +209,18 @@ void Resolver::search(Resolved& r) {
     Searched one;
     one.plan = s;
     if (options_.open_routing) options_.open_routing(one.plan.routing);
-    one.chosen = choose_plan(one.plan, options_.threads);
+    one.chosen = choose_plan(one.plan, options_.threads, options_.refused);
     found = searched_.emplace(key, std::move(one)).first;
   }
   r.chosen = found->second.chosen;
-  for (const char* path : kSearched) {
+  const auto take = [&](const char* path) {
     const Scenario& plan = found->second.plan;
-    if (s.gave(path) || !plan.gave(path)) continue;
+    if (s.gave(path) || !plan.gave(path)) return;
     find_field(path)->take(s, plan);
     s.give(path, {Origin::Kind::kSearched, r.chosen.because});
-  }
+  };
+  for (const ParallelSize& one : kParallelSizes) take(one.path);
+  for (const char* path : {"gpus", "training.recompute", "cluster"}) take(path);
   if (!s.batch.given() && !s.gave("parallel.microbatches") && found->second.plan.batch.given()) {
     s.batch = found->second.plan.batch;
     s.give("parallel.global_batch", found->second.plan.origin_of("parallel.global_batch"));

@@ -53,6 +53,7 @@ struct ResolveOptions {
   int threads = 0;  // for a search of plans; 0: all cores
   // Opens the file that a routing names, for searches; models contain no file formats.
   std::function<void(RoutingSpec&)> open_routing;
+  PlanRules refused;  // which a searched plan keeps
   // false: the caller searches plans; open sizes stay open.
   bool plan = true;
 };

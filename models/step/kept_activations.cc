@@ -160,6 +160,20 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
       kept.add("layer/sum of its group", s.rows / static_cast<double>(a.residual.group));
     return kept.take();
   }
+  if (again.operations) {
+    kept.add("layer/input", s.rows * static_cast<double>(residual_streams(a)));
+    double columns = 0;
+    for (const Projections::Weight& w : every_second(a, kind, p.tp).kept) columns += static_cast<double>(w.n);
+    kept.add("products/every second output", s.all * columns * kBf16Bytes);
+    if (is_attention(kind.mixer)) {
+      kept.add("attention/output of the core", s.all * s.value * kBf16Bytes);
+      kept.add("attention/log-sums", s.all * s.heads * 4);
+    }
+    if (kind.ffn == LayerKind::Ffn::kMoe && p.ep > 1)
+      kept.add("experts/rows of the combine",
+               s.tokens * static_cast<double>(a.topk * a.expert_width()) * kBf16Bytes);
+    return kept.take();
+  }
   const double group = recomputed_streams(a, p, plan);
   const double streams =
       group > 0
@@ -215,6 +229,14 @@ bool only_for_weights(std::string_view name, const TrainingSettings& plan) {
          (name == kRouterInput && !trains_ffn(plan));
 }
 
+// Whether backward computes a program's kept tensor again besides the program's own recomputation: all but
+// the rows that a collective brought, where only outputs of operations are kept.
+bool again_outside(std::string_view name, const Program& program, const TrainingSettings& plan) {
+  const bool brought = name == "expert input" || name == "permuted rows";
+  if (plan.recompute.operations) return !brought || program.ep() == 1;
+  return plan.recompute.norms && name == kRouterInput;
+}
+
 // Returns the bytes that fp8 saves in a program's kept tensors on a rank: the rows of an expert's two
 // products.
 double narrowed_by(const Program& program, std::size_t rank, const Architecture& a,
@@ -240,18 +262,20 @@ double kept_bytes(const Program& program, int rank, const Architecture& a, const
   const auto r = static_cast<std::size_t>(rank);
   const auto saved = static_cast<double>(program.saved_bytes[r]);
   if (keeps_input_only(program)) return saved;
-  double input = 0, frozen = 0;
+  double input = 0, frozen = 0, again = 0;
   for (const Op& op : program.forward()) {
     if (op.kind != OpKind::kAllocate && op.kind != OpKind::kFree) continue;
     const double sign = op.kind == OpKind::kAllocate ? 1 : -1;
     const double bytes = sign * static_cast<double>(program.value(op.bytes, rank));
     if (only_for_weights(op.name, plan))
       frozen += bytes;
+    else if (again_outside(op.name, program, plan))
+      again += bytes;
     else if (op.name == kRouterInput)
       input += bytes;
   }
-  const double rows = saved - frozen - input;
-  return (plan.recompute.norms ? 0 : input) + rows - std::min(narrowed_by(program, r, a, plan), rows);
+  const double rows = saved - frozen - again - input;
+  return input + rows - std::min(narrowed_by(program, r, a, plan), rows);
 }
 
 std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const Architecture& a,
@@ -274,13 +298,14 @@ std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const 
     else
       at->second += op.kind == OpKind::kAllocate ? bytes : -bytes;
   }
-  std::erase_if(open, [&](const auto& o) { return only_for_weights(o.first, plan); });
+  std::erase_if(open, [&](const auto& o) {
+    return only_for_weights(o.first, plan) || again_outside(o.first, program, plan);
+  });
   double rows = 0;
   for (const auto& [name, bytes] : open)
     if (name != kRouterInput) rows += bytes;
   const double narrowed = std::min(narrowed_by(program, r, a, plan), rows);
   for (const auto& [name, bytes] : open) {
-    if (name == kRouterInput && plan.recompute.norms) continue;
     const double share = name == kRouterInput || rows <= 0 ? 0 : narrowed * bytes / rows;
     kept.add("experts/" + std::string(name), bytes - share);
   }

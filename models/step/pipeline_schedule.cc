@@ -127,20 +127,9 @@ std::vector<PipelineSlot> dual_pipe(const PipelineShape& s, int stage) {
 }  // namespace
 
 std::string_view name_of(PipelineSlot::Kind kind) {
-  using Kind = PipelineSlot::Kind;
-  switch (kind) {
-    case Kind::kForward:
-      return "forward";
-    case Kind::kBackward:
-      return "backward";
-    case Kind::kInputGradient:
-      return "input gradient";
-    case Kind::kWeightGradient:
-      return "weight gradient";
-    case Kind::kOverlapped:
-      return "forward and backward";
-  }
-  return "";
+  static constexpr std::string_view kNames[] = {"forward", "backward", "input gradient", "weight gradient",
+                                                "forward and backward"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 int PipelineShape::stage_of(int chunk, int microbatch) const {

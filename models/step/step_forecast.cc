@@ -442,7 +442,6 @@ Forecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<const 
       (training_flops_per_token(scenario_.model, p.seq, scenario_.topk, scenario_.training.lora) - lost) *
       (scenario_.train ? 1 : 1.0 / 3);
   f.memory = memory();
-  if (!f.memory.fits) f.memory.recompute_that_fits = recompute_that_fits();
   f.warnings = warnings_;
   const std::vector<std::string> outside = report.lines();
   f.warnings.insert(f.warnings.end(), outside.begin(), outside.end());

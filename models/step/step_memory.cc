@@ -51,6 +51,7 @@ struct Peak {
   double transient = 0;
   double extra = 0;         // activations of a layer of a pass that runs beside another
   std::vector<int> passes;  // passes held, by chunk
+  bool gradients = true;    // exist at that moment
 };
 
 // Draws of the dispatcher's kept memory over several layers on the fullest rank: every layer has the
@@ -172,6 +173,8 @@ class Stages {
     const double optimizer_step = state(n, units);
     persistent(kinds);
     const Peak peak = peak_of((*q_.schedule)[s], optimizer_step);
+    if (!peak.gradients)
+      std::erase_if(m.causes, [](const MemoryCause& c) { return c.kind == MemoryKind::kGradients; });
     m.moment = peak.moment;
     activations(peak, m);
     m.host_bytes = host_;
@@ -217,7 +220,7 @@ class Stages {
     double whole = 0;  // a layer that is recomputed as a whole
     double mtp = 0;
     TrainingSettings everything = plan_;
-    everything.recompute.full = false;
+    everything.recompute.full = everything.recompute.operations = false;
     for (const AlikeLayers& l : layers) {
       const bool moe = l.kind.ffn == LayerKind::Ffn::kMoe;
       c.kept += l.count * l.kept;
@@ -232,6 +235,8 @@ class Stages {
                                                                       q_.program->saved_bytes.end()))
                               : 0;
         whole = std::max(whole, bytes_of(kept_by_layer(a_, p_, everything, l.kind)) + most);
+      } else if (plan_.recompute.operations) {
+        whole = std::max(whole, bytes_of(kept_by_layer(a_, p_, everything, l.kind)) - l.kept);
       }
       mtp += l.kind.mtp ? l.count : 0;
     }
@@ -242,7 +247,12 @@ class Stages {
       // output; those of MTP layers wait for backward too. Also a placeholder of the weight's gradient.
       const double tokens = static_cast<double>(p_.tokens_per_rank() * p_.tp) * kBf16Bytes;
       const double logits = tokens * static_cast<double>(largest_share(a_.vocabulary, p_.tp));
-      c.loss = (2 + mtp) * logits + (trains_tables() ? table : 0);
+      c.loss = (plan_.loss == LossKernel::kFp32 ? 3 + mtp : 2 + mtp) * logits + (trains_tables() ? table : 0);
+      // Liger-Kernel fused_linear_cross_entropy.py: as many tokens at a time as have logits of the size of the
+      // hidden states of all.
+      if (plan_.loss == LossKernel::kChunked)
+        c.loss =
+            2 * std::min(logits, tokens * static_cast<double>(a_.hidden)) + (trains_tables() ? table : 0);
       // Without loss parallelism every rank holds all columns besides its own.
       if (p_.tp > 1 && !plan_.loss_parallel)
         c.loss += (1 + mtp) * tokens * static_cast<double>(a_.vocabulary);
@@ -356,7 +366,8 @@ class Stages {
       else
         add(MemoryKind::kParameters, "gathered units/bf16, two", units.neighbours * kBf16Bytes);
       if (!q_.train) return 0;
-      both(MemoryKind::kGradients, "fp32", 4, fully, trained);
+      both(MemoryKind::kGradients, std::string(name_of(plan_.optimizer.master)),
+           bytes_of(plan_.optimizer.master), fully, trained);
       const double share = frozen ? (trained.dense + trained.experts) / (n.dense + n.experts) : 1;
       add(MemoryKind::kGradients,
           whole_stage || root ? "stage before its reduction/fp32" : "unit before its reduction/fp32",
@@ -418,12 +429,17 @@ class Stages {
   Peak peak_of(const std::vector<PipelineSlot>& slots, double optimizer_step) {
     Peak peak;
     std::vector<int> held(passing_.size(), 0);
-    double level = 0, away = 0, most_away = 0;
+    // FSDP2's gradients are freed after the optimizer's step, and backward makes them again.
+    const bool fsdp = plan_.sharding == ShardingScheme::kFsdp || plan_.sharding == ShardingScheme::kHsdp;
+    double late = 0;
+    for (const MemoryCause& c : *causes_)
+      if (fsdp && c.kind == MemoryKind::kGradients) late += c.bytes;
+    double level = -late, away = 0, most_away = 0;
     const std::vector<double> of_pass = kept();
     const auto consider = [&](std::string_view moment, double transient, double extra) {
       const double bytes = level + extra + transient;
       if (bytes <= peak.bytes) return;
-      peak = {bytes, moment, transient, extra, held};
+      peak = {bytes, moment, transient, extra, held, late == 0};
     };
     const auto keep = [&](std::int32_t chunk, int count) {
       const auto c = static_cast<std::size_t>(chunk);
@@ -434,6 +450,7 @@ class Stages {
     };
     for (const PipelineSlot& slot : slots) {
       const auto f = static_cast<std::size_t>(slot.chunk), b = static_cast<std::size_t>(slot.back_chunk);
+      if (slot.kind != Kind::kForward) level += std::exchange(late, 0);
       if (slot.kind == Kind::kForward) {
         if (q_.train) keep(slot.chunk, 1);
         consider("forward", passing_[f].forward, on_the_way(f));

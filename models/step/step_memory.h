@@ -58,8 +58,8 @@ struct StepMemory {
   double missing_bytes = 0;
   double host_bytes = 0;  // in the host's memory, for the rank with the most
   std::vector<StageMemory> stages;
-  // The cheapest recomputation, in the order core_attn .. full, with which it would fit; empty where it fits
-  // or where none helps.
+  // Only in an answer: the cheapest recomputation, in the order core_attn to full, with which the step would fit.
+  // It is empty where the step fits and where no recomputation helps.
   std::string recompute_that_fits;
 };
 

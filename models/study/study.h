@@ -1,23 +1,87 @@
-// A question asked at many points: values at some of its paths. Grids, lists, bisections and maps choose the
-// points; an asker, which need not be one of scenarios, answers them.
+// A question asked at many points. Grids, lists, samples, bisections and maps choose the points: values of a path
+// as a user writes them ("8,16,32", "1..16", "0..0.6:0.1", "2..64:x2", "25GBps..400GBps"). An asker, which need
+// not be one of scenarios, answers them.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
-#include "base/input_error.h"
+#include "base/study.h"
 #include "models/question/paths.h"
 
 namespace moesim::models {
+
+inline constexpr std::uint64_t kMostValues = 1'000'000;  // per path
+
+// An axis as written. A range without a step has no values between its ends unless the path is an integer.
+struct StudyAxis {
+  ScenarioPath path;
+  bool range = false;        // false: a list
+  bool stepped = false;      // of a range: it has a step, or the path is an integer
+  bool logarithmic = false;  // of a range: steps multiply, and samples are uniform in the logarithm
+  double low = 0, high = 0;
+  std::vector<PathValue> values;  // for lists and stepped ranges
+
+  // Throws InputError for invalid text, for an empty range, and for more than kMostValues values.
+  static StudyAxis parse(const ScenarioPath& path, std::string_view text);
+  // Parses "path=values"; messages name `option`; `axis` finds the path.
+  static StudyAxis parse_assignment(const std::string& text, std::string_view option,
+                                    const std::function<ScenarioPath(std::string_view)>& axis = find_path);
+
+  // Returns the value at `share` in [0, 1) of the range or list, in the logarithm where that was asked for.
+  PathValue at(double share) const;
+  // Returns `count` evenly spaced values of a range without steps; otherwise all values.
+  std::vector<PathValue> spread(std::size_t count) const;
+};
+
+inline constexpr std::uint64_t kMostScenarios = 1'000'000'000;
+
+enum class Sampling : std::uint8_t { kLatinHypercube, kRandom };
+
+struct PointOptions {
+  std::function<ScenarioPath(std::string_view)> axis = find_path;  // finds the path of an axis
+  std::vector<StudyAxis> axes;                                     // before the grids
+  std::vector<std::string> grids;                                  // "path=values", each an axis
+  // "path=values", combined element by element; or one CSV file with paths as header
+  std::vector<std::string> lists;
+  std::vector<std::string> ranges;  // "path=low..high[:log]" or values to sample from
+  std::uint64_t samples = 0;
+  Sampling sampling = Sampling::kLatinHypercube;
+  std::uint64_t seed = 1;
+};
+
+// The product of grids, of a list, and of samples. A point's number alone determines its values, so that any
+// thread or machine can compute it.
+class Points {
+ public:
+  // Throws InputError for unknown paths, values of the wrong unit, a path given twice, lists of different
+  // lengths, nothing to sweep over, and more than kMostScenarios.
+  explicit Points(const PointOptions& options);
+
+  std::uint64_t size() const { return size_; }
+  const std::vector<ScenarioPath>& paths() const { return paths_; }  // the columns
+  // Returns the values of point `index`, one per path. The last axis changes fastest.
+  void point(std::uint64_t index, std::vector<PathValue>& values) const;
+  // Visits every value of every axis.
+  void for_each_value(const std::function<void(const ScenarioPath&, const PathValue&)>& visit) const;
+
+ private:
+  void add_lists(const PointOptions& options);
+  void add_samples(const PointOptions& options);
+  double share(std::uint64_t sample, std::size_t axis) const;
+
+  std::vector<ScenarioPath> paths_;
+  std::vector<std::vector<PathValue>> grids_;
+  std::vector<std::vector<PathValue>> list_;  // [path][row]
+  std::vector<StudyAxis> ranges_;
+  std::vector<std::vector<std::uint32_t>> strata_;  // [range][sample]: of the Latin hypercube
+  std::uint64_t samples_ = 0, seed_ = 1, size_ = 1;
+};
 
 using Paths = std::shared_ptr<const std::vector<ScenarioPath>>;
 
@@ -30,79 +94,9 @@ struct Point {
   std::string text() const;  // "parallel.ep=8 topk=2"
 };
 
-// Calls work(worker, item) once for every item below `count`. A worker is a thread, of at most `threads` (0:
-// all cores). Rethrows the first exception.
-void on_threads(std::size_t count, int threads,
-                const std::function<void(std::size_t worker, std::size_t item)>& work);
-
-struct StudyOptions {
-  int threads = 1;  // 0: all cores
-  // Evaluations at most: further points have an error in the place of an answer.
-  std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  std::function<void(std::int64_t done)> progress = {};  // called from several threads
-};
-
+// A study of scenarios: its points are values of their paths.
 template <class Answer>
-class Study {
- public:
-  // The answer at a point, or why there is none.
-  struct Row {
-    Answer answer = {};
-    std::string error = {};
-    bool ok() const { return error.empty(); }
-  };
-  // Answers one point after another. Throws InputError where a point has no answer.
-  using Asker = std::function<Answer(const Point&)>;
-
-  // `make`: an asker for each thread.
-  explicit Study(std::function<Asker()> make, StudyOptions options = {})
-      : make_(std::move(make)), options_(std::move(options)) {}
-
-  // Returns a row for every point, the same ones on any number of threads. A point is asked once; its row
-  // stays where it is.
-  std::vector<Row*> rows(const std::vector<Point>& points) {
-    std::vector<Row*> all;
-    std::vector<std::pair<const Point*, Row*>> fresh;
-    for (const Point& point : points) {
-      const auto [found, added] = rows_.try_emplace(point.text());
-      all.push_back(&found->second);
-      if (!added) continue;
-      if (asked_ == options_.most) {
-        found->second.error = "beyond the " + std::to_string(options_.most) + " evaluations of this study";
-        continue;
-      }
-      ++asked_;
-      fresh.emplace_back(&point, all.back());
-    }
-    on_threads(fresh.size(), options_.threads, [&](std::size_t worker, std::size_t item) {
-      auto& [point, row] = fresh[item];
-      try {
-        row->answer = asker(worker)(*point);
-      } catch (const InputError& error) {
-        row->error = error.what();
-      }
-      if (options_.progress) options_.progress(++done_);
-    });
-    return all;
-  }
-  Row& at(const Point& point) { return *rows({point}).front(); }
-
- private:
-  // Threads and their askers are kept apart by number, and an asker keeps what it read and priced.
-  Asker& asker(std::size_t worker) {
-    const std::scoped_lock lock(mutex_);
-    Asker& one = askers_[worker];
-    if (!one) one = make_();
-    return one;
-  }
-
-  std::function<Asker()> make_;
-  StudyOptions options_;
-  std::mutex mutex_;
-  std::map<std::size_t, Asker> askers_;
-  std::map<std::string, Row> rows_;
-  std::int64_t asked_ = 0;
-  std::atomic<std::int64_t> done_{0};
-};
+using Study = moesim::Study<Answer, Point>;
+using moesim::StudyOptions;
 
 }  // namespace moesim::models

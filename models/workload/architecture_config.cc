@@ -17,6 +17,22 @@ namespace {
 constexpr ModelConfig::Keys kHeads{"num_attention_heads", "n_heads"};
 constexpr ModelConfig::Keys kExperts{"num_local_experts", "n_routed_experts", "num_experts",
                                      "moe_num_experts", "moe_num_primary_experts"};
+constexpr ModelConfig::Keys kTopk{"num_experts_per_tok",
+                                  "moe_topk",
+                                  "num_experts_per_token",
+                                  "moe_top_k",
+                                  "moe_k",
+                                  "top_k_experts",
+                                  "experts_per_token",
+                                  "n_activated_experts",
+                                  "moe_num_active_primary_experts"};
+constexpr ModelConfig::Keys kExpertFfn{"moe_intermediate_size", "expert_ffn_hidden_size",
+                                       "moe_inter_dim",         "moe_ffn_hidden_size",
+                                       "expert_hidden_dim",     "expert_intermediate_size"};
+constexpr ModelConfig::Keys kSharedExperts{"n_shared_experts", "num_shared_experts", "num_shared_expert",
+                                           "moe_num_shared_experts"};
+constexpr ModelConfig::Keys kSharedFfn{"shared_expert_intermediate_size", "share_expert_dim",
+                                       "share_expert_dims", "shared_intermediate_size"};
 
 // Activations that most families use without a gate.
 constexpr std::array<std::string_view, 4> kUngatedActivations{"xielu", "relu2", "squared_relu",
@@ -60,26 +76,24 @@ void set_extras(const ModelConfig& c, Attention& a) {
 
 // MiniMax-M3 (its config.json and the public loaders of its checkpoint): an indexer chooses blocks of tokens
 // by their best score. Values of the indexer's own, which the checkpoint lacks, are refused.
-void set_block_indexer(const JsonNode& sparse, Attention& a) {
-  const ModelConfig part(sparse);
+void set_block_indexer(const ModelConfig& part, Attention& a) {
+  const auto without = part.find({"sparse_disable_index_value"}), freq = part.find({"sparse_attention_freq"});
   if (!part.flag("use_sparse_attention", true)) return;
-  if (const auto without = sparse.find("sparse_disable_index_value"),
-      freq = sparse.find("sparse_attention_freq");
-      without && freq && without->is_array() && freq->is_array())
+  if (without && freq && without->is_array() && freq->is_array())
     for (std::size_t i = 0; i < std::min(without->size(), freq->size()); ++i)
       if (!says_nothing(freq->items()[i]) && says_nothing(without->items()[i]))
         without->fail("values of an indexer", "1 for every sparse layer: they are not modelled here");
   a.index_block = part.size({"sparse_block_size"}, 0, 1);
   const std::int64_t blocks = part.size({"sparse_topk_blocks"}, 0, 1);
   if (blocks > kMaxModelSize / a.index_block)
-    sparse.fail(fmt::format("{} blocks of {} tokens", blocks, a.index_block), "at most 2^31 tokens");
+    part.node().fail(fmt::format("{} blocks of {} tokens", blocks, a.index_block), "at most 2^31 tokens");
   a.index_topk = blocks * a.index_block;
   a.index_heads = part.size({"sparse_num_index_heads"}, 0, 1);
   a.index_dim = part.size({"sparse_index_dim"}, 0, 1);
 }
 
 void set_indexer(const ModelConfig& c, Attention& a) {
-  if (const auto sparse = c.said({"sparse_attention_config"}); sparse && sparse->is_object())
+  if (const auto sparse = c.part("sparse_attention_config"); sparse && sparse->node().size() > 0)
     set_block_indexer(*sparse, a);
   const auto topk = c.said({"index_topk"});
   if (!topk) return;
@@ -115,7 +129,8 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
     for (const char* key : {"num_key_value_heads", "head_dim", "qk_head_dim"}) c.has({key});
   } else {
     a.kv_heads = c.size(
-        {"num_key_value_heads", "kv_n_heads", "num_attention_groups", "multi_query_group_num"}, a.heads, 1);
+        {"num_key_value_heads", "kv_n_heads", "n_kv_heads", "num_attention_groups", "multi_query_group_num"},
+        a.heads, 1);
     c.flag("multi_query_attention", false);  // the number of groups decides
     static constexpr ModelConfig::Keys kWidth{"head_dim", "attention_head_dim", "kv_channels"};
     if (hidden % a.heads != 0 && !c.has(kWidth) && !c.usual(kWidth))
@@ -142,8 +157,7 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
 void set_windows(const ModelConfig& c, Architecture& a) {
   Attention& full = a.attention;
   const bool llama4 = c.family().starts_with("llama4");
-  full.window =
-      llama4 ? c.size({"attention_chunk_size"}, 0) : c.size({"sliding_window", "sliding_window_size"}, 0);
+  full.window = config_window(c);
   full.chunked = llama4;
   if (const auto chunk = c.said({"attention_chunk_size"}); chunk && !llama4) {
     // Beside a sliding window of the same size (MiMo-V2) it is redundant.
@@ -153,12 +167,11 @@ void set_windows(const ModelConfig& c, Architecture& a) {
   }
   Attention own = full;
   // MiMo-V2 gives the windowed layers' heads, Step's a separate part, Gemma 4 those of the full layers.
-  const auto other = c.said({"attention_other_setting"});
-  const ModelConfig part(other && other->is_object() ? *other : c.node());
-  if (other && other->is_object()) {
-    own.heads = part.size({"num_attention_heads"}, own.heads, 1);
-    own.kv_heads = part.size({"num_attention_groups", "num_key_value_heads"}, own.kv_heads, 1);
-    own.head_dim = part.size({"head_dim"}, own.head_dim, 1);
+  if (const auto part = c.part("attention_other_setting")) {
+    own.heads = part->size({"num_attention_heads"}, own.heads, 1);
+    own.kv_heads = part->size({"num_attention_groups", "num_key_value_heads"}, own.kv_heads, 1);
+    own.head_dim = part->size({"head_dim"}, own.head_dim, 1);
+    part->has({"attention_type", "true_sliding_window"});
   }
   own.heads = c.size({"swa_num_attention_heads"}, own.heads, 1);
   own.kv_heads =
@@ -179,14 +192,12 @@ void set_windows(const ModelConfig& c, Architecture& a) {
 
 void set_linear(const ModelConfig& c, Architecture& a) {
   LinearAttention& l = a.linear;
-  const auto kimi = c.said({"linear_attn_config"});
-  if (kimi && kimi->is_object()) {
-    const ModelConfig part(*kimi);
+  if (const auto part = c.part("linear_attn_config"); part && part->node().size() > 0) {
     l.kind = LinearAttention::Kind::kKimiDelta;
-    l.key_heads = l.value_heads = part.size({"num_heads"}, 0, 1);
-    l.key_dim = l.value_dim = part.size({"head_dim"}, 0, 1);
-    l.conv = part.size({"short_conv_kernel_size"}, 4, 1);
-    l.gate_rank = part.flag("use_full_rank_gate", false) ? 0 : l.value_dim;
+    l.key_heads = l.value_heads = part->size({"num_heads"}, 0, 1);
+    l.key_dim = l.value_dim = part->size({"head_dim"}, 0, 1);
+    l.conv = part->size({"short_conv_kernel_size"}, 4, 1);
+    l.gate_rank = part->flag("use_full_rank_gate", false) ? 0 : l.value_dim;
   } else if (c.has({"linear_num_value_heads"})) {
     l.kind = LinearAttention::Kind::kGatedDelta;
     l.value_heads = c.size({"linear_num_value_heads"}, 0, 1);
@@ -195,10 +206,10 @@ void set_linear(const ModelConfig& c, Architecture& a) {
     l.value_dim = c.size({"linear_value_head_dim"}, 0, 1);
     l.conv = c.size({"linear_conv_kernel_dim"}, 4, 1);
   } else if (c.has({"attn_type_list", "layer_group_size"}) || c.family().starts_with("minimax")) {
-    // MiniMax and Ling linear: heads as attention's, all with their own keys and values.
+    // MiniMax and Ling linear: heads as attention's, also beside latent vectors, all with their own keys and values.
     l.kind = LinearAttention::Kind::kLightning;
     l.key_heads = l.value_heads = c.size({"num_attention_heads"}, 0, 1);
-    l.key_dim = l.value_dim = a.attention.head_dim;
+    l.key_dim = l.value_dim = c.size({"head_dim"}, a.hidden / l.key_heads, 1);
   }
 }
 
@@ -275,11 +286,12 @@ void set_blocks(const ModelConfig& c, Architecture& a) {
 }
 
 // Returns the inner size of LFM2's dense FFN: two thirds of the given one, rounded up to a multiple, where
-// the file asks for it.
+// the file asks for it. Of Llama's params.json, which gives none: of four times the width (llama/model.py,
+// FeedForward).
 std::int64_t adjusted_ffn(const ModelConfig& c) {
-  const std::int64_t said = c.size({"block_ff_dim"}, 0);
-  const std::int64_t of = std::max<std::int64_t>(1, c.size({"block_multiple_of"}, 256));
-  const auto times = c.find({"block_ffn_dim_multiplier"});
+  const std::int64_t said = c.size({"block_ff_dim"}, c.has({"multiple_of"}) ? 4 * c.size({"dim"}, 0) : 0);
+  const std::int64_t of = std::max<std::int64_t>(1, c.size({"block_multiple_of", "multiple_of"}, 256));
+  const auto times = c.find({"block_ffn_dim_multiplier", "ffn_dim_multiplier"});
   if (said == 0 || !c.flag("block_auto_adjust_ff_dim", true)) return said;
   const double inner = std::floor(2.0 * static_cast<double>(said) / 3) * (times ? times->number(0, 1024) : 1);
   return (static_cast<std::int64_t>(inner) + of - 1) / of * of;
@@ -315,7 +327,8 @@ void set_layers(const ModelConfig& c, Architecture& a) {
                 "modelled here");
   if (letters.find('L') != std::string::npos)
     set_linear(c, a);
-  else if (const auto value = c.said({"linear_num_value_heads"}); value && !c.has({"layer_types"}))
+  else if (const auto value = c.node().find("linear_num_value_heads");
+           value && !says_nothing(*value) && !c.has({"layer_types"}))
     value->fail(value->describe() + " without layers of linear attention",
                 "\"layer_types\" or \"full_attention_interval\"");
 }
@@ -323,32 +336,28 @@ void set_layers(const ModelConfig& c, Architecture& a) {
 void set_experts(const ModelConfig& c, Architecture& a) {
   const bool hybrid = !a.pattern.empty();
   const std::int64_t adjusted = adjusted_ffn(c);
-  const std::int64_t inner = c.size({"intermediate_size", "ffn_hidden_size", "inter_dim"}, adjusted);
+  const std::int64_t inner =
+      c.size({"intermediate_size", "ffn_hidden_size", "inter_dim", "hidden_dim"}, adjusted);
   // A dense inner size besides the experts': DeepSeek and Qwen call it intermediate_size, Llama 4 _mlp.
   a.dense_ffn = c.size({"intermediate_size_mlp", "dense_intermediate_size", "dense_ffn_hidden_size"}, inner);
-  // A config without a number of experts is a dense model's (Llama).
-  if (!c.said(kExperts)) return;
+  // A config without a number of experts is a dense model's (Llama), whose FFN is the shared one of Granite.
+  if (!c.said(kExperts)) {
+    for (const ModelConfig::Keys& keys : {kExperts, kTopk, kExpertFfn, kSharedExperts}) c.has(keys);
+    a.dense_ffn = c.size({"shared_intermediate_size"}, a.dense_ffn);
+    return;
+  }
   a.experts = c.size(kExperts, 0, 1);
-  a.topk =
-      c.size({"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k", "moe_k",
-              "top_k_experts", "experts_per_token", "n_activated_experts", "moe_num_active_primary_experts"},
-             0, 1);
-  a.expert_ffn = c.size({"moe_intermediate_size", "expert_ffn_hidden_size", "moe_inter_dim",
-                         "moe_ffn_hidden_size", "expert_hidden_dim"},
-                        inner, 1);
+  a.topk = c.size(kTopk, 0, 1);
+  a.expert_ffn = c.size(kExpertFfn, inner, 1);
   if (!hybrid) set_ffns(a, config_ffns(c, a.layers));
-  const std::int64_t shared =
-      c.size({"n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"}, 0);
+  const std::int64_t shared = c.size(kSharedExperts, 0);
   a.shared_gate = c.has({"shared_expert_intermediate_size"});
-  a.shared_ffn = c.size({"shared_expert_intermediate_size", "share_expert_dim", "share_expert_dims",
-                         "shared_intermediate_size"},
-                        shared * c.size({"moe_shared_expert_intermediate_size"}, a.expert_ffn));
-  if (c.family().starts_with("llama4") && a.shared_ffn == 0) a.shared_ffn = a.expert_ffn;
+  a.shared_ffn = c.size(kSharedFfn, shared * c.size({"moe_shared_expert_intermediate_size"}, a.expert_ffn));
   if (c.flag("enable_moe_block", false)) a.shared_ffn = inner;  // Gemma 4: the dense FFN runs beside them
   a.routing_groups = std::max<std::int64_t>(
       1, c.size({"n_group", "n_expert_groups", "num_expert_group", "num_expert_groups"}, 1));
-  a.routing_topk_groups =
-      std::max<std::int64_t>(1, c.size({"topk_group", "n_limited_groups", "num_limited_groups"}, 1));
+  a.routing_topk_groups = std::max<std::int64_t>(
+      1, c.size({"topk_group", "n_limited_groups", "num_limited_groups", "num_expert_groups_per_tok"}, 1));
   a.latent = c.size({"moe_latent_size", "routed_expert_hidden_size"}, 0);
   a.router_bias = hybrid || c.usual({"router_bias"});
   a.expert_bias = c.usual({"expert_bias"}).has_value();
@@ -389,13 +398,13 @@ std::int64_t mtp_layers(const ModelConfig& c) {
 
 Architecture parse_config(const JsonNode& node, const std::string& name, const std::string& family) {
   const ModelConfig c(node, family);
-  refuse_other_models(node, c.family());
+  refuse_other_models(c);
   Architecture a;
   a.name = name.empty() ? c.family() : name;
   a.source = node.place().file;
   a.hidden = c.size({"hidden_size", "d_model", "dim"}, 0, 1);
   a.vocabulary = c.size({"vocab_size", "padded_vocab_size"}, 0);
-  a.tied_embeddings = c.flag("tie_word_embeddings", false);
+  a.tied_embeddings = c.flag("tie_word_embeddings", c.flag("tied_embeddings", false));
   if (c.has(kHeads)) a.attention = full_attention(c, a.hidden);
   fill_heads(a.attention, a.hidden);
   set_layers(c, a);
@@ -425,7 +434,7 @@ Architecture parse_config(const JsonNode& node, const std::string& name, const s
   a.embedding_active = !c.usual({"embedding_active"});
   a.head_active = !c.usual({"head_active"});
   check_consistent(a, node);
-  KeyUse use = key_use(node, c.family(), c.asked());
+  KeyUse use = key_use(c);
   if (!use.unknown.empty())
     a.remarks.push_back(fmt::format("{}: not used, and not known to leave the model alone: {}",
                                     node.place().file, join(use.unknown, ", ")));

@@ -152,7 +152,7 @@ std::vector<Field> step_fields() {
       text<kTraining, &T::recompute>(
           "training.recompute", "--recompute", kPlan,
           "Activations that backward computes again: none, full, or core_attn, layernorm, mhc, "
-          "mla_up_proj, mlp, moe, moe_act, shared_experts joined with +",
+          "mla_up_proj, mlp, moe, moe_act, shared_experts joined with +; op: torchtitan's selective of operations",
           {.also = "recompute",
            .fallback = "none",
            .used_if = {kTrained},
@@ -417,6 +417,11 @@ std::vector<Field> sharding_fields() {
           "training.foreach", "", kStep,
           "The optimizer updates the tensors of a mesh in one kernel; false: each in its own",
           {.used_if = {kTrained}}),
+      enum_field<kTraining, &T::loss>(
+          "training.loss", "", kPlanOfStep,
+          "Memory of the loss: logits in bf16 (fused), also in fp32 (fp32), or of a few tokens at a time "
+          "(chunked)",
+          {.used_if = {kTrained}, .written = changed}),
       boolean<kTraining, &T::loss_parallel>(
           "training.loss_parallel", "", kStep,
           "Logits stay divided over TP; false: they are gathered, and every rank computes the loss",

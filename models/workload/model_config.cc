@@ -75,7 +75,15 @@ const KeyTable& key_table() {
         for (const std::string& key : defaults->keys()) family.defaults.emplace(key, *defaults->find(key));
       row.finish();
     }
-    const JsonNode lists = file.at("layers");
+    const JsonNode classes = file.at("classes"), lists = file.at("layers");
+    for (const std::string& name : classes.keys()) {
+      KeyTable::Family& family = t.families.emplace_back();
+      family.names = {name};
+      if (name.ends_with("_text"))
+        family.names.push_back(name.substr(0, name.size() - 5));  // the whole's name
+      for (const JsonNode row = *classes.find(name); const std::string& key : row.keys())
+        family.defaults.emplace(key, *row.find(key));
+    }
     for (const std::string& list : lists.keys())
       for (const std::string& name : lists.find(list)->keys())
         t.layers[list][name] = lists.find(list)->find(name)->string().front();
@@ -104,25 +112,35 @@ ModelConfig::ModelConfig(JsonNode node, std::string family) : node_(std::move(no
   if (family_.empty()) family_ = family.empty() ? "hugging-face" : std::move(family);
 }
 
+std::optional<ModelConfig> ModelConfig::part(const char* key) const {
+  const auto value = find({key});
+  if (!value || !value->is_object()) return std::nullopt;
+  ModelConfig inner(*value);
+  inner.prefix_ = prefix_ + key + ".";
+  inner.asked_ = asked_;
+  return inner;
+}
+
 std::optional<JsonNode> ModelConfig::find(Keys keys) const {
   for (const char* key : keys)
     if (auto value = node_.find(key); value && !value->is_null()) {
-      asked_.insert(key);
+      ask(key);
       // Another spelling with the same value is redundant.
       for (const char* other : keys)
         if (const auto twin = node_.find(other);
             twin && one_size(*value) && one_size(*twin) == one_size(*value))
-          asked_.insert(other);
+          ask(other);
       return value;
     }
-  // DBRX nests them.
-  for (const char* part : {"ffn_config", "attn_config"})
-    if (const auto nested = node_.find(part); nested && nested->is_object()) {
-      asked_.insert(part);
+  // DBRX and Mistral's params.json nest them.
+  for (const char* outer : {"ffn_config", "attn_config", "moe"})
+    if (const auto nested = node_.find(outer); nested && nested->is_object()) {
+      ask(outer);
       for (const char* key : keys)
-        if (auto value = nested->find(key); value && !value->is_null()) return value;
+        if (auto value = nested->find(key); value && !value->is_null())
+          return ask(fmt::format("{}.{}", outer, key)), value;
     }
-  return std::nullopt;
+  return usual(keys);
 }
 
 std::optional<JsonNode> ModelConfig::said(Keys keys) const {
@@ -131,15 +149,15 @@ std::optional<JsonNode> ModelConfig::said(Keys keys) const {
 }
 
 std::optional<JsonNode> ModelConfig::usual(Keys keys) const {
-  for (const char* key : keys)
-    for (const KeyTable::Family& row : key_table().of(family_))
-      if (const auto at = row.defaults.find(key); at != row.defaults.end()) return at->second;
+  for (const KeyTable::Family& row : key_table().of(family_))
+    for (const char* key : keys)
+      if (const auto at = row.defaults.find(key); at != row.defaults.end() && !node_.find(key))
+        return at->second;
   return std::nullopt;
 }
 
 std::int64_t ModelConfig::size(Keys keys, std::int64_t fallback, std::int64_t low) const {
-  auto value = find(keys);
-  if (!value) value = usual(keys);
+  const auto value = find(keys);
   if (!value) {
     if (fallback < low)
       node_.fail(fmt::format("no \"{}\"", *keys.begin()), "this key in a Hugging Face config");
@@ -156,8 +174,7 @@ std::int64_t ModelConfig::size(Keys keys, std::int64_t fallback, std::int64_t lo
 }
 
 bool ModelConfig::flag(const char* key, bool fallback) const {
-  auto value = find({key});
-  if (!value) value = usual({key});
+  const auto value = find({key});
   return value && value->is_boolean() ? value->boolean() : fallback;
 }
 
@@ -168,38 +185,55 @@ std::string ModelConfig::text(const char* key) const {
 
 const LayerNames& layer_names(std::string_view list) { return key_table().layers.find(list)->second; }
 
-void refuse_other_models(const JsonNode& config, std::string_view family) {
+void refuse_other_models(const ModelConfig& config) {
   constexpr const char* kExpected = "a model without it: such layers are not modelled here";
   for (const auto& [key, because] : key_table().refused)
-    if (const auto value = config.find(key); value && !says_nothing(*value))
+    if (const auto value = config.said({key.c_str()})) {
+      if (!config.node().find(key))
+        config.node().fail(fmt::format("no \"{}\", which {} takes for {} ({})", key, config.family(),
+                                       value->describe(), because),
+                           fmt::format("\"{}\": such layers are not modelled here", key));
       value->fail(fmt::format("({})", because), kExpected);
-  for (const KeyTable::Family& row : key_table().of(family))
+    }
+  for (const KeyTable::Family& row : key_table().of(config.family()))
     if (!row.refused.empty())
-      config.find("model_type")
-          .value_or(config)
-          .fail(fmt::format("'{}' ({})", family, row.refused), kExpected);
+      config.node()
+          .find("model_type")
+          .value_or(config.node())
+          .fail(fmt::format("'{}' ({})", config.family(), row.refused), kExpected);
 }
 
-KeyUse key_use(const JsonNode& config, std::string_view family,
-               const std::set<std::string, std::less<>>& asked) {
+namespace {
+
+void add_use(KeyUse& use, const JsonNode& config, const ModelConfig& whole, const std::string& prefix) {
   const KeyTable& table = key_table();
-  KeyUse use;
   for (const std::string& key : config.keys()) {
     const JsonNode value = *config.find(key);
-    if (asked.contains(key) || says_nothing(value)) continue;
+    if (whole.asked().contains(prefix + key)) {
+      if (value.is_object()) add_use(use, value, whole, prefix + key + ".");
+      continue;
+    }
+    if (says_nothing(value)) continue;
     const bool irrelevant =
         table.unchanging.contains(key) ||
         std::ranges::any_of(table.starts, [&](const std::string& start) { return key.starts_with(start); }) ||
         std::ranges::any_of(table.ends, [&](const std::string& end) { return key.ends_with(end); }) ||
-        std::ranges::any_of(table.of(family), [&](const KeyTable::Family& row) {
+        std::ranges::any_of(table.of(whole.family()), [&](const KeyTable::Family& row) {
           return std::ranges::find(row.unchanging, key) != row.unchanging.end();
         });
     // Anything but a name and a fraction may be a size, a list of layers or a switch that adds weights.
     if (!irrelevant && !value.is_string() && (!value.is_number() || value.is_integer()))
       value.fail(fmt::format("({})", value.describe()),
                  "a key that is known here: it may bring weights. Take it out if it brings none");
-    (irrelevant ? use.irrelevant : use.unknown).push_back(key);
+    (irrelevant ? use.irrelevant : use.unknown).push_back(prefix + key);
   }
+}
+
+}  // namespace
+
+KeyUse key_use(const ModelConfig& config) {
+  KeyUse use;
+  add_use(use, config.node(), config, "");
   return use;
 }
 

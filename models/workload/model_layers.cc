@@ -79,52 +79,66 @@ std::string at_places(const JsonNode& list, std::int64_t first, std::int64_t lay
                     [&](std::int64_t i) { return std::ranges::find(places, i + first) != places.end(); });
 }
 
+constexpr ModelConfig::Keys kPeriods{"sliding_window_pattern", "_sliding_window_pattern",
+                                     "global_attn_every_n_layers", "global_attention_every_n_layers"};
+
+// Returns the layers "first|turn|last", of which only the turn is repeated.
+std::string in_turns(const std::string& text, std::int64_t layers) {
+  std::vector<std::string_view> parts = split(text, '|');
+  if (parts.size() == 1) parts.insert(parts.begin(), "");
+  std::string letters(parts[0]);
+  while (static_cast<std::int64_t>(letters.size()) < layers)
+    letters += parts[1][(letters.size() - parts[0].size()) % parts[1].size()];
+  letters.resize(static_cast<std::size_t>(layers));
+  if (parts.size() > 2) letters.back() = parts[2].front();
+  return letters;
+}
+
 // Returns the windowed layers where no list gives them.
 std::string windows(const ModelConfig& config, std::int64_t layers) {
-  const std::string& family = config.family();
   // Llama 4: chunks in layers with rotary embeddings, three of four without a list of them.
-  if (family.starts_with("llama4")) {
+  if (config.family().starts_with("llama4")) {
     if (const auto list = config.said({"no_rope_layers"}); list && list->is_array())
       return letters_of(*list, layers, '*', 'W');
-    return every(layers, config.size({"no_rope_layer_interval"}, 0, 1), '*', 'W');
+    return every(layers, config.size({"no_rope_layer_interval"}, 4, 1), '*', 'W');
   }
-  if (const auto pattern = config.said({"sliding_window_pattern", "_sliding_window_pattern",
-                                        "global_attn_every_n_layers", "global_attention_every_n_layers"})) {
+  if (const auto pattern = config.said(kPeriods)) {
     if (!pattern->is_string()) return every(layers, pattern->integer(1, layers), '*', 'W');
-    // EXAONE 4: "LLLG" repeated.
-    const std::string turn = pattern->string();
-    std::string letters;
-    for (std::int64_t i = 0; i < layers; ++i) {
-      const char c = turn[static_cast<std::size_t>(i) % turn.size()];
-      if (c != 'L' && c != 'G')
-        pattern->fail(pattern->describe(), "letters L (sliding window) and G (all tokens)");
-      letters += c == 'L' ? 'W' : '*';
-    }
-    return letters;
-  }
-  if (family == "gpt_oss" || family == "gemma2") return every(layers, 2, '*', 'W');
-  // transformers' Gemma3TextConfig and Gemma4TextConfig; the last layer of Gemma 4 always sees all tokens.
-  if (family.starts_with("gemma3") || family.starts_with("gemma4")) {
-    std::string letters = every(layers, 6, '*', 'W');
-    if (family.starts_with("gemma4")) letters.back() = '*';
-    return letters;
+    std::string turn = pattern->string();  // EXAONE 4: "LLLG"
+    if (turn.find_first_not_of("LG") != std::string::npos)
+      pattern->fail(pattern->describe(), "letters L (sliding window) and G (all tokens)");
+    std::ranges::replace(turn, 'L', 'W');
+    std::ranges::replace(turn, 'G', '*');
+    return in_turns(turn, layers);
   }
   // Qwen: enabled by a flag, from a given layer on.
-  const std::int64_t first = family.starts_with("qwen") ? config.size({"max_window_layers"}, 28) : 0;
+  const std::int64_t first = config.size({"max_window_layers"}, 0);
   return letters_if(layers, 'W', '*', [&](std::int64_t i) { return i >= first; });
 }
 
 bool has_windows(const ModelConfig& config) {
-  if (config.family().starts_with("llama4")) {
-    const auto chunk = config.node().find("attention_chunk_size");
-    return !chunk || !says_nothing(*chunk);  // Llama4TextConfig's own default is 8192
-  }
   if (config.family() == "smallthinker") return false;  // by its list alone
-  if (!config.flag("use_sliding_window", true)) return false;
-  return config.said({"sliding_window", "sliding_window_size"}).has_value();
+  return config.flag("use_sliding_window", true) && config_window(config) > 0;
+}
+
+// Returns the layers that a class makes without a list.
+std::string class_layers(const ModelConfig& config, const std::string& usual, std::int64_t layers) {
+  if (usual == "?")
+    config.node().fail("no \"layer_types\"",
+                       fmt::format("this list: {} makes the layers by a rule of its own", config.family()));
+  std::string letters = in_turns(usual, layers);
+  if (!has_windows(config)) std::ranges::replace(letters, 'W', '*');
+  return letters;
 }
 
 }  // namespace
+
+std::int64_t config_window(const ModelConfig& config) {
+  const ModelConfig::Keys chunks{"attention_chunk_size"}, windows{"sliding_window", "sliding_window_size"};
+  const ModelConfig::Keys& keys = config.family().starts_with("llama4") ? chunks : windows;
+  const auto value = config.find(keys);
+  return value && value->is_integer() && value->integer() < 0 ? 0 : config.size(keys, 0);
+}
 
 std::string config_pattern(const ModelConfig& config) {
   for (const char* key : {"hybrid_override_pattern", "hybrid_layer_pattern"})
@@ -173,10 +187,10 @@ std::optional<Compression> config_compression(const ModelConfig& config) {
   } else {  // transformers' DeepseekV4Config
     c.mixers = letters_if(layers, 'S', 'H', [](std::int64_t i) { return i >= 2 && i % 2 == 1; });
   }
-  const auto rates = config.said({"compress_rates"});
+  const auto rates = config.part("compress_rates");
   const auto tokens = [&](char letter, const char* name, std::int64_t usual) -> std::int64_t {
     if (c.mixers.find(letter) == std::string::npos) return 0;
-    return rates && rates->is_object() ? ModelConfig(*rates).size({name}, usual, 2) : usual;
+    return rates ? rates->size({name}, usual, 2) : usual;
   };
   c.chosen = tokens('S', "compressed_sparse_attention", kChosenRatio);
   c.all = tokens('H', "heavily_compressed_attention", kAllRatio);
@@ -228,16 +242,15 @@ std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
   if (const auto list = config.said({"full_attn_idxs"}))
     return at_places(*list, 0, layers, '*', 'C');  // LFM2
   if (const auto types = config.said({"attn_type_list"})) return letters_of(*types, layers, 'L', '*');
-  if (const auto linear = config.said({"linear_attn_config"}); linear && linear->is_object()) {
+  if (const auto linear = config.part("linear_attn_config"); linear && linear->node().size() > 0) {
     // Kimi's lists of both kinds, numbered from one.
-    const auto list = linear->find("kda_layers");
-    if (!list) linear->fail("no \"kda_layers\"", "the layers with linear attention");
+    const auto list = linear->find({"kda_layers"});
+    linear->has({"full_attn_layers"});
+    if (!list) linear->node().fail("no \"kda_layers\"", "the layers with linear attention");
     return at_places(*list, 1, layers, 'L', '*');
   }
   if (const auto all = config.said({"full_attention_interval"}))
     return every(layers, all->integer(1, layers), '*', 'L');
-  // The default of Qwen3NextConfig.
-  if (config.family().starts_with("qwen3_next")) return every(layers, 4, '*', 'L');
   if (const auto period = config.said({"attn_layer_period"}))
     return letters_if(layers, '*', 'M', [&, offset = config.size({"attn_layer_offset"}, 0)](std::int64_t i) {
       return i % period->integer(1, layers) == offset;
@@ -250,12 +263,14 @@ std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
     return letters_if(layers, '*', 'L',
                       [&](std::int64_t i) { return (i + 1) % size == 0 || i >= layers / size * size; });
   }
-  if (const auto sparse = config.said({"sparse_attention_config"}); sparse && sparse->is_object())
-    if (const auto list = sparse->find("sparse_attention_freq"); list && list->is_array())
+  if (const auto sparse = config.part("sparse_attention_config"))
+    if (const auto list = sparse->find({"sparse_attention_freq"}); list && list->is_array())
       return letters_of(*list, layers, 'F', '*');
   if (const auto windowed = config.said({"hybrid_layer_pattern", "sliding_window_layout"});
       windowed && windowed->is_array())
     return letters_of(*windowed, layers, '*', 'W');
+  if (const auto usual = config.usual({"mixers"}); usual && !config.said(kPeriods))
+    return class_layers(config, usual->string(), layers);
   return has_windows(config) ? windows(config, layers) : every(layers, 1, '*', '*');
 }
 
@@ -341,10 +356,11 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
   // The layers themselves: numbers (Llama 4, Step), or a one for each with experts.
   if (const auto list = config.said({"moe_layers", "moe_layers_enum"})) {
     const std::vector<std::int64_t> places = places_of(*list, 0, layers);
+    config.has({"interleave_moe_layer_step"});  // from which the list was made
     only([&](std::int64_t i) { return std::ranges::find(places, i) != places.end(); });
-  } else if (const auto step =
-                 config.said({"interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval"})) {
-    // ERNIE, Llama 4 and Qwen: the last of every n.
+  } else if (const auto step = config.said({"interleave_moe_layer_step", "decoder_sparse_step",
+                                            "moe_layer_interval", "route_every_n"})) {
+    // ERNIE, Llama 4, Qwen and Mistral: the last of every n.
     const std::int64_t n = step->integer(1, kMaxModelSize);
     only([&](std::int64_t i) { return (i + 1) % n == 0; });
   }
@@ -361,8 +377,9 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
                        offset = config.size({"expert_layer_offset"}, 0);
     only([&](std::int64_t i) { return i % n == offset; });
   }
+  const auto end = config.find({"moe_layer_end_index"});  // -1: the last layer
   const std::int64_t first = config.size(kLeading, 0),
-                     last = config.size({"moe_layer_end_index"}, layers - 1);
+                     last = end && end->integer() != -1 ? end->integer(0, kMaxModelSize) : layers - 1;
   only([&](std::int64_t i) { return i >= first && i <= last; });
   if (const auto list = config.said({"mlp_only_layers"})) {
     const std::vector<std::int64_t> places = places_of(*list, 0, layers);

@@ -24,6 +24,9 @@ struct Compression {
 };
 std::optional<Compression> config_compression(const ModelConfig& config);
 
+// Returns the tokens of a sliding window, of Llama 4's chunks; 0: none, also where a file says -1.
+std::int64_t config_window(const ModelConfig& config);
+
 // Returns a letter per layer (Architecture::mixers) for `layers` layers. Throws InputError at the key for a
 // list of another length and for unknown kinds of layers.
 std::string config_mixers(const ModelConfig& config, std::int64_t layers);

@@ -50,25 +50,33 @@ const std::vector<Named>& named_models() {
   return all;
 }
 
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
+// Returns the letters and digits in lower case; "." stands between two numbers ("Qwen2.5-7B" is not "Qwen2-57B").
 std::string letters_of(std::string_view text) {
   std::string letters;
-  for (const char c : text)
-    if (is_letter(c)) letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  bool apart = false;
+  for (const char c : text) {
+    if (is_letter(c)) {
+      if (apart && !letters.empty() && is_digit(letters.back()) && is_digit(c)) letters += '.';
+      letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    apart = !is_letter(c);
+  }
   return letters;
 }
 
 // Returns whether the name is these letters without a suffix that makes another name.
 bool means(std::string_view name, std::string_view letters, NameMatch match) {
+  const std::string own = letters_of(name);
+  if (match == NameMatch::kWhole || !own.starts_with(letters)) return own == letters;
+  // Where the letters end in the name: a word that goes on, or a version after a dot, is another name.
   std::size_t at = 0;
   for (const char c : letters) {
-    while (at < name.size() && !is_letter(name[at])) ++at;
-    if (at == name.size() || std::tolower(static_cast<unsigned char>(name[at])) != c) return false;
-    ++at;
+    while (!is_letter(name[at])) ++at;
+    if (c != '.') ++at;
   }
-  if (match == NameMatch::kWhole)
-    return std::none_of(name.begin() + static_cast<long>(at), name.end(), is_letter);
   return at == name.size() || (!is_letter(name[at]) && name[at] != '.');
 }
 

@@ -19,15 +19,16 @@ struct RecomputeName {
   std::string_view name;
   bool StepRecompute::*flag;
 };
-constexpr std::array<RecomputeName, 9> kRecompute{{{"full", &StepRecompute::full},
-                                                   {"core_attn", &StepRecompute::attention},
-                                                   {"mla_up_proj", &StepRecompute::latent},
-                                                   {"layernorm", &StepRecompute::norms},
-                                                   {"moe_act", &StepRecompute::activation},
-                                                   {"moe", &StepRecompute::moe},
-                                                   {"mlp", &StepRecompute::dense},
-                                                   {"shared_experts", &StepRecompute::shared},
-                                                   {"mhc", &StepRecompute::streams}}};
+constexpr std::array<RecomputeName, 10> kRecompute{{{"full", &StepRecompute::full},
+                                                    {"core_attn", &StepRecompute::attention},
+                                                    {"mla_up_proj", &StepRecompute::latent},
+                                                    {"layernorm", &StepRecompute::norms},
+                                                    {"moe_act", &StepRecompute::activation},
+                                                    {"moe", &StepRecompute::moe},
+                                                    {"mlp", &StepRecompute::dense},
+                                                    {"shared_experts", &StepRecompute::shared},
+                                                    {"mhc", &StepRecompute::streams},
+                                                    {"op", &StepRecompute::operations}}};
 
 }  // namespace
 
@@ -68,6 +69,11 @@ StepRecompute StepRecompute::parse(std::string_view text) {
     }
     result.*found->flag = true;
   }
+  StepRecompute alone;
+  alone.operations = true;
+  if (result.operations && result != alone)
+    throw InputError(
+        fmt::format("recompute: found {}, expected op alone or parts without it", in_quotes(text)));
   return result;
 }
 
@@ -173,12 +179,9 @@ void TrainingSettings::set_precision(std::string_view name) {
   index_named("precision", name, kPrecisions);
   precision = name;
   note.clear();
-  if (name == "nvfp4") {
-    gemm = DType::kMxFp8;
-    note = "NVFP4 products were never measured here: MXFP8's are taken";
-  } else {
-    gemm = dtype_named(name);
-  }
+  const bool fp4 = name == "nvfp4" || name == "mxfp4";
+  gemm = fp4 ? DType::kFp4 : dtype_named(name);
+  if (fp4) note = "FP4 products were never measured here: the law of FP8's at the peak rate of FP4 is taken";
 }
 
 void TrainingSettings::set_sharding(std::string_view text) {

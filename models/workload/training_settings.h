@@ -43,7 +43,7 @@ Enum named(std::string_view what, std::string_view name) {
 
 // Recomputation inside a dispatcher's program: none, the experts' activation, or the whole MoE layer with its
 // collectives.
-enum class Recompute : std::uint8_t { kNone, kActivation, kFull };
+enum class Recompute : std::uint8_t { kNone, kActivation, kProducts, kFull };
 
 // Recomputation in backward, named as in Megatron's --recompute-modules.
 struct StepRecompute {
@@ -56,13 +56,19 @@ struct StepRecompute {
   bool dense = false;       // "mlp": the FFN of dense layers
   bool shared = false;      // "shared_experts"
   bool streams = false;     // "mhc": the streams of hyper-connections (residual.h)
+  // "op": torchtitan's selective checkpointing by operation. Kept are the outputs of every second product
+  // with a weight, of attention's core and of collectives; all else is computed again
+  // (torchtitan/distributed/activation_checkpoint.py: its list of operations to save).
+  bool operations = false;
 
   bool any() const {
-    return full || attention || latent || norms || activation || moe || dense || shared || streams;
+    return full || attention || latent || norms || activation || moe || dense || shared || streams ||
+           operations;
   }
   // Returns the recomputation inside a dispatcher's program; that of a whole layer runs around it.
   Recompute of_program() const {
     if (moe) return Recompute::kFull;
+    if (operations) return Recompute::kProducts;
     return activation ? Recompute::kActivation : Recompute::kNone;
   }
   friend bool operator==(const StepRecompute&, const StepRecompute&) = default;
@@ -128,6 +134,15 @@ inline bool offloads_optimizer(Offload o) { return o == Offload::kOptimizer || o
 inline bool offloads_activations(Offload o) { return o == Offload::kActivations || o == Offload::kBoth; }
 
 // Kernel of the attention core.
+// Cross entropy over the vocabulary, by what it holds of the logits of a microbatch.
+enum class LossKernel : std::uint8_t {
+  kFused,    // bf16, turned into their gradient in place
+  kFp32,     // and a copy in fp32 (transformers' losses)
+  kChunked,  // of a few tokens at a time, with the product (Liger's fused linear cross entropy)
+};
+template <>
+inline constexpr auto kNamesOf<LossKernel> = name_list("fused", "fp32", "chunked");
+
 enum class AttentionKernel : std::uint8_t {
   kFlash,           // fused: scores are never written
   kUnfused,         // scores and probabilities go through memory, in whole rows
@@ -228,7 +243,7 @@ template <>
 inline constexpr auto kNamesOf<OverloadLog::Recorder> = name_list("deferred-clear", "direct-clear",
                                                                   "journal");
 
-inline constexpr auto kPrecisions = name_list("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4");
+inline constexpr auto kPrecisions = name_list("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4");
 // Orders of the parallel axes, the fastest first; by TrainingSettings::stages_inside.
 inline constexpr auto kRankOrders = name_list("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp");
 
@@ -238,6 +253,7 @@ struct TrainingSettings {
   DType gemm = DType::kBf16;
   bool fp8_attention = false;
   AttentionKernel attention = AttentionKernel::kFlash;
+  LossKernel loss = LossKernel::kFused;
   // Tensor-parallel ranks split the rows between their products; false: each holds all rows, and outputs are
   // all-reduced.
   bool sequence_parallel = true;
@@ -272,7 +288,7 @@ struct TrainingSettings {
   // them.
   bool stages_inside = false;
 
-  // Sets one of kPrecisions. "nvfp4" has no known measurement: it takes MXFP8's products, and `note` says so.
+  // Sets one of kPrecisions. FP4 has no known measurement: see GemmModel, and `note` says so.
   // Throws InputError for anything else.
   void set_precision(std::string_view name);
   // Sets everything about sharding from a text for ShardingSpec::parse().

@@ -29,6 +29,7 @@ constexpr std::int64_t kMostTables = 4096;  // of a routing file, in a replay
   throw InputError("found " + found + ", expected " + expected);
 }
 
+constexpr int kSplits = 101;
 constexpr double kSmallestShape = 0.1;  // of a drawn popularity: one expert takes nearly all
 
 // Returns rows per expert of each source rank from rows per destination rank, evenly over the experts of a
@@ -158,10 +159,10 @@ models::Routing kept_popularity(const JobModel& from, const JobModel& to,
                     "otherwise; set --routing",
                     after, before, after > before ? "halves of equal popularity" : "adding neighbours"));
   if (from.routing_completed && to.topology.expert > from.topology.expert)
-    warnings.push_back(
-        fmt::format("the recording shows rows per expert rank of {}, not per expert: on {} expert ranks the "
-                    "experts of a recorded rank count as equally popular; set --routing",
-                    from.topology.expert, to.topology.expert));
+    warnings.push_back(fmt::format(
+        "the recording shows rows per expert rank of {}, not per expert: on {} expert ranks the "
+        "experts of a recorded rank differ as the ranks do, by the median of {} draws; set --routing",
+        from.topology.expert, to.topology.expert, kSplits));
   if (split_seed && from.routing_completed && after % from.topology.expert == 0)
     draw_apart(weights, from, *split_seed);
   const int ranks = to.topology.expert;
@@ -187,6 +188,20 @@ models::Routing kept_popularity(const JobModel& from, const JobModel& to,
   return models::Routing::from_counts(ranks, static_cast<int>(after), static_cast<int>(to.architecture.topk),
                                       std::vector<std::int64_t>(static_cast<std::size_t>(ranks), to.tokens()),
                                       std::move(counts));
+}
+
+// Returns the seed of the split of recorded ranks whose busiest rank has the median of the rows that it may have; a
+// rank has experts of equal popularity in the best case only. nullopt where no recorded rank is split.
+std::optional<std::uint64_t> median_split(const JobModel& from, JobModel to) {
+  if (!from.routing_completed || to.topology.expert <= from.topology.expert) return std::nullopt;
+  std::vector<std::pair<std::int64_t, std::uint64_t>> busiest;
+  for (std::uint64_t seed = 0; seed < kSplits; ++seed) {
+    std::vector<std::string> told_elsewhere;
+    to.routing = kept_popularity(from, to, seed, told_elsewhere);
+    busiest.emplace_back(std::ranges::max(to.received()), seed);
+  }
+  std::ranges::nth_element(busiest, busiest.begin() + kSplits / 2);
+  return busiest[kSplits / 2].second;
 }
 
 // Returns the routing of a layer and microbatch, counted over the job, from a file.
@@ -247,6 +262,11 @@ bool RecordingQuestion::changes(std::string_view path) const {
   });
 }
 
+const models::RoutingSpec* RecordingQuestion::routing() const {
+  if (changes("routing")) return &said.routing;
+  return routing_beside ? &*routing_beside : nullptr;
+}
+
 std::optional<std::int64_t> RecordingQuestion::size(std::string_view path) const {
   if (!changes(path)) return std::nullopt;
   const models::Parallel& p = said.parallel;
@@ -301,6 +321,7 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
     }
   }
   const bool gathered = sent == 0 && choices != nullptr;
+  const models::RoutingSpec* file = question.routing();
   // The exchanges of the AlltoAll program carry columns of all ranks of a tensor-parallel group.
   if (gathered) sent = choices->rows * choices->row_elements * job.topology.tp;
   if (sent == 0 || job.topology.expert < 2)
@@ -330,10 +351,16 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
                        out.architecture.name, topk),
            "bs<N> in the folder's name, the sequences of a microbatch");
   if (gathered) {
-    if (!question.changes("routing"))
+    if (file == nullptr)
       refuse("a recording of the AllGather dispatcher, whose calls have the same rows on every rank",
              "--routing with what was routed: it decides what the experts computed");
-    out.routing = named_routing(question.said.routing, out, question.said.seed).routing;
+    out.routing = named_routing(*file, out, question.said.seed).routing;
+    return out;
+  }
+  // The file knows the experts of a rank apart, which the exchanges do not show.
+  if (!question.changes("routing") && file != nullptr && out.topology.tp == 1 &&
+      rows_of_ranks(*file, out.topology.expert, sent * out.topology.expert) == received) {
+    out.routing = named_routing(*file, out, question.said.seed).routing;
     return out;
   }
   out.routing =
@@ -415,7 +442,8 @@ JobModel changed_job(const JobModel& job, const RecordingQuestion& question,
     to.routing = std::move(loaded.routing);
   } else if (to.topology.expert != job.topology.expert || to.seq != job.seq ||
              to.architecture.experts != job.architecture.experts) {
-    to.routing = kept_popularity(job, to, question.split_seed, warnings);
+    to.routing =
+        kept_popularity(job, to, question.split_seed ? question.split_seed : median_split(job, to), warnings);
   }
   return to;
 }

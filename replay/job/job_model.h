@@ -64,6 +64,8 @@ struct RecordingQuestion {
 
   // Whether a setting, or a part of it, takes the place of the recorded one.
   bool changes(std::string_view path) const;
+  // The routing in the place of the recorded one, else that of a file beside the recording; nullptr: neither.
+  const models::RoutingSpec* routing() const;
   // The number at "parallel.seq", "model.experts" or "cluster.nodes" where it does.
   std::optional<std::int64_t> size(std::string_view path) const;
   // The recorded model as the user named it; nullptr: its sizes tell it.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <functional>
 #include <optional>
 
@@ -71,20 +70,117 @@ Scaled scaled(double us, double launch_us, const std::function<double(double)>& 
   return out;
 }
 
+// Returns the dispatcher's own work in a segment. Unfused code moves twice the compulsory bytes
+// (models/costs/recipe.cc), which shows where the GPU is the bound.
+double dispatcher_us(const LayerModel& model, Pass pass, std::size_t segment, int rank, double launch) {
+  const double us = model.segment_us(pass, segment, Part::dispatcher, rank, launch) +
+                    model.segment_us(pass, segment, Part::dispatcher, rank, 0);
+  // PyTorch sorts up to 4,096 keys in one kernel; more take buffers and several passes: 0.49 ms before the
+  // dispatch of 2,048 choices became 0.74 ms of 8,192, of which 0.05 are further bytes.
+  constexpr std::int64_t kKeysOfOneKernel = 4096;
+  constexpr int kSortLaunches = 4;
+  const JobModel& job = model.job();
+  const bool sorts = pass == Pass::forward && segment > 0 && segment + 2 == model.calls(pass);
+  return sorts && job.tokens() * job.architecture.topk > kKeysOfOneKernel ? us + kSortLaunches * launch : us;
+}
+
+// The segments between the calls of a layer, measured for one job and scaled to another.
+class InnerSegments {
+ public:
+  InnerSegments(const CleanJob& job, const LayerModel& from, const LayerModel& to,
+                const models::Cluster& recorded_on)
+      : from_(from),
+        to_(to),
+        recorded_rows_(from.job().received()),
+        wanted_rows_(to.job().received()),
+        inner_(layer_segments(job, from)),
+        launch_us_(recorded_launch_us(from, recorded_on, inner_[0])) {
+    for (int e = 0; e < job.topology.expert; ++e)
+      if (!job.unrecorded.contains(e)) recorded_.push_back(e);
+  }
+
+  double launch_us() const { return launch_us_; }
+  std::int64_t wanted_rows(int expert) const { return wanted_rows_.at(static_cast<std::size_t>(expert)); }
+  // Takes modelled differences where no slope was found.
+  void take_differences() { differences_ = true; }
+
+  // Returns the recorded expert rank with the nearest number of rows, by ratio.
+  int nearest(int expert) const {
+    const auto distance = [&](int other) {
+      return ratio_apart(recorded_rows_.at(static_cast<std::size_t>(other)),
+                         wanted_rows_.at(static_cast<std::size_t>(expert)));
+    };
+    return *std::ranges::min_element(recorded_, {}, distance);
+  }
+
+  // Fits measured against modelled time of the experts over the recorded ranks, which differ in rows only:
+  // the slope is the measured time per modelled difference. The rest is the same on all ranks and stays,
+  // where a plain ratio would scale it too.
+  void find_slopes(Pass pass, double fewest_ranks) {
+    constexpr double kLeastSpread = 0.2;  // standard deviation of the modelled times over their mean
+    for (std::size_t s = 1; s < from_.calls(pass); ++s) {
+      if (!from_.has_experts(pass, s)) continue;
+      double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+      for (const int e : recorded_) {
+        const double x = modelled_inner(from_, pass, s, e)(launch_us_);
+        const double y = inner_[static_cast<std::size_t>(pass)][s].at(static_cast<std::size_t>(e));
+        n += 1, sx += x, sy += y, sxx += x * x, sxy += x * y;
+      }
+      const double spread = n * sxx - sx * sx;
+      if (n < fewest_ranks || spread < kLeastSpread * kLeastSpread * sx * sx) continue;
+      slopes_[static_cast<std::size_t>(pass)] = std::clamp((n * sxy - sx * sy) / spread, 0.5, 2.0);
+    }
+  }
+
+  // Returns the time of a segment between two calls of a layer on an expert rank.
+  Scaled us(Pass pass, std::size_t segment, int expert) const {
+    const int source = nearest(expert);
+    const double measured =
+        inner_[static_cast<std::size_t>(pass)][segment].at(static_cast<std::size_t>(source));
+    const auto from = modelled_inner(from_, pass, segment, source);
+    const auto to = modelled_inner(to_, pass, segment, expert);
+    const auto& fitted = slopes_[static_cast<std::size_t>(pass)];
+    if (!from_.has_experts(pass, segment) || (!fitted && !differences_))
+      return scaled(measured, launch_us_, from, to);
+    // Not faster than the GPU, as far as it is modelled.
+    const double faster = std::min(1.0, from(0) > 0 ? measured / from(0) : 1.0);
+    const double slope = fitted.value_or(faster);
+    return {std::max(measured + slope * (to(launch_us_) - from(launch_us_)), to(0) * faster), 1};
+  }
+
+ private:
+  // Returns the modelled time of a segment between two calls of a layer, by launch time.
+  static std::function<double(double)> modelled_inner(const LayerModel& model, Pass pass, std::size_t segment,
+                                                      int rank) {
+    return [&model, pass, segment, rank](double launch) {
+      return dispatcher_us(model, pass, segment, rank, launch) +
+             model.segment_us(pass, segment, Part::experts, rank, launch);
+    };
+  }
+
+  const LayerModel& from_;
+  const LayerModel& to_;
+  std::vector<std::int64_t> recorded_rows_, wanted_rows_;  // that each rank of an expert group receives
+  LayerSegments inner_;
+  std::vector<int> recorded_;                    // expert ranks
+  std::array<std::optional<double>, 2> slopes_;  // of the experts, by pass
+  bool differences_ = false;
+  double launch_us_ = 0;
+};
+
+std::int64_t local_experts(const LayerModel& model) {
+  return model.job().architecture.experts / model.job().topology.expert;
+}
+
 class Rescaler {
  public:
   Rescaler(const CleanJob& job, const LayerModel& from, const LayerModel& to,
            const models::Cluster& recorded_on, bool same_gpus)
-      : job_(job),
-        from_(from),
-        to_(to),
-        recorded_rows_(from.job().received()),
-        wanted_rows_(to.job().received()),
-        inner_(layer_segments(job, from)) {
-    launch_us_ = recorded_launch_us(from, recorded_on, inner_[0]);
+      : job_(job), from_(from), to_(to), inner_(job, from, to, recorded_on), launch_us_(inner_.launch_us()) {
+    constexpr double kFewestRanks = 3;
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       collect(pass);
-      if (same_gpus && local_experts(from) == local_experts(to)) find_slopes(pass);
+      if (same_gpus && local_experts(from) == local_experts(to)) inner_.find_slopes(pass, kFewestRanks);
     }
     find_ends();
   }
@@ -97,7 +193,7 @@ class Rescaler {
     for (int pp = 0; pp < out.topology.pp; ++pp)
       for (int e = 0; e < out.topology.expert; ++e) {
         CleanPlace place = make_place(pp, e);
-        place.received_rows = wanted_rows_[static_cast<std::size_t>(e)];
+        place.received_rows = inner_.wanted_rows(e);
         out.places.emplace(PlaceKey{pp, 0, e}, std::move(place));
       }
     if (to_.job().routing_given) out.routing = to_.job().routing;
@@ -134,22 +230,6 @@ class Rescaler {
     const auto& tail = edges[static_cast<std::size_t>(Edge::tail)];
     // One layer per stage: between two layers lies the end of one and the start of the next.
     if (!between && head && tail) between = *head + *tail;
-  }
-
-  // Returns the dispatcher's own work in a segment. Unfused code moves twice the compulsory bytes
-  // (models/costs/recipe.cc), which shows where the GPU is the bound.
-  static double dispatcher_us(const LayerModel& model, Pass pass, std::size_t segment, int rank,
-                              double launch) {
-    const double us = model.segment_us(pass, segment, Part::dispatcher, rank, launch) +
-                      model.segment_us(pass, segment, Part::dispatcher, rank, 0);
-    // PyTorch sorts up to 4,096 keys in one kernel; more take buffers and several passes: 0.49 ms before the
-    // dispatch of 2,048 choices became 0.74 ms of 8,192, of which 0.05 are further bytes.
-    constexpr std::int64_t kKeysOfOneKernel = 4096;
-    constexpr int kSortLaunches = 4;
-    const JobModel& job = model.job();
-    const bool sorts = pass == Pass::forward && segment > 0 && segment + 2 == model.calls(pass);
-    return sorts && job.tokens() * job.architecture.topk > kKeysOfOneKernel ? us + kSortLaunches * launch
-                                                                            : us;
   }
 
   // Returns the end of the model alone: the additional time of a stage at it.
@@ -212,68 +292,6 @@ class Rescaler {
         [&](double launch) { return modelled(to_, pass, edge, launch); });
   }
 
-  // Returns the recorded expert rank with the nearest number of rows, by ratio.
-  int nearest(int expert) const {
-    const std::vector<std::int64_t>& recorded = recorded_rows_;
-    const double wanted = static_cast<double>(wanted_rows_.at(static_cast<std::size_t>(expert))) + 1;
-    const auto distance = [&](std::int64_t rows) {
-      return std::abs(std::log((static_cast<double>(rows) + 1) / wanted));
-    };
-    int best = 0;
-    for (int e = 1; e < static_cast<int>(recorded.size()); ++e)
-      if (distance(recorded[static_cast<std::size_t>(e)]) <
-          distance(recorded[static_cast<std::size_t>(best)]))
-        best = e;
-    return best;
-  }
-
-  static std::int64_t local_experts(const LayerModel& model) {
-    return model.job().architecture.experts / model.job().topology.expert;
-  }
-
-  // Returns the modelled time of a segment between two calls of a layer, by launch time.
-  static std::function<double(double)> modelled_inner(const LayerModel& model, Pass pass, std::size_t segment,
-                                                      int rank) {
-    return [&model, pass, segment, rank](double launch) {
-      return dispatcher_us(model, pass, segment, rank, launch) +
-             model.segment_us(pass, segment, Part::experts, rank, launch);
-    };
-  }
-
-  // Fits measured against modelled time of the experts over the recorded ranks, which differ in rows only:
-  // the slope is the measured time per modelled difference. The rest is the same on all ranks and stays,
-  // where a plain ratio would scale it too.
-  void find_slopes(Pass pass) {
-    constexpr double kFewestRanks = 3;
-    constexpr double kLeastSpread = 0.2;  // standard deviation of the modelled times over their mean
-    const auto ranks = static_cast<std::size_t>(job_.topology.expert);
-    for (std::size_t s = 1; s < from_.calls(pass); ++s) {
-      if (!from_.has_experts(pass, s)) continue;
-      double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
-      for (std::size_t e = 0; e < ranks; ++e) {
-        const double x = modelled_inner(from_, pass, s, static_cast<int>(e))(launch_us_);
-        const double y = inner_[static_cast<std::size_t>(pass)][s].at(e);
-        n += 1, sx += x, sy += y, sxx += x * x, sxy += x * y;
-      }
-      const double spread = n * sxx - sx * sx;
-      if (n < kFewestRanks || spread < kLeastSpread * kLeastSpread * sx * sx) continue;
-      slopes_[static_cast<std::size_t>(pass)] = std::clamp((n * sxy - sx * sy) / spread, 0.5, 2.0);
-    }
-  }
-
-  Scaled inner_us(Pass pass, std::size_t segment, int expert) const {
-    const int source = nearest(expert);
-    const double measured =
-        inner_[static_cast<std::size_t>(pass)][segment].at(static_cast<std::size_t>(source));
-    const auto from = modelled_inner(from_, pass, segment, source);
-    const auto to = modelled_inner(to_, pass, segment, expert);
-    const auto& slope = slopes_[static_cast<std::size_t>(pass)];
-    if (!slope || !from_.has_experts(pass, segment)) return scaled(measured, launch_us_, from, to);
-    // Not faster than the GPU, as far as it is modelled.
-    const double floor = to(0) * std::min(1.0, from(0) > 0 ? measured / from(0) : 1.0);
-    return {std::max(measured + *slope * (to(launch_us_) - from(launch_us_)), floor), 1};
-  }
-
   Step make_step(Pass pass, int stage, int expert, const Step& prototype) const {
     Step step;
     step.kind = prototype.kind;
@@ -296,7 +314,7 @@ class Rescaler {
             pass, c, expert,
             static_cast<std::uint64_t>(call.row_elements) * static_cast<std::uint64_t>(call.element_bytes));
         step.calls.push_back(call);
-        if (c + 1 < calls) add(inner_us(pass, c + 1, expert));
+        if (c + 1 < calls) add(inner_.us(pass, c + 1, expert));
       }
     }
     add(edge_us(pass, ends_model(pass, stage, stages) ? Edge::tail_end : Edge::tail));
@@ -345,7 +363,7 @@ class Rescaler {
     // A recorded place at the same end of the pipeline supplies the lines besides forward and backward.
     const int recorded_stages = job_.topology.pp;
     const int like = stage == stages - 1 ? recorded_stages - 1 : stage == 0 ? 0 : recorded_stages / 2;
-    const CleanPlace& source = job_.places.at({like, 0, nearest(expert)});
+    const CleanPlace& source = job_.places.at({like, 0, inner_.nearest(expert)});
     const bool batches = stage == 0 || stage == stages - 1;
     const GradientSizes before = elements(from_.job(), like);
     const GradientSizes after = elements(to, stage);
@@ -390,11 +408,9 @@ class Rescaler {
   const CleanJob& job_;
   const LayerModel& from_;
   const LayerModel& to_;
-  std::vector<std::int64_t> recorded_rows_, wanted_rows_;  // that each rank of an expert group receives
-  LayerSegments inner_;
-  std::array<std::array<std::optional<double>, kEdges>, 2> edges_;
-  std::array<std::optional<double>, 2> slopes_;  // of the experts, by pass
+  InnerSegments inner_;
   double launch_us_ = 0;
+  std::array<std::array<std::optional<double>, kEdges>, 2> edges_;
   std::int64_t embedding_ = 0, head_ = 0;
 };
 
@@ -403,6 +419,25 @@ class Rescaler {
 CleanJob rescaled(const CleanJob& job, const LayerModel& from, const LayerModel& to,
                   const models::Cluster& recorded_on, bool same_gpus) {
   return Rescaler(job, from, to, recorded_on, same_gpus).run();
+}
+
+void complete_experts(CleanJob& job, const LayerModel& model, const models::Cluster& recorded_on) {
+  constexpr double kFewestRanks = 2;
+  InnerSegments inner(job, model, model, recorded_on);
+  for (const Pass pass : {Pass::forward, Pass::backward}) inner.find_slopes(pass, kFewestRanks);
+  inner.take_differences();
+  for (auto& [key, place] : job.places) {
+    if (!job.unrecorded.contains(key.expert)) continue;
+    for (Step& step : place.steps) {
+      if (step.kind != StepKind::forward && step.kind != StepKind::backward) continue;
+      const Pass pass = step.kind == StepKind::forward ? Pass::forward : Pass::backward;
+      for (const std::size_t start : model.layer_starts(pass, step))
+        for (std::size_t s = 1; s < model.calls(pass); ++s)
+          if (model.has_experts(pass, s)) step.segments_us[start + s] = inner.us(pass, s, key.expert).us;
+    }
+  }
+  job.unrecorded.clear();
+  fit_expert_slope(job);
 }
 
 }  // namespace moesim::replay

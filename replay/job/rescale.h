@@ -25,4 +25,9 @@ namespace moesim::replay {
 CleanJob rescaled(const CleanJob& job, const LayerModel& from, const LayerModel& to,
                   const models::Cluster& recorded_on, bool same_gpus);
 
+// Gives the expert ranks that were not recorded (CleanJob::unrecorded) the experts' times of the recorded one with
+// the nearest number of rows, plus the modelled difference: what the recording has beyond the modelled work of its
+// rows is the same on all ranks. Several recorded ranks set the slope. `model`: of the recorded job and machine.
+void complete_experts(CleanJob& job, const LayerModel& model, const models::Cluster& recorded_on);
+
 }  // namespace moesim::replay

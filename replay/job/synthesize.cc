@@ -297,32 +297,11 @@ class Synthesizer {
   }
 
   static const char* recorded_name(StepKind kind) {
-    switch (kind) {
-      case StepKind::get_batch:
-        return "get_batch";
-      case StepKind::forward:
-        return "forward_step";
-      case StepKind::loss:
-        return "loss_func";
-      case StepKind::backward:
-        return "backward_step";
-      case StepKind::send_forward:
-        return "send_forward";
-      case StepKind::recv_forward:
-        return "recv_forward";
-      case StepKind::send_backward:
-        return "send_backward";
-      case StepKind::recv_backward:
-        return "recv_backward";
-      case StepKind::dp_all_reduce:
-        return "dp_allreduce";
-      case StepKind::expert_all_reduce:
-        return "exp_dp_allreduce";
-      case StepKind::embedding_all_reduce:
-        return "ep_allreduce";
-      default:
-        return "optimizer_step";
-    }
+    static constexpr const char* kNames[] = {
+        "get_batch",    "forward_step",   "loss_func",     "backward_step", "send_forward",
+        "recv_forward", "send_backward",  "recv_backward", "dp_allreduce",  "exp_dp_allreduce",
+        "ep_allreduce", "optimizer_step", "optimizer_step"};
+    return kNames[static_cast<std::size_t>(kind)];
   }
 
   static const char* group_of(StepKind kind) {

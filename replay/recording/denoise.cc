@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "base/input_error.h"
 #include "base/statistics.h"
 #include "models/hardware/estimate.h"
+#include "replay/recording/recorded_routing.h"
 
 namespace moesim::replay {
 
@@ -25,6 +27,7 @@ constexpr double kLowQuantile = 0.05;
 constexpr double kMedian = 0.5;
 constexpr double kRanksOfALine = 4;         // expert ranks needed to smooth their times by a line
 constexpr double kMostSmoothing = 0.1;      // a larger change is not noise
+constexpr double kTellRemoved = 0.02;       // share of a pool
 constexpr double kEmbeddingLookupUs = 100;  // two launches of eager code, as in the runs
 
 // A call's place in its layer: what is called, over which group, and which of the layer's calls it is.
@@ -85,8 +88,8 @@ std::vector<CallSign> numbered(std::vector<CallSign> signs, const Repetition& la
     if (from == 0 || layer < first) first = layer, start = from;
   }
   std::map<CallSign, int> count;
-  std::vector<int> number;
-  for (const CallSign& sign : first) number.push_back(count[sign]++);
+  std::vector<int> number(first.size());
+  std::ranges::transform(first, number.begin(), [&](const CallSign& sign) { return count[sign]++; });
   for (std::size_t i = layers.begin; i < layers.end; ++i)
     std::get<int>(signs[i]) +=
         kMostAlike * number[(i - layers.begin + layers.period - start) % layers.period];
@@ -194,7 +197,8 @@ std::int64_t received_rows(const Step& forward) {
 
 class Denoiser {
  public:
-  explicit Denoiser(std::span<const RecordedJob> passes) : passes_(passes) {}
+  Denoiser(std::span<const RecordedJob> passes, const models::RoutingSpec* routing)
+      : passes_(passes), routing_(routing) {}
 
   CleanJob run() {
     check(!passes_.empty(), "a recording to clean");
@@ -207,6 +211,7 @@ class Denoiser {
     job_.samples = samples_.size();
     pool();
     fill_places();
+    job_.removed = removed();
     smooth_forward_experts();
     complete_places();
     fit_expert_slope(job_);
@@ -306,6 +311,33 @@ class Denoiser {
     }
   }
 
+  // Compares the pools with what is left of them.
+  std::string removed() const {
+    struct Part {
+      double before = 0, after = 0;
+      double share() const { return before > 0 ? 1 - after / before : 0; }
+    };
+    Part forward, backward, worst;
+    const SegmentClass* of_worst = nullptr;
+    for (const auto& [key, us] : cleaned_) {
+      Part pool{0, us * static_cast<double>(pools_.at(key).size())};
+      for (const double one : pools_.at(key)) pool.before += one;
+      if (key.step != StepKind::forward && key.step != StepKind::backward) continue;
+      Part& pass = key.step == StepKind::forward ? forward : backward;
+      pass.before += pool.before, pass.after += pool.after;
+      if (pool.share() > worst.share()) worst = pool, of_worst = &key;
+    }
+    if (worst.share() <= kTellRemoved) return "";
+    const auto call = [](const std::optional<CallSign>& sign, const char* none) {
+      return sign ? std::get<0>(*sign) : none;
+    };
+    return fmt::format(
+        "removed as noise: {:.1f} % of forward's computing and {:.1f} % of backward's; at most {:.1f} %, of the {} "
+        "segments from {} to {}",
+        100 * forward.share(), 100 * backward.share(), 100 * worst.share(), name(of_worst->step),
+        call(of_worst->before, "the step's start"), call(of_worst->after, "its end"));
+  }
+
   // Forward and backward of the experts are the same products, and backward has no allocator noise: over all
   // expert ranks the cleaned forward times follow the backward times on a line. With enough ranks the line
   // replaces them, which smooths ranks whose few samples were all disturbed.
@@ -353,21 +385,27 @@ class Denoiser {
   // A representative recording has one rank per stage and expert rank, or one per stage.
   void complete_places() {
     const Topology& topology = job_.topology;
+    const std::map<PlaceKey, CleanPlace> recorded_places = job_.places;
     const std::size_t recorded = job_.places.size();
+    require_stages();
+    std::optional<std::vector<std::int64_t>> rows;
     for (int pp = 0; pp < topology.pp; ++pp)
       for (int tp = 0; tp < topology.tp; ++tp)
         for (int expert = 0; expert < topology.expert; ++expert) {
           const PlaceKey key{pp, tp, expert};
           if (job_.places.contains(key)) continue;
-          const auto source = stand_in(key);
-          if (!source)
-            throw InputError(
-                SourcePlace{passes_.front().ranks.empty() ? ""
-                                                          : passes_.front().ranks.front().recording->file},
-                fmt::format("no recording of stage {}, expert rank {} (for instance rank {})", pp, expert,
-                            topology.rank({tp, expert, 0, pp})),
-                "one rank for every pipeline stage and expert rank; symmetry cannot fill this one");
-          job_.places.emplace(key, job_.places.at(*source));
+          if (const auto source = stand_in(key)) {
+            job_.places.emplace(key, job_.places.at(*source));
+            continue;
+          }
+          if (!rows) rows = rows_of_experts();
+          if (rows->empty())
+            throw InputError(SourcePlace{file()},
+                             fmt::format("no recording of stage {}, expert rank {} (for instance rank {})",
+                                         pp, expert, topology.rank({tp, expert, 0, pp})),
+                             "one rank for every pipeline stage and expert rank, or --routing with a file of "
+                             "the rows that each receives; symmetry cannot fill this one");
+          job_.places.emplace(key, of_other_experts(key, recorded_places, *rows));
         }
     const std::size_t needed = job_.places.size();
     const std::size_t world = static_cast<std::size_t>(topology.world());
@@ -377,6 +415,80 @@ class Denoiser {
       job_.warnings.push_back(fmt::format(
           "{} of {} ranks were recorded; the others are filled by symmetry ({} of {} places are recorded)",
           distinct, world, recorded, needed));
+  }
+
+  std::string file() const {
+    const auto& ranks = passes_.front().ranks;
+    return ranks.empty() ? "" : ranks.front().recording->file;
+  }
+
+  // Middle stages stand in for each other; no expert rank of another stage does for a whole one.
+  void require_stages() const {
+    std::set<int> stages;
+    for (const auto& [key, place] : job_.places)
+      stages.insert(is_middle(key.pp, job_.topology.pp) ? 1 : key.pp);
+    std::vector<int> lacking;
+    for (int pp = 0; pp < job_.topology.pp; ++pp)
+      if (!stages.contains(is_middle(pp, job_.topology.pp) ? 1 : pp)) lacking.push_back(pp);
+    if (!lacking.empty())
+      throw InputError(SourcePlace{file()},
+                       fmt::format("no recording of stage {} (for instance rank {})",
+                                   fmt::join(lacking, ", "), job_.topology.rank({0, 0, 0, lacking.front()})),
+                       "one rank of every pipeline stage; middle stages stand in for each other");
+  }
+
+  // By expert rank, from the routing file; empty: not known. Notes the expert ranks that no stage has.
+  std::vector<std::int64_t> rows_of_experts() {
+    if (routing_ == nullptr) return {};
+    const Step* forward = job_.places.begin()->second.find(StepKind::forward);
+    std::int64_t sent = 0;
+    for (std::size_t c = 0; forward != nullptr && c < forward->calls.size() && sent == 0; ++c)
+      if (is_exchange(forward->calls[c])) sent = forward->calls[c].rows;
+    const int ranks = job_.topology.expert;
+    std::vector<std::int64_t> rows = rows_of_ranks(*routing_, ranks, sent * job_.topology.tp * ranks);
+    for (int e = 0; e < ranks && !rows.empty(); ++e)
+      if (std::ranges::none_of(job_.places, [&](const auto& one) { return one.first.expert == e; }))
+        job_.unrecorded.insert(e);
+    for (const auto& [key, place] : job_.places)
+      if (!rows.empty() && place.received_rows > 0 &&
+          place.received_rows != rows.at(static_cast<std::size_t>(key.expert)))
+        throw InputError(
+            fmt::format("{}: found {} rows for an expert rank that got {} in the recording, "
+                        "expected the routing of this recording",
+                        routing_->path, rows[static_cast<std::size_t>(key.expert)], place.received_rows));
+    return rows;
+  }
+
+  // Returns the place of a stage's recorded expert rank with the nearest rows, with the rows of `key`'s; and its times
+  // of the experts where another stage has them.
+  CleanPlace of_other_experts(const PlaceKey& key, const std::map<PlaceKey, CleanPlace>& recorded,
+                              const std::vector<std::int64_t>& rows) const {
+    const auto rows_of = [&](int expert) { return rows[static_cast<std::size_t>(expert)]; };
+    const auto same_stage = [&](const PlaceKey& other) {
+      return other.pp == key.pp ||
+             (is_middle(key.pp, job_.topology.pp) && is_middle(other.pp, job_.topology.pp));
+    };
+    const CleanPlace *nearest = nullptr, *own = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [other, place] : recorded) {
+      if (other.expert == key.expert) own = &place;
+      const double distance = ratio_apart(rows_of(other.expert), rows_of(key.expert));
+      if (same_stage(other) && distance < least) least = distance, nearest = &place;
+    }
+    CleanPlace out = *nearest;
+    if (out.received_rows > 0) out.received_rows = rows_of(key.expert);
+    for (Step& step : out.steps) {
+      if (step.kind != StepKind::forward && step.kind != StepKind::backward) continue;
+      const Step* like = own != nullptr ? own->find(step.kind) : nullptr;
+      for (std::size_t s = 0; s < step.segments_us.size(); ++s)
+        if (like != nullptr && like->segments_us.size() == step.segments_us.size() && in_experts(step, s))
+          step.segments_us[s] = like->segments_us[s];
+      std::size_t exchanges = 0;
+      // The first of two exchanges of a layer starts from the sender's rows, the second from the expert's.
+      for (Call& call : step.calls)
+        if (is_exchange(call) && ++exchanges % 2 == 0) call.rows = rows_of(key.expert);
+    }
+    return out;
   }
 
   // Tensor-parallel ranks do equal work, and so do middle stages.
@@ -391,6 +503,7 @@ class Denoiser {
   }
 
   std::span<const RecordedJob> passes_;
+  const models::RoutingSpec* routing_;  // nullptr: none
   CleanJob job_;
   std::vector<Sample> samples_;
   std::map<SegmentClass, std::vector<double>> pools_;
@@ -405,7 +518,13 @@ const Step* CleanPlace::find(StepKind kind) const {
   return at == steps.end() ? nullptr : &*at;
 }
 
-CleanJob denoise(std::span<const RecordedJob> passes) { return Denoiser(passes).run(); }
+CleanJob denoise(std::span<const RecordedJob> passes, const models::RoutingSpec* routing) {
+  return Denoiser(passes, routing).run();
+}
+
+double ratio_apart(std::int64_t a, std::int64_t b) {
+  return std::abs(std::log(static_cast<double>(a + 1) / static_cast<double>(b + 1)));
+}
 
 void fit_expert_slope(CleanJob& job) {
   double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;

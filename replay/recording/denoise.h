@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -44,6 +45,11 @@ struct CleanJob {
   // Rows from every expert rank to every expert, where a user gave them; otherwise derived from the rows that
   // each rank receives.
   std::optional<models::Routing> routing;
+  // Expert ranks without a recording: their places are the nearest recorded rank's, whose rows and times they
+  // hold until complete_experts() gives them their own.
+  std::set<int> unrecorded;
+  // A sentence about the noise that denoise() removed. It is empty where no pool lost more than 2 %.
+  std::string removed;
   std::vector<std::string> warnings;
 
   const CleanPlace& place(const PlaceKey& key, int microbatch) const {
@@ -56,9 +62,13 @@ struct CleanJob {
 // the step, the calls before and after, the end of the model in a stage's first or last segment, and the
 // expert rank where the work depends on the received rows. In forward the caching allocator still grows,
 // which only adds time: takes a low quantile of the pool; elsewhere the median. Missing places are filled
-// from the same expert rank of another middle stage, with a warning. Throws InputError when a place cannot be
-// filled or two replicas differ in their calls.
-CleanJob denoise(std::span<const RecordedJob> passes);
+// from the same expert rank of another middle stage, with a warning, and where `routing` has their rows from another
+// expert rank (CleanJob::unrecorded). Throws InputError when a place cannot be filled, two replicas differ in their
+// calls, or `routing` contradicts the rows of a recorded rank.
+CleanJob denoise(std::span<const RecordedJob> passes, const models::RoutingSpec* routing = nullptr);
+
+// Returns how far two numbers of rows are from each other, as the logarithm of their ratio.
+double ratio_apart(std::int64_t a, std::int64_t b);
 
 // Fits the experts' backward segments against received rows by least squares, over all expert ranks; sets
 // expert_backward_us_per_row.

@@ -59,12 +59,8 @@ void open_routing(models::RoutingSpec& spec);
 std::vector<std::uint32_t> recover_split_matrix(std::span<const std::int64_t> sent,
                                                 std::span<const std::int64_t> received);
 
-// Completes a scaling recording of some expert ranks. Adds the missing ones, stage by stage: each copies the nearest recorded one,
-// with its rows in `routing`, a dispatching file, and scales the experts' time in proportion. Notes it in
-// `warnings`. Returns the job unchanged where no rank is missing, where a stage has none, or where the file
-// has routings by layer or microbatch. Throws InputError where the file contradicts the rows of a recorded
-// rank.
-RecordedJob with_all_expert_ranks(const RecordedJob& job, const models::RoutingSpec& routing,
-                                  std::vector<std::string>& warnings);
+// Returns the rows that each of `ranks` expert ranks receives under a dispatching file, `total` in all (0: unknown);
+// empty: the file does not cover the whole job.
+std::vector<std::int64_t> rows_of_ranks(const models::RoutingSpec& routing, int ranks, std::int64_t total);
 
 }  // namespace moesim::replay

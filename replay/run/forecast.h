@@ -85,6 +85,10 @@ struct JobDraw {
 // at four times the sequence (docs/replay.md).
 inline constexpr double kOtherSizes = 0.016;
 
+// Likewise of those from one expert rank of each stage around those from all: the 38 choices with 300 rows or more of
+// the development jobs, two passes each.
+inline constexpr double kOneExpertRank = 0.017;
+
 // Returns summaries of `draws` forecasts, each with its own effects, profile and jitter; draw i depends on
 // (seed, i) only. `drawn_job` replaces `job` where it is given.
 std::vector<RunSummary> draw_forecasts(const CleanJob& job, const traces::NamedTopology& named,

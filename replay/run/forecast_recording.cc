@@ -74,9 +74,11 @@ void set_iteration(IterationForecast& out, Iteration iteration, double tokens) {
   out.iteration = std::move(iteration);
 }
 
-// Sets the memory of ranks under the requested dispatcher and the recorded one.
+// Sets the memory of ranks under the requested dispatcher and the recorded one; and the overload where the calls do not
+// show the rows, but a file beside the recording does.
 void set_memory(RecordingForecast& out, const std::function<CleanJob()>& clean,
-                const traces::NamedTopology& named, const RecordingQuestion& question) {
+                const traces::NamedTopology& named, const RecordingQuestion& question,
+                std::span<const RankSchedule> plans) {
   const auto held = [&](RecordingQuestion asked) {
     if (asked.routing_beside && !asked.changes("routing") && !asked.resizes()) {
       asked.said.routing = *asked.routing_beside;
@@ -85,8 +87,15 @@ void set_memory(RecordingForecast& out, const std::function<CleanJob()>& clean,
     const CleanJob recorded = clean();
     const JobModel from = job_model(recorded, named, asked);
     std::vector<std::string> told_elsewhere;
-    return recorded_memory(changed_job(from, asked, told_elsewhere),
-                           dispatcher_of(asked, from, out.cluster, recorded), out.cluster, out.microbatches);
+    const JobModel job = changed_job(from, asked, told_elsewhere);
+    if (!out.overload && routed_layers(job, asked).jobs.empty()) {
+      CleanJob routed;
+      routed.topology = job.topology;
+      routed.routing = job.routing;
+      out.overload = recorded_overload(job.topology, plans, &routed);
+    }
+    return recorded_memory(job, dispatcher_of(asked, from, out.cluster, recorded), out.cluster,
+                           out.microbatches);
   };
   try {
     out.held = held(question);
@@ -151,7 +160,7 @@ class RealisticForecast {
                                      prepared.clean.places.empty() ? nullptr : &prepared.clean);
     if (q_.memory)
       set_memory(
-          out, [&] { return denoise(std::span(&job_, 1)); }, named_, q_);
+          out, [&] { return denoise(std::span(&job_, 1)); }, named_, q_, prepared.plans);
     if (q_.changes("dispatcher"))
       set_iteration(out.as_recorded.emplace(),
                     simulated(requested_run(job_, named_, q_.as_recorded()).plans, effects), tokens);
@@ -191,12 +200,12 @@ class RealisticForecast {
 // Passes of a scaling recording: the cleaned microbatch, repeated for the whole job.
 class ScalingModeForecast {
  public:
-  ScalingModeForecast(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
+  ScalingModeForecast(const CleanJob& recorded, const traces::NamedTopology& named,
                       const RecordingQuestion& q, const RecordedMachine& machine)
       : named_(named),
         q_(q),
         machine_(machine),
-        recorded_(denoise(jobs)),
+        recorded_(recorded),
         requested_(requested_job(recorded_, named, q)) {}
 
   RecordingForecast run() {
@@ -232,7 +241,7 @@ class ScalingModeForecast {
     out.overload = recorded_overload(requested_.clean.topology, made.plans, &requested_.clean);
     if (q_.memory)
       set_memory(
-          out, [&] { return recorded_; }, named_, q_);
+          out, [&] { return recorded_; }, named_, q_, made.plans);
     append(out.warnings, requested_.warnings);
     append(out.warnings, made.warnings);
     if (q_.changes("dispatcher")) {
@@ -310,7 +319,7 @@ class ScalingModeForecast {
   const traces::NamedTopology& named_;
   const RecordingQuestion& q_;
   const RecordedMachine& machine_;
-  CleanJob recorded_;
+  const CleanJob& recorded_;
   RequestedJob requested_;
   ForecastOptions options_;
 };
@@ -326,25 +335,22 @@ bool is_synthetic(const RecordedJob& job) {
 
 }  // namespace
 
-RecordingForecast forecast_recording(std::span<const RecordedJob> recorded,
-                                     const traces::NamedTopology& named, const RecordingQuestion& question) {
-  check(recorded, question);
-  const bool realistic = recorded.front().realistic;
-  std::vector<std::string> added;
-  std::vector<RecordedJob> whole;
-  const models::RoutingSpec* routing = question.changes("routing") ? &question.said.routing
-                                       : question.routing_beside   ? &*question.routing_beside
-                                                                   : nullptr;
-  if (!realistic && routing)
-    for (const RecordedJob& job : recorded) whole.push_back(with_all_expert_ranks(job, *routing, added));
-  const std::span<const RecordedJob> jobs = whole.empty() ? recorded : whole;
+RecordingForecast forecast_recording(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
+                                     const RecordingQuestion& question) {
+  check(jobs, question);
+  const bool realistic = jobs.front().realistic;
+  const models::RoutingSpec* routing = question.routing();
   const models::Cluster cluster = cluster_of(question, jobs.front().topology);
-  const RecordedMachine machine = recorded_machine(jobs, named, cluster, question);
+  const std::optional<CleanJob> clean = realistic ? std::nullopt : std::optional(denoise(jobs, routing));
+  const RecordedMachine machine = recorded_machine(jobs, named, cluster, question, clean ? &*clean : nullptr);
   RecordingQuestion known = question;
   known.recorded_on = machine.cluster.empty() || same_gpus(machine.cluster, cluster) ? "" : machine.cluster;
   if (realistic && machine.told == RecordedMachine::Told::by_files) known.recorded_on.clear();
   RecordingForecast out = realistic ? RealisticForecast(jobs.front(), named, known, machine).run()
-                                    : ScalingModeForecast(jobs, named, known, machine).run();
+                                    : ScalingModeForecast(*clean, named, known, machine).run();
+  out.recorded_on.mode = realistic                                                      ? "realistic"
+                         : traces::on_fake_group(*jobs.front().ranks.front().recording) ? "fake process group"
+                                                                                        : "scaling";
   models::Scenario& settings = out.settings = question.said;
   const models::Parallel recorded_sizes = std::exchange(settings.parallel, out.iteration.topology.parallel());
   settings.parallel.seq = recorded_sizes.seq;
@@ -354,11 +360,16 @@ RecordingForecast forecast_recording(std::span<const RecordedJob> recorded,
   out.synthetic = is_synthetic(jobs.front());
   if (out.synthetic)
     out.notes.emplace_back("SYNTHETIC recording: made by the models, measured on no machine");
-  if (!added.empty()) out.notes.push_back(added.front());
+  if (clean && !clean->unrecorded.empty())
+    out.notes.push_back(fmt::format(
+        "expert ranks {} were not recorded: their experts take what the recorded rank with the nearest rows took, "
+        "plus the modelled difference of the rows in {}",
+        fmt::join(clean->unrecorded, ", "), routing->path));
   if (!jobs.front().unknown_calls.empty()) out.notes.push_back(jobs.front().unknown_calls);
   if (std::string note = machine_note(machine, out.cluster, !known.recorded_on.empty(), realistic);
       !note.empty())
     out.notes.push_back(std::move(note));
+  if (clean) out.removed = clean->removed;
   return out;
 }
 

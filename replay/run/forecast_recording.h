@@ -59,6 +59,7 @@ struct RecordingForecast : IterationForecast {
   // Caveats that decide whether the answer means anything, one sentence each: unknown calls, an unnamed
   // machine, a recording without measurements. Not among the warnings.
   std::vector<std::string> notes;
+  std::string removed;  // CleanJob::removed
 };
 
 // `jobs`: passes of one scaling recording, which are pooled, or one realistic recording; `named`: the job's

@@ -182,13 +182,13 @@ class Matcher {
                        (rows_may_differ || first.joined == 0 || rows == request.rows);
     if (agree) return;
     const RankSchedule& other = plans_[first.plan];
-    const SourcePlace there = place_in(other, other.steps[first.step].step);
+    const std::string there = place_in(other, other.steps[first.step].step).str();
     throw InputError(place_in(plans_[plan], mine),
                      fmt::format("{} as call {} of rank {} on its {} group",
                                  describe(request.op, request.rows, request.row_bytes), position + 1,
                                  plans_[plan].rank, replay::name(instance.group)),
-                     fmt::format("{} as on rank {} ({})", describe(instance.op, rows, instance.row_bytes),
-                                 other.rank, there.str()));
+                     fmt::format("{} as on rank {}{}", describe(instance.op, rows, instance.row_bytes),
+                                 other.rank, there.empty() ? "" : " (" + there + ")"));
   }
 
   const Topology& topology_;

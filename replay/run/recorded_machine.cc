@@ -8,7 +8,6 @@
 #include <map>
 #include <vector>
 
-#include "base/check.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/hardware/gpu_family.h"
@@ -22,10 +21,9 @@ namespace {
 
 // Returns the first built-in cluster of this profile; "" without one.
 std::string cluster_with(const std::string& profile) {
-  for (const models::Cluster::Pattern& pattern : models::Cluster::patterns()) {
-    std::string name = pattern.name.substr(0, pattern.name.size() - 1) + "1";  // without its "N"
-    if (models::Cluster::load(name).profile.name() == profile) return name;
-  }
+  for (const models::Cluster::Pattern& pattern : models::Cluster::patterns())
+    if (pattern.profile == profile)
+      return pattern.name.substr(0, pattern.name.size() - 1) + "1";  // without its "N"
   return "";
 }
 
@@ -37,7 +35,7 @@ bool built_in(const std::string& cluster, const std::string& profile) {
     const std::string_view nodes = std::string_view(cluster).substr(stem.size());
     const bool number = nodes.size() < 7 && nodes.find_first_not_of("0123456789") == std::string_view::npos &&
                         nodes.front() != '0';
-    return number && models::Cluster::load(cluster).profile.name() == profile;
+    return number && pattern.profile == profile;
   });
 }
 
@@ -82,6 +80,9 @@ std::optional<RecordedMachine> machine_in_files(const RecordedJob& job) {
   return std::nullopt;
 }
 
+// Fewer rows of an expert take what one tile of a product takes, the time of its weights and of the host.
+constexpr std::int64_t kRowsOfATile = 64;
+
 // Recorded over modelled time of the experts on a cluster's GPUs: geometric mean over passes and expert
 // ranks. nullopt where the recording has no experts' segments, or the models do not apply.
 class ExpertTimes {
@@ -110,14 +111,22 @@ class ExpertTimes {
     if (forward == nullptr || place.find(StepKind::backward) == nullptr) return std::nullopt;
     const LayerModel model(model_, recorded_dispatcher(model_, cluster, *forward), cluster);
     const LayerSegments recorded = layer_segments(clean_, model);
+    const std::int64_t local = model_.architecture.experts / model_.topology.expert;
+    std::int64_t most_rows = 0;
+    std::vector<int> ranks;
+    for (int e = 0; e < model_.topology.expert; ++e)
+      if (!clean_.unrecorded.contains(e)) {
+        ranks.push_back(e);
+        most_rows = std::max(most_rows, model_.received()[static_cast<std::size_t>(e)]);
+      }
+    if (most_rows < kRowsOfATile * local) return std::nullopt;
     double sum = 0, weight = 0;
     for (const Pass pass : {Pass::forward, Pass::backward})
       for (std::size_t s = 1; s < model.calls(pass); ++s) {
         if (!model.has_experts(pass, s)) continue;
-        for (std::size_t e = 0; e < recorded[static_cast<std::size_t>(pass)][s].size(); ++e) {
-          const double us = recorded[static_cast<std::size_t>(pass)][s][e];
-          const double modelled =
-              model.segment_us(pass, s, LayerModel::Part::experts, static_cast<int>(e), 0);
+        for (const int e : ranks) {
+          const double us = recorded[static_cast<std::size_t>(pass)][s][static_cast<std::size_t>(e)];
+          const double modelled = model.segment_us(pass, s, LayerModel::Part::experts, e, 0);
           if (us <= 0 || modelled <= 0) continue;
           // The longest segments are matrix products; short ones are the host's.
           sum += us * std::log(us / modelled), weight += us;
@@ -236,21 +245,13 @@ std::string machine_note(const RecordedMachine& machine, const models::Cluster& 
 }
 
 std::string_view name(RecordedMachine::Told told) {
-  switch (told) {
-    case RecordedMachine::Told::by_user:
-      return "user";
-    case RecordedMachine::Told::by_files:
-      return "files";
-    case RecordedMachine::Told::by_times:
-      return "times";
-    case RecordedMachine::Told::by_nobody:
-      return "nobody";
-  }
-  check_failed("unknown teller");
+  static constexpr std::string_view kNames[] = {"user", "files", "times", "nobody"};
+  return kNames[static_cast<std::size_t>(told)];
 }
 
 RecordedMachine recorded_machine(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
-                                 const models::Cluster& cluster, const RecordingQuestion& question) {
+                                 const models::Cluster& cluster, const RecordingQuestion& question,
+                                 const CleanJob* known) {
   if (!question.recorded_on.empty())
     return {RecordedMachine::Told::by_user, models::Cluster::load(question.recorded_on).profile.gpu(),
             question.recorded_on};
@@ -259,7 +260,7 @@ RecordedMachine recorded_machine(std::span<const RecordedJob> jobs, const traces
   if (question.recorded_there) return out;
   out.told = RecordedMachine::Told::by_nobody;
   out.sigma = sigma_of_any(cluster);
-  const auto clean = cleaned(jobs);
+  const auto clean = known != nullptr ? std::optional(*known) : cleaned(jobs);
   const auto times = clean ? expert_times(*clean, named, question) : std::nullopt;
   const auto here = times ? times->against(cluster) : std::nullopt;
   if (!here) return out;

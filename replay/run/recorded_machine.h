@@ -25,6 +25,7 @@ struct RecordedMachine {
   std::string cluster;  // name for Cluster::load(); "": it has no profile, or is the requested cluster
   // Where unknown: log standard deviation of computing times if another GPU had made the recording.
   double sigma = 0;
+  std::string_view mode = {};  // of recording, as replay names it: realistic, scaling, fake process group
 };
 
 std::string_view name(RecordedMachine::Told told);
@@ -36,9 +37,11 @@ inline constexpr double kTimesFit = 1.5;
 
 // Returns the machine that made `jobs` (passes of one recording), for a forecast of `question` on `cluster`.
 // `question.recorded_on` and the files take precedence. Throws InputError naming --recorded-on where the
-// machine is unknown and the experts' times do not match the cluster's GPUs.
+// machine is unknown and the experts' times do not match the cluster's GPUs. `clean`: of `jobs`, where the caller
+// has them.
 RecordedMachine recorded_machine(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
-                                 const models::Cluster& cluster, const RecordingQuestion& question);
+                                 const models::Cluster& cluster, const RecordingQuestion& question,
+                                 const CleanJob* clean = nullptr);
 
 // Whether a time of the recording was measured on `cluster`, as far as the user or the files say.
 bool made_on(const RecordedMachine& machine, const models::Cluster& cluster);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/input_error.h"
@@ -65,6 +66,23 @@ std::string routing_text(const RecordingQuestion& question) {
   return beside ? "the routing of " + origin->where + " beside the recording" : "another routing";
 }
 
+// Returns the job with times of the expert ranks that were not recorded.
+CleanJob with_all_experts(CleanJob job, const traces::NamedTopology& named, RecordingQuestion question) {
+  if (job.unrecorded.empty()) return job;
+  if (question.routing_beside && !question.changes("routing")) {
+    question.said.routing = *question.routing_beside;
+    question.said.give("routing", models::Origin::file(question.routing_beside->path));
+  }
+  models::Cluster machine = question.recorded_on.empty()
+                                ? with_room(cluster_of(question, job.topology), job.topology)
+                                : on_its_machine(question.recorded_on, job.topology);
+  if (question.drawn_profile && question.drawn_profile->name() == machine.profile.name())
+    machine.profile = *question.drawn_profile;
+  const JobModel model = job_model(job, named, question);
+  complete_experts(job, LayerModel(model, recorder_of(model, machine, job), machine), machine);
+  return job;
+}
+
 }  // namespace
 
 models::Cluster cluster_of(const RecordingQuestion& question, const Topology& topology) {
@@ -91,10 +109,11 @@ models::DispatcherSpec dispatcher_of(const RecordingQuestion& question, const Jo
   return models::parse_dispatchers(specs.front().text()).front();
 }
 
-RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,
+RequestedJob requested_job(const CleanJob& measured_job, const traces::NamedTopology& named,
                            const RecordingQuestion& question) {
   RequestedJob out;
   out.named = named;
+  const CleanJob recorded = with_all_experts(measured_job, named, question);
   if (!question.changes_job()) {
     out.clean = recorded;
     out.cluster = cluster_of(question, recorded.topology);
@@ -151,7 +170,7 @@ RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology
 
 JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named,
                    const RecordingQuestion& question) {
-  if (!question.changes_job()) return {};
+  if (!question.changes_job() && recorded.unrecorded.empty()) return {};
   const bool other_experts = question.changes("parallel.ep") || question.changes("model.experts") ||
                              question.changes("parallel.seq");
   return {[&recorded, &named, question](const models::Profile& profile, std::uint64_t seed) {
@@ -160,7 +179,7 @@ JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named,
             drawn.split_seed = seed;
             return requested_job(recorded, named, drawn).clean;
           },
-          other_experts ? kOtherSizes : 0};
+          std::hypot(other_experts ? kOtherSizes : 0, recorded.unrecorded.empty() ? 0 : kOneExpertRank)};
 }
 
 RequestedJob requested_run(const RecordedJob& job, const traces::NamedTopology& named,

@@ -34,7 +34,7 @@ struct RequestedJob {
   std::optional<DispatcherChange> substitution;
 };
 
-// For a cleaned scaling recording. Throws InputError with the reason where the job cannot be derived.
+// For a cleaned scaling recording, of all expert ranks or of some (CleanJob::unrecorded). Throws InputError with the reason where the job cannot be derived.
 RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,
                            const RecordingQuestion& question);
 // For a realistic recording, whose sizes cannot change; `clean` has the routing where one holds for all layers,

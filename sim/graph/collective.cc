@@ -3,41 +3,14 @@
 namespace moesim::sim {
 
 std::string_view name(CollectiveOp op) {
-  switch (op) {
-    case CollectiveOp::all_gather:
-      return "all_gather";
-    case CollectiveOp::reduce_scatter:
-      return "reduce_scatter";
-    case CollectiveOp::all_reduce:
-      return "all_reduce";
-    case CollectiveOp::all_to_all:
-      return "all_to_all";
-    case CollectiveOp::broadcast:
-      return "broadcast";
-    case CollectiveOp::send_recv:
-      return "send_recv";
-    case CollectiveOp::barrier:
-      return "barrier";
-  }
-  return "?";
+  static constexpr std::string_view kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
+                                                "broadcast",  "send_recv",      "barrier"};
+  return kNames[static_cast<std::size_t>(op)];
 }
 
 std::string_view name(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::ring:
-      return "ring";
-    case Algorithm::tree:
-      return "tree";
-    case Algorithm::pairwise:
-      return "pairwise";
-    case Algorithm::direct:
-      return "direct";
-    case Algorithm::hierarchical:
-      return "hierarchical";
-    case Algorithm::nvls:
-      return "nvls";
-  }
-  return "?";
+  static constexpr std::string_view kNames[] = {"ring", "tree", "pairwise", "direct", "hierarchical", "nvls"};
+  return kNames[static_cast<std::size_t>(algorithm)];
 }
 
 }  // namespace moesim::sim

@@ -122,7 +122,7 @@ def command_line_entries(build, root):
             return
 
 
-def render(results, note):
+def render(results, note, only):
     """Table of the workloads that have a goal."""
     lines = ["| workload | time | goal |", "|---|---:|---|"]
     for r in results:
@@ -141,6 +141,8 @@ def render(results, note):
         if "GB" in goal and r.get("peak_bytes"):
             time_cell += ", %.0f MB" % (r["peak_bytes"] / 1e6)
         lines.append("| %s | %s | %s |" % (r["name"], time_cell, goal))
+    lines += ["| %s | not run | %s |" % (name, goal) for name, goal in GOALS.items()
+              if name.startswith(only) and name not in {r["name"] for r in results}]
     return "\n".join(lines) + "\n\n" + note + "\n"
 
 
@@ -207,7 +209,7 @@ def main():
     partial = build / "bench.json.partial"
     partial.write_text(json.dumps(output, indent=1) + "\n")
     partial.rename(build / "bench.json")
-    table = render(results, note)
+    table = render(results, note, arguments.only)
     if arguments.docs:
         replace_between(arguments.docs, table)
     print(table)

@@ -61,6 +61,17 @@ TEST(NcclTests, ReadsTheOutOfPlaceColumns) {
   EXPECT_EQ(rows[0].origin.gpu, "H100-SXM5-80GB");
 }
 
+TEST(NcclTests, ReadsTheKindOfNetwork) {
+  for (const auto& [said, kind] :
+       {std::pair{"NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>", "infiniband"},
+        {"NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]", "roce"},
+        {"NET/OFI Selected Provider is efa (found 4 nics)", "efa"},
+        {"NET/Socket : Using [0]eth0:10.0.0.1<0>", ""}}) {
+    const std::string log = "node-a:4242:4250 [0] NCCL INFO " + std::string(said) + "\n" + kLog;
+    EXPECT_EQ(import_nccl_tests(log, "all_reduce.log", {}).rows.collectives.at(0).origin.network, kind);
+  }
+}
+
 TEST(NcclTests, ReadsOldRowsWithoutReductionOrRoot) {
   const std::string old = R"(# Using devices
 #   Rank  0 Pid 7 on host-a device  0 [0x07] A100-SXM4-40GB
@@ -92,6 +103,9 @@ TEST(NcclTests, MistakesAreNamedByLine) {
   EXPECT_THAT(error_of(kLog, {}), HasSubstr("--op"));
   EXPECT_THAT(error_of("hello\n", all_reduce()), HasSubstr("no result rows"));
   EXPECT_THAT(error_of("", all_reduce()), HasSubstr("no result rows"));
+  EXPECT_THAT(
+      error_of("n1:1:2 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo 1 proto 2 time 46.1\n", all_reduce()),
+      HasSubstr("no result rows but NCCL's own estimates (subsystem TUNING)"));
 }
 
 TEST(GoogleBenchmark, ReadsMediansAndSkipsWhatAMachineLacks) {

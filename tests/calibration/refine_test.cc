@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string>
 
 #include "calibration/check/check.h"
@@ -132,6 +133,24 @@ TEST(Refine, OneThrottledRowMovesLittle) {
   const Profile mine = refine(base(), own, report);
   EXPECT_EQ(report.laws.front().outliers, 1);
   EXPECT_LT(mean_error(mine, machine_rows(CollectiveOp::all_gather, 1.0, 17, 8)), 0.05);
+}
+
+// Rows that agree move their law to them however far they are, or are not believed: nothing is left out silently.
+TEST(Refine, RowsThatAgreeMoveTheirLawOrAreNotBelieved) {
+  for (const CollectiveOp op : {CollectiveOp::all_gather, CollectiveOp::all_to_all, CollectiveOp::all_reduce})
+    for (const double slower : {0.05, 0.1, 0.25, 0.5, 2.0, 3.0, 5.0, 6.0, 8.0, 10.0, 20.0, 40.0}) {
+      Measurements own;
+      own.collectives = machine_rows(op, slower, 33);
+      RefineReport report;
+      const Profile mine = refine(base(), own, report);
+      const RefinedLaw& law = report.laws.front();
+      if (law.believed) {
+        EXPECT_LT(mean_error(mine, own.collectives), 0.15) << law.key << " x " << slower;
+      } else {
+        EXPECT_LT(slower, 0.6) << law.key;  // beyond the links
+        EXPECT_EQ(mine.at(law.key).values, base().at(law.key).values) << law.key << " x " << slower;
+      }
+    }
 }
 
 // A law of the library that the rows have is what they start from, and gives way to the refined one.
@@ -311,6 +330,27 @@ TEST(Refine, TheBaseIsTheOneUnderWhichTheRowsAreMostLikely) {
   EXPECT_EQ(evidence.front().name, truth.name);
   EXPECT_EQ(evidence.front().rows, own.collectives.size());
   EXPECT_GT(evidence.front().log_probability, evidence[1].log_probability);
+}
+
+// TCPXO has 200 GB/s a node: rows at 300, and rows that name InfiniBand, are not of it.
+TEST(Refine, KindAndRateSayWhichNetworksARowMayBeOf) {
+  Measurements own;
+  const auto kinds = [&] {
+    std::set<std::string> all;
+    for (const NetworkProfile& one : possible_networks(own)) all.insert(one.kind);
+    return all;
+  };
+  own.collectives.push_back(
+      {{{}, base().gpu(), "my cluster"}, CollectiveOp::all_gather, 2, 8, 1e9, 4e-3, "float", "NCCL 9.1"});
+  EXPECT_THAT(kinds(), ::testing::IsSupersetOf({"tcpx", "infiniband"}));
+  own.collectives[0].seconds = 1e9 / 2 / 300e9;
+  EXPECT_THAT(kinds(), ::testing::AllOf(::testing::Contains("infiniband"),
+                                        ::testing::Not(::testing::Contains("tcpx"))));
+  own.collectives[0].seconds = 4e-3;
+  own.collectives[0].origin.network = "infiniband";
+  EXPECT_THAT(kinds(), ::testing::ElementsAre("infiniband"));
+  own.collectives[0].origin.network = "efa-p5";
+  EXPECT_THAT(kinds(), ::testing::ElementsAre("efa"));
 }
 
 // Kernels without measurements, and host costs.

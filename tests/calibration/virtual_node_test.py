@@ -23,7 +23,7 @@ def check(condition, text):
 def check_node(folder):
     done = run(folder, "calibrate", "node", "--out", "cluster.json", "--program", BENCH, "--raw", "raw")
     check(done.returncode == 0, "calibrate node: " + done.stderr + done.stdout)
-    check("h100-sxm, the profile of this GPU" in done.stdout, "the base is not said: " + done.stdout)
+    check("h100-sxm, the only one that the rows can be of" in done.stdout, "the base is not said: " + done.stdout)
     check("36 rows" not in done.stdout and "throttled" not in done.stdout, "a hot GPU besides the rows that ask for one: " + done.stdout)
     check("7 benchmarks left out: a warm cache" in done.stderr, "what is no row is not said: " + done.stderr)
     check("next:    moesim compare --model qwen3-30b-a3b --cluster cluster.json --ep 8" in done.stdout, "no next command: " + done.stdout)

@@ -178,15 +178,13 @@ class Recordings(ScratchTest):
                 for operation in ("forward_step", "backward_step", "loss_func"):
                     self.assertEqual(rows_of(real, operation), rows_of(scaling, operation))
                 for folder in (real, scaling):
-                    done = self.moesim("trace", "check", folder)
-                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    done = self.answered("trace", "check", folder)
                     self.assertNotIn("no backward collectives", done.stderr)
                     self.assert_round_trip(folder)
                 with open(self.path("cluster.json"), "w") as file:
                     json.dump({"profile": "h100-sxm", "nodes": 1, "gpus_per_node": 2}, file)
-                done = self.moesim("validate", "--forecast", scaling, "--measured", real, "--cluster",
-                                   self.path("cluster.json"), "--format", "json")
-                self.assertEqual(done.returncode, 0, done.stderr)
+                done = self.answered("validate", "--forecast", scaling, "--measured", real, "--cluster",
+                                     self.path("cluster.json"), "--format", "json")
                 components = json.loads(done.stdout)["components"]
                 self.assertGreaterEqual(set(components), {"forward", "backward", "loss", "optimizer", "dp_allreduce"})
                 # The recorded routing is the planned one.
@@ -213,12 +211,10 @@ class Recordings(ScratchTest):
                     if operation == "forward_step":
                         made = {(source, tuple(shape)) for source, shape, _ in calls[0]}
                         self.assertLessEqual(shapes[dispatcher] | {("_reduce_scatter_along_first_dim", (16, 1, 32))}, made)
-                done = self.moesim("trace", "check", scaling)
-                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                done = self.answered("trace", "check", scaling)
                 self.assert_round_trip(scaling)
-                done = self.moesim("replay", scaling, "--microbatches", "2", "--cluster", "dgx-h100x1", "--draws", "0",
-                                   "--format", "json")
-                self.assertEqual(done.returncode, 0, done.stderr)
+                done = self.answered("replay", scaling, "--microbatches", "2", "--cluster", "dgx-h100x1", "--draws", "0",
+                                     "--format", "json")
                 self.assertEqual(len(json.loads(done.stdout)["ranks"]), 4)
                 model = self.write("model.json", json.dumps({
                     "hidden_size": 32, "moe_intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -247,8 +243,7 @@ class Recordings(ScratchTest):
         self.run_main("run", "--mode", "realistic", "--out", self.scratch, "--passes", "1", "--warmup", "1", "--world", "2",
                       "--ep", "1", "--pp", "2", *SIZES)
         folder = self.path(next(name for name in os.listdir(self.scratch) if name.startswith("pp")), "realistic")
-        done = self.moesim("trace", "check", folder)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = self.answered("trace", "check", folder)
         done = self.moesim("trace", "info", folder, "--format", "json")
         self.assertIn("realistic", done.stdout)
 

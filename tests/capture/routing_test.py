@@ -77,9 +77,8 @@ class Routers(ScratchTest):
                 recorder.note(0, (torch.ones(8, 2), indices))
         out = self.path("dispatching.json")
         self.assertEqual(main(["merge-routing", self.scratch, "--world", "2", "--ep", "2", "--out", out]), 0)
-        done = self.moesim("compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "2", "--seq", "8",
-                           "--routing", out, "--dispatcher", "alltoall")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.answered("compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "2", "--seq", "8",
+                             "--routing", out, "--dispatcher", "alltoall")
 
     def test_recomputed_forwards_are_the_same_microbatch(self):
         model = Model(TopKRouter())

@@ -39,6 +39,11 @@ class ScratchTest(unittest.TestCase):
             self.skipTest("no moesim binary at %r" % BINARY)
         return subprocess.run([BINARY] + list(arguments), capture_output=True, text=True)
 
+    def answered(self, *arguments):
+        done = self.moesim(*arguments)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done
+
     def run_ranks(self, script, world, *arguments):
         """Returns the output of each rank. `script` imports os, sys and torch.distributed as dist, makes a process group and finds
         its rank and `arguments` in sys.argv[1:]."""

@@ -1,5 +1,5 @@
 // Any bytes as what a user writes behind --set and --grid: refused with one line, or understood.
-#include "models/study/points.h"
+#include "models/study/study.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

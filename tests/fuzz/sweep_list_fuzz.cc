@@ -1,5 +1,5 @@
 // Any bytes as the table of --list: refused with one line, or a plan whose every point has its values.
-#include "models/study/points.h"
+#include "models/study/study.h"
 #include "tests/fuzz/as_file.h"
 #include "tests/fuzz/one_line.h"
 

@@ -10,6 +10,7 @@
 #include "models/workload/architecture.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/placement.h"
+#include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
 
@@ -122,7 +123,8 @@ models::Cluster Case::cluster() const {
 }
 
 std::string Case::command() const {
-  return "moesim compare '" + scenario.dump() + "' --draws 0" + (flow ? " --timing flow" : "");
+  return "moesim compare '" + scenario.dump() + "' --draws " + std::to_string(draws) +
+         (flow ? " --timing flow" : "") + (measured.empty() ? "" : " --measured " + measured);
 }
 
 std::optional<Seen> ask(const Case& one) {
@@ -134,8 +136,13 @@ std::optional<Seen> ask(const Case& one) {
     options.take_file(one.scenario.dump(), std::nullopt);
     models::Scenario scenario = tools::settle(options.question(common), common).scenario;
     models::AnswerOptions asked;
-    asked.draws = 0;
+    asked.draws = one.draws;
     asked.breakdown = false;
+    if (!one.measured.empty()) {
+      tools::Anchoring run;
+      run.say_measured(one.measured);
+      asked.measured = run.of(scenario);
+    }
     asked.flow = one.flow;
     const models::Comparison c = tools::ask(std::move(scenario), asked);
     const models::Answer& a = c.answers.front();
@@ -145,6 +152,14 @@ std::optional<Seen> ask(const Case& one) {
                                       &experts = placement.expert_replicas();
     Seen seen;
     seen.us = a.time_us.value;
+    seen.low = a.time_us.low;
+    seen.high = a.time_us.high;
+    for (const models::Answer& each : c.answers)
+      if (each.ok()) seen.arms[each.dispatcher] = each.time_us.value;
+    seen.batched = std::ranges::all_of(a.program().forward(), [](const models::Op& op) {
+      return op.category != sim::Category::expert || op.kind != models::OpKind::kGemm ||
+             op.backend == models::GemmBackend::kBatched || op.backend == models::GemmBackend::kGroupedMm;
+    });
     seen.calibrated_us = one.flow ? a.network.calibrated_us : a.time_us.value;
     seen.bytes = a.memory.max_bytes;
     seen.optimizer = a.memory.worst.optimizer;
@@ -215,7 +230,10 @@ Case shrunk(Case one, const Shows& shows) {
       if (Case c = from.with(path, std::move(value)); c.scenario != from.scenario)
         all.push_back(std::move(c));
     };
-    if (from.flow) all.push_back({from.scenario, false});
+    if (from.flow) {
+      all.push_back(from);
+      all.back().flow = false;
+    }
     if (from.of_step()) {
       Case c = from;
       for (const char* key : {"scope", "training", "parallel"}) c.scenario.erase(key);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ namespace moesim::laws {
 struct Case {
   nlohmann::json scenario;
   bool flow = false;  // --timing flow
+  int draws = 0;
+  std::string measured;  // --measured
 
   bool of_step() const { return scenario.value("scope", "layer") == "step"; }
   // The value at a path of objects, or `fallback`.
@@ -48,9 +51,12 @@ struct Case {
 // The parts of an answer that laws examine.
 struct Seen {
   double us = 0;
-  double calibrated_us = 0;  // of timing flow: without contention
-  double bytes = 0;          // of the fullest rank
-  double optimizer = 0;      // bytes
+  double low = 0, high = 0;            // the interval of `us`
+  std::map<std::string, double> arms;  // us by dispatcher
+  bool batched = false;                // the experts' products are batched, or torch's grouped one
+  double calibrated_us = 0;            // of timing flow: without contention
+  double bytes = 0;                    // of the fullest rank
+  double optimizer = 0;                // bytes
   std::int64_t dense_replicas = 0, expert_replicas = 0;
   int dense_ports = 0, expert_ports = 0;  // members of their rings in the domain with the fewest
   std::int64_t shard_group = 0;           // of HSDP
@@ -67,7 +73,7 @@ struct Seen {
   bool fits = false;  // surely
 };
 
-// Answers a case as the verbs do, without draws; nullopt: it is refused.
+// Answers a case as the verbs do; nullopt: it is refused.
 using Ask = std::function<std::optional<Seen>(const Case&)>;
 std::optional<Seen> ask(const Case& one);
 

@@ -16,32 +16,20 @@
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/hardware.h"
 #include "models/routing/routing.h"
-#include "models/workload/architecture.h"
 #include "models/workload/scenario.h"
+#include "tests/laws/law_parts.h"
 
 namespace moesim::laws {
+
+models::Architecture model_of(const Case& one) {
+  return models::Scenario::parse(JsonNode::from_json({{"model", one.scenario.at("model")}}, "case")).model;
+}
 
 namespace {
 
 using models::HardwareNumber;
 using models::HardwareUnit;
 using nlohmann::json;
-
-// Rounding to picoseconds, operation by operation.
-constexpr double kRounding = 1e-6;
-// Tolerance where an earlier launch may take a link or the GPU from a pass that others wait for, and for
-// flows in windows of time.
-constexpr double kOrder = 1e-3;
-
-enum class Is { kNoMore, kNoLess, kTheSame };
-
-std::string relation(Is is, double value, double other, double tolerance) {
-  const bool broken = is == Is::kNoMore   ? other > value * (1 + tolerance)
-                      : is == Is::kNoLess ? other < value / (1 + tolerance)
-                                          : std::abs(other - value) > tolerance * value;
-  if (!broken) return "";
-  return fmt::format("{:.6g} becomes {:.6g} ({:+.2f} %)", value, other, 100 * (other / value - 1));
-}
 
 double time_of(const Seen& s) { return s.us; }
 double memory_of(const Seen& s) { return s.bytes; }
@@ -50,7 +38,7 @@ using Change = std::function<std::optional<Case>(const Case&, Random&)>;
 
 // A law about one changed case.
 Law changed(std::string name, std::string says, std::string holds, double (*measure)(const Seen&), Is is,
-            double tolerance, Change change, int often = 1) {
+            double tolerance, const Change& change, int often = 1) {
   return {std::move(name), std::move(says), std::move(holds),
           [=](const Case& one, const Seen& seen, Random& draw, const Ask& ask) -> std::optional<std::string> {
             const std::optional<Case> other = change(one, draw);
@@ -107,10 +95,6 @@ void add_hardware(std::vector<Law>& all) {
                             return better(one, number, 1.01);
                           }));
   }
-}
-
-models::Architecture model_of(const Case& one) {
-  return models::Scenario::parse(JsonNode::from_json({{"model", one.scenario.at("model")}}, "case")).model;
 }
 
 double rows_of_an_expert(const Case& one) {
@@ -329,7 +313,7 @@ void add_permutations(std::vector<Law>& all) {
          if (ep % places != 0) return std::nullopt;
          for (int i = places - 1; i > 0; --i)
            std::swap(place[static_cast<std::size_t>(i)],
-                     place[draw.below(static_cast<std::uint64_t>(i + 1))]);
+                     place[draw.below(static_cast<std::uint64_t>(i) + 1)]);
          for (int r = places; r < ep; ++r)
            place[static_cast<std::size_t>(r)] =
                r / places * places + place[static_cast<std::size_t>(r % places)];
@@ -390,7 +374,8 @@ void add_machines(std::vector<Law>& all) {
       },
       4));
   all.push_back(
-      {"one machine said in five ways", "a name, its parts and its full object are one machine", "",
+      {"one machine said in six ways",
+       "a name, its parts, its full object and its parts written by hand are one machine", "",
        [](const Case& one, const Seen& seen, Random&, const Ask& ask) -> std::optional<std::string> {
          const models::Cluster c = one.cluster();
          std::vector<json> ways{json::parse(c.to_json().dump())};
@@ -399,6 +384,14 @@ void add_machines(std::vector<Law>& all) {
            ways.push_back({{"base", named}});
            ways.push_back({{"base", named}, {"nic", {{"bandwidth", c.nic.bandwidth}}}});
            ways.push_back({{"base", named}, {"nodes", c.nodes}, {"nvlink", {{"domain", c.nvlink.domain}}}});
+           json nic{{"bandwidth", c.nic.bandwidth}, {"ports_per_node", c.nic.ports_per_node}};
+           if (!c.nic.gpu_bandwidth.empty()) nic["gpu_bandwidth"] = c.nic.gpu_bandwidth;
+           ways.push_back({{"profile", c.profile.source()},
+                           {"network", c.network},
+                           {"nodes", c.nodes},
+                           {"gpus_per_node", c.gpus_per_node},
+                           {"nvlink", {{"bandwidth", c.nvlink.bandwidth}, {"domain", c.nvlink.domain}}},
+                           {"nic", nic}});
          }
          for (const json& way : ways) {
            Case other = one;

@@ -23,5 +23,7 @@ struct Law {
 };
 
 const std::vector<Law>& laws();
+// Of intervals and measurements, of GPUs and host launches: apart, so that each list draws its own cases.
+const std::vector<Law>& laws_of_parts();
 
 }  // namespace moesim::laws

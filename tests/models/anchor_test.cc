@@ -55,19 +55,6 @@ TEST(Anchor, WhatWasMeasuredIsKnownAndTheOthersFollow) {
   }
 }
 
-TEST(Anchor, AMeasuredTimeAsForecastMovesNothingButTheInterval) {
-  for (const char* cluster : {"dgx-h100x2", "aws-p5x2", "dgx-b200x2"}) {
-    Scenario s = step_of("allgather,alltoall,flex-deepep,flex-hybridep");
-    s.set_cluster(cluster);
-    const Comparison before = answer(s, {.draws = kAnchorDraws});
-    const Comparison after = anchored(s, {{"alltoall", before.answers[1].time_us.value}});
-    for (std::size_t i = 0; i < before.answers.size(); ++i)
-      EXPECT_NEAR(after.answers[i].time_us.value / before.answers[i].time_us.value, 1, 0.01)
-          << cluster << " " << before.answers[i].dispatcher;
-    EXPECT_GT(after.anchor->effective_draws, kFewEffective);
-  }
-}
-
 TEST(Anchor, MoreRunsTellMore) {
   const Scenario s = step_of("allgather,alltoall,flex-deepep");
   const Comparison before = answer(s, {.draws = kAnchorDraws});

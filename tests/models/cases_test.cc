@@ -115,7 +115,8 @@ std::string_view name_of(Stream stream) {
 }
 
 std::string_view name_of(GemmBackend backend) {
-  constexpr std::array<std::string_view, 5> names{"dense", "grouped", "loop", "batched", "block_sparse"};
+  constexpr std::array<std::string_view, 6> names{"dense", "grouped", "grouped_mm",
+                                                  "loop",  "batched", "block_sparse"};
   return names[static_cast<std::size_t>(backend)];
 }
 

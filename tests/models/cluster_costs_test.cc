@@ -203,6 +203,13 @@ TEST(DomainReport, UnmeasuredPartsAreThoseWithoutAMeasurementOfTheirOwn) {
     squares += std::log(factor) * std::log(factor);
   }
   EXPECT_NEAR(std::sqrt(squares / 400), 0.365, 0.04);
+
+  // Also where draws are far below the value, and nearly all of it is in doubt.
+  const std::vector<DomainReport::Unmeasured> all{{"a", 0.6, false, false, false},
+                                                  {"b", 0.4, false, false, false}};
+  std::vector<double> low(400, 3.0);
+  doubt_unmeasured(all, 10, low);
+  EXPECT_GT(*std::ranges::min_element(low), 0);
 }
 
 TEST(DomainReport, PartsBelowOnePercentDoNotWarn) {

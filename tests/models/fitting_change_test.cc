@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "models/answers/plan_search.h"
+#include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/fields.h"
 #include "tests/models/small_job.h"
@@ -47,6 +47,42 @@ TEST(FittingChange, FitsAndTakesWhatItSays) {
       EXPECT_GE(one.seconds(), change.seconds) << recompute;
     }
   }
+}
+
+// What a framework refuses is not offered.
+TEST(FittingChange, KeepsTheRulesOfAFramework) {
+  Scenario s = testing::published_job("qwen3-30b-a3b", "dgx-h100x1");
+  s.parallel.micro_batch = 4;
+  s.resolve();
+  const std::string free = cheapest_fitting_change(s, s.dispatchers.front()).options;
+  const FittingChange ruled = cheapest_fitting_change(s, s.dispatchers.front(), [&](const Scenario& plan) {
+    return plan.training.recompute == with_options(s, free).training.recompute ? "rule X" : "";
+  });
+  EXPECT_NE(ruled.options, free);
+}
+
+// A layer's question is not the plan: the smallest pipeline is named, as its own question confirms.
+TEST(FittingChange, OfALayerIsTheSmallestPipeline) {
+  Scenario s;
+  s.model = Architecture::load("deepseek-v3");
+  s.cluster = testing::cluster_named("h800");
+  s.gpus = 2048;
+  s.give("gpus");
+  s.parallel.ep = 64;
+  s.give("parallel.ep");
+  s.set_dispatchers("alltoall,flex-deepep");
+  const auto asked = [&](std::int64_t pp) {
+    Scenario one = s;
+    one.parallel.pp = pp;
+    return answer(std::move(one), {.draws = 0, .suggest = true});
+  };
+  const Comparison one = asked(1);
+  EXPECT_NE(one.decision.verdict, Decision::Verdict::kNoneFits);
+  ASSERT_TRUE(one.fitting.has_value());
+  ASSERT_TRUE(one.fitting->options.starts_with("--pp ")) << one.fitting->options;
+  const std::int64_t pp = std::stoll(one.fitting->options.substr(5));
+  EXPECT_TRUE(asked(pp).winner()->memory.fits);
+  EXPECT_LT(asked(pp / 2).winner()->memory.fits_probability, Decision::kSure);
 }
 
 // A layer of 400 GB on GPUs of 80: nothing helps, alone or in pairs.

@@ -248,6 +248,7 @@ TEST(DType, BytesFollowFromTheName) {
       if (c >= '0' && c <= '9') bits = bits * 10 + (c - '0');
     if (type == DType::kBool) bits = 8;
     if (type == DType::kTf32) bits = 32;
+    if (type == DType::kFp4) bits = 8;  // an operand of products alone, which count its half byte
     EXPECT_EQ(bytes_of(type) * 8, bits) << name;
   }
 }
@@ -256,7 +257,7 @@ TEST(DType, LongSpellingsAreKnownAndOthersRefused) {
   EXPECT_EQ(dtype_named("torch.bfloat16"), DType::kBf16);
   EXPECT_EQ(dtype_named("half"), DType::kFp16);
   EXPECT_EQ(dtype_named("float8_e5m2"), DType::kFp8);
-  for (const char* wrong : {"", "torch.", "BF16", "fp4", "bfloat", "torch.torch.fp8"}) {
+  for (const char* wrong : {"", "torch.", "BF16", "fp6", "bfloat", "torch.torch.fp8"}) {
     EXPECT_THAT(message_of([&] { dtype_named(wrong); }),
                 ::testing::HasSubstr("expected one of bool, uint8, fp8"))
         << wrong;

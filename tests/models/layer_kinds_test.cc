@@ -188,7 +188,8 @@ TEST(LayerKinds, GemmaWindowsFiveOfSixLayers) {
     const std::string text = std::string(R"({"model_type": ")") + family + R"(", "hidden_size": 64,
       "intermediate_size": 128, "num_hidden_layers": 8, "num_attention_heads": 4, "head_dim": 16,
       "num_key_value_heads": 2, "vocab_size": 1000, "sliding_window": 32, "num_experts": 4, "top_k_experts": 2,
-      "moe_intermediate_size": 32, "enable_moe_block": true, "global_head_dim": 16})";
+      "moe_intermediate_size": 32, "enable_moe_block": true, "global_head_dim": 16,
+      "hidden_size_per_layer_input": 0})";
     std::string result;
     for (const LayerKind& kind : layer_stack(Architecture::parse(JsonNode::parse(text, "config.json"))))
       result += kind.mixer == Mixer::kWindowed ? 'W' : '*';

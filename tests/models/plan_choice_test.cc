@@ -114,8 +114,24 @@ TEST(PlanChoice, SaysWhatWouldHelpWhereNothingFits) {
   s.scope = Scenario::Scope::kStep;
   EXPECT_THAT(
       message_of([&] { choose_plan(s, 1); }),
-      HasSubstr("found no plan of deepseek-v3 with which 16 GPUs of 85.02 GB hold it for sure; expected more "
-                "GPUs (--gpus)"));
+      HasSubstr(
+          "found no plan of deepseek-v3 with which 16 GPUs of 85.02 GB hold it for sure; expected 256 GPUs, "
+          "or sizes (--ep 8)"));
+}
+
+// A framework's rules hold for what is chosen, and are named where nothing keeps them.
+TEST(PlanChoice, KeepsTheRulesOfAFramework) {
+  Scenario free = open_step("dgx-h100x1");
+  choose_plan(free, 1);
+  const std::int64_t ep = free.parallel.ep;
+  Scenario ruled = open_step("dgx-h100x1");
+  choose_plan(ruled, 1, [&](const Scenario& s) { return s.parallel.ep == ep ? "rule X" : ""; });
+  EXPECT_NE(ruled.parallel.ep, ep);
+  EXPECT_THAT(message_of([&] {
+                Scenario none = open_step("dgx-h100x1");
+                choose_plan(none, 1, [](const Scenario&) { return "rule X"; });
+              }),
+              HasSubstr("found no legal plan"));
 }
 
 TEST(PlanChoice, MicrobatchesFollowFromThePlan) {

@@ -103,6 +103,7 @@ TEST(Profile, SaysWhichPrecisionsTheGpuHas) {
   EXPECT_FALSE(Profile::load(std::string("h100-sxm")).device().has_precision("nvfp4"));
   EXPECT_TRUE(Profile::load(std::string("gb200")).device().has_precision("nvfp4"));
   EXPECT_FALSE(Profile::load(std::string("mi355x")).device().has_precision("nvfp4"));
+  EXPECT_TRUE(Profile::load(std::string("mi355x")).device().has_precision("mxfp4"));
   DeviceLimits own;  // of a file without the list
   own.peak_flops[static_cast<std::size_t>(DType::kMxFp8)] = 1e15;
   EXPECT_TRUE(own.has_precision("mxfp8"));

@@ -107,6 +107,34 @@ TEST(ProgramPricer, EveryOperationHasThePriceOfItsModel) {
 }
 
 // A group is priced by its placement: inside a node, or with every member on its own node.
+// Kernels that the host launches for the experts' products of forward, under Megatron's recipe.
+int expert_launches(const std::string& dispatcher, int experts) {
+  Layer made{make_routing(RoutingSpec(), 1, 4096, experts, 2, 1), {}};
+  made.layer.hidden = 1024;
+  made.layer.expert_ffn = 512;
+  made.layer.ep = 1;
+  made.layer.routing = &made.routing;
+  const Program p = build(dispatcher, made.layer);
+  const Cluster cluster = Cluster::load("dgx-h100x1");
+  const ProgramPricer costs(cluster, Recipe::of(TrainingSettings(), 1));
+  const GroupShapes shapes(cluster, p);
+  const sim::LockstepProgram priced = costs.price(p, p.forward(), shapes, UnevenLoads(p, shapes));
+  int launches = 0;
+  for (std::size_t i = 0; i < p.forward().size(); ++i)
+    if (p.forward()[i].kind == OpKind::kGemm && p.forward()[i].category == sim::Category::expert)
+      launches += static_cast<int>(priced.ops[i].launches);
+  return launches;
+}
+
+// One batched or grouped product is one launch (and Megatron's few calls around it); Transformer Engine's grouped
+// linear layers and loops launch one for each expert: fc1 and fc2 of 120 more experts are 240 more.
+TEST(ProgramPricer, BatchedProductsAreLaunchedOnceForAllExperts) {
+  for (const char* batched : {"tutel", "megablocks-moe", "torchtitan-local"})
+    EXPECT_EQ(expert_launches(batched, 8), expert_launches(batched, 128)) << batched;
+  EXPECT_EQ(expert_launches("alltoall", 128) - expert_launches("alltoall", 8), 240);
+  EXPECT_EQ(expert_launches("deepspeed", 128) - expert_launches("deepspeed", 8), 240);
+}
+
 TEST(ProgramPricer, AGroupAcrossNodesTakesLongerAndNeedsTheNetwork) {
   Layer made = deepseek(8);
   made.layer.routing = &made.routing;

@@ -16,7 +16,7 @@ void expect_one_number(Scenario s) {
   PriceCache prices;
   const QuickAnswer quick(*c.scenario, prices);
   EXPECT_DOUBLE_EQ(quick.seconds(), asked.seconds());
-  EXPECT_DOUBLE_EQ(quick.seconds_per_token(), asked.seconds() / asked.tokens);
+  EXPECT_DOUBLE_EQ(quick.seconds() / quick.tokens(), asked.seconds() / asked.tokens);
   EXPECT_DOUBLE_EQ(quick.forecast().time_us.value, asked.time_us.value);
   EXPECT_EQ(quick.memory().max_bytes, asked.memory.max_bytes);
   EXPECT_EQ(quick.memory().fits_probability, asked.memory.fits_probability);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/input_error.h"
 #include "models/answers/answer.h"
 #include "models/step/kept_activations.h"
 #include "models/step/step_forecast.h"
@@ -405,6 +406,47 @@ TEST(KeptByLayer, OfExpertsOnlyScoresAndTheSharedExpert) {
   EXPECT_EQ(bytes_of(kept_by_layer(model, tokens(64), plan, kind)), norm + scores);
 }
 
+// torchtitan's checkpointing by operation: of q, k, v, o and gate, up, down every second output, the core's
+// and its log-sums, and the layer's input; of experts what the collectives brought.
+TEST(KeptByLayer, EverySecondProductOfTorchtitan) {
+  LayerKind kind;
+  TrainingSettings plan;
+  plan.recompute = StepRecompute::parse("op");
+  EXPECT_EQ(plan.recompute.text(), "op");
+  EXPECT_THROW(StepRecompute::parse("op+moe_act"), InputError);
+  const double input = 64 * 64 * 2, core = 64 * (64 * 2 + 4 * 4), qv = 64 * (64 + 32) * 2;
+  EXPECT_EQ(bytes_of(kept_by_layer(small_model(), tokens(64), plan, kind)),
+            input + core + qv + 64 * (96 + 64) * 2);
+  kind.ffn = LayerKind::Ffn::kMoe;
+  EXPECT_EQ(bytes_of(kept_by_layer(small_model(), tokens(64), plan, kind)), input + core + qv);
+  Parallel spread = tokens(64);
+  spread.ep = 4;
+  EXPECT_EQ(bytes_of(kept_by_layer(small_model(), spread, plan, kind)), input + core + qv + 64 * 2 * 64 * 2);
+}
+
+StepMemory memory_of(const Scenario& s) { return answer(resolved(s)).answers.front().memory; }
+
+// Sharded gradients do not exist when the first loss is computed; of several microbatches they stay.
+TEST(StepMemory, FsdpHasNoGradientsBeforeBackward) {
+  Scenario s = published_job("qwen3-30b-a3b");
+  s.training.set_sharding("fsdp");
+  s.training.recompute = StepRecompute::parse("full");
+  s.parallel.seq = 65536;
+  std::vector<double> bytes, gradients;
+  for (const LossKernel loss : {LossKernel::kChunked, LossKernel::kFused, LossKernel::kFp32}) {
+    s.training.loss = loss;
+    s.parallel.microbatches = 1;
+    const StepMemory one = memory_of(s);
+    gradients.push_back(one.worst.gradients);
+    bytes.push_back(one.max_bytes);
+    s.parallel.microbatches = 8;
+    EXPECT_GE(memory_of(s).max_bytes, one.max_bytes);
+  }
+  EXPECT_LT(bytes[0], bytes[1]);
+  EXPECT_NEAR(bytes[2] - bytes[1], 65536.0 * 151936 * 2, 1e6);  // a copy more of the logits
+  EXPECT_EQ(gradients[2], 0);
+}
+
 // The kept tensors of the dispatcher's program have the names and the sum of its own operations.
 TEST(KeptByProgram, IsWhatTheProgramSaves) {
   const Example example;
@@ -418,7 +460,7 @@ TEST(KeptByProgram, IsWhatTheProgramSaves) {
       EXPECT_NEAR(bytes_of(kept), static_cast<double>(program.saved_bytes[static_cast<std::size_t>(r)]),
                   1e-6);
       for (const char* precision : {"bf16", "mxfp8"})
-        for (const char* recompute : {"none", "layernorm", "full"}) {
+        for (const char* recompute : {"none", "layernorm", "full", "op"}) {
           TrainingSettings plan;
           plan.set_precision(precision);
           plan.recompute = StepRecompute::parse(recompute);

@@ -115,6 +115,7 @@ TEST(TrainingRun, DaysAndMoneyByHand) {
   step.draws_us = {0.9e4, 1.0e4, 1.2e4};
   step.tokens = 4096;
   step.gpus = 12;
+  step.breakdown_us[static_cast<std::size_t>(sim::Category::expert)] = 1e4;
   const PricedTraining ideal = judge_run(q, scenario, step);
   const double seconds = 1e9 / 4096 * 0.01;
   EXPECT_NEAR(ideal.days.value, seconds / 86400, 1e-12);
@@ -122,7 +123,16 @@ TEST(TrainingRun, DaysAndMoneyByHand) {
   EXPECT_EQ(ideal.gpus, 16);
   EXPECT_EQ(ideal.idle_gpus, 4);
   EXPECT_NEAR(ideal.cost.value, seconds / 3600 * 16 * 2, 1e-9);
-  EXPECT_NEAR(ideal.mwh, seconds / 3600 * 2 * 10200e-6, 1e-9);
+  // 8 GPUs that compute at 0.97 of 700 W and 1,600 W beside them, through supplies of 96 %: 7,325 W a node.
+  ASSERT_TRUE(ideal.energy);
+  EXPECT_NEAR(ideal.energy->node_watts.value, 7325, 1e-6);
+  EXPECT_NEAR(ideal.mwh(), seconds / 3600 * 1.5 * 7325e-6, 1e-9);
+  EXPECT_NEAR(ideal.energy->joules_per_token.value, 1.5 * 7325 * 0.01 / 4096, 1e-9);
+  q.power_watts = 10e3;  // 1.5 nodes draw 11.3 kW at their peak
+  EXPECT_FALSE(judge_run(q, scenario, step).meets);
+  q.power_watts = 12e3;
+  EXPECT_TRUE(judge_run(q, scenario, step).meets);
+  q.power_watts = 0;
   // Half the time is lost to failures; a kWh costs 0.1 beside the rent.
   step.goodput.share = 0.5;
   q.ownership.kwh = 0.1, q.ownership.pue = 1.25;

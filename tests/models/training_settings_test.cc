@@ -44,10 +44,12 @@ TEST(TrainingSettings, WordsSetWhatTheySay) {
   plan.set_precision("fp8_block");
   EXPECT_EQ(plan.gemm, DType::kFp8Block);
   EXPECT_TRUE(plan.note.empty());
-  plan.set_precision("nvfp4");  // never measured: MXFP8's products, and it says so
-  EXPECT_EQ(plan.gemm, DType::kMxFp8);
-  EXPECT_EQ(plan.precision, "nvfp4");
-  EXPECT_EQ(plan.note, "NVFP4 products were never measured here: MXFP8's are taken");
+  for (const char* fp4 : {"nvfp4", "mxfp4"}) {
+    plan.set_precision(fp4);
+    EXPECT_EQ(plan.gemm, DType::kFp4);
+    EXPECT_EQ(plan.precision, fp4);
+    EXPECT_THAT(plan.note, ::testing::HasSubstr("never measured"));
+  }
   plan.set_precision("bf16");
   EXPECT_TRUE(plan.note.empty());
   plan.set_sharding("hsdp:shard=8:reshard=false:shampoo");
@@ -152,7 +154,7 @@ TEST(StepRecompute, TheDispatcherComputesItsPartOnly) {
 TEST(StepRecompute, AMistakeNamesTheNearest) {
   EXPECT_EQ(moesim::testing::message_of([] { StepRecompute::parse("moe_act+core_atn"); }),
             "recompute: found 'core_atn', expected none, selective, full, core_attn, mla_up_proj, layernorm, "
-            "moe_act, moe, mlp, shared_experts, mhc; did you mean 'core_attn'?");
+            "moe_act, moe, mlp, shared_experts, mhc, op; did you mean 'core_attn'?");
 }
 
 RC_GTEST_PROP(StepRecompute, TextReadsBackToTheSame, ()) {

@@ -96,9 +96,9 @@ class SameAnswers(unittest.TestCase):
                         free["allgather"].time_us.high - free["allgather"].time_us.low)
         lost = moesim.compare(**asked, measured={"alltoall": "1s"})
         self.assertFalse(lost.anchor.explained)
-        self.assertIsNone(lost.recommendation)
-        self.assertEqual(len(lost), 0)
-        self.assertIn("cannot be explained", lost.answer)
+        # The forecast of a run that has nothing of it stands beside the sentence.
+        self.assertGreater(len(lost), 0)
+        self.assertIn("too slow", lost.answer)
         change = moesim.whatif(free.scenario, {"topk": 1}, measured={"alltoall": f"{slower_us}us"})
         self.assertEqual(change.anchor.measured[0]["time_us"], a.anchor.measured[0]["time_us"])
         self.assertIsNone(moesim.whatif(free.scenario, {"topk": 1}, measured={"alltoall": "1s"}).ratio)

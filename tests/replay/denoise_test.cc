@@ -102,6 +102,9 @@ std::vector<Form> forms() {
       {"alltoall, four exchanges of counts",
        {counts, counts, counts, counts, exchange, exchange},
        {exchange, exchange}},
+      {"torchtitan, an exchange of counts",
+       {call("all_to_all_single", "all_to_all", {4}, "exp", "torch.int64"), exchange, exchange},
+       {exchange, exchange}},
       {"alltoall under TP",
        {tp_gather, tp_scatter, counts, exchange, tp_gather, tp_scatter, exchange},
        {exchange, tp_gather, tp_scatter, exchange, tp_gather, tp_scatter}},
@@ -295,6 +298,12 @@ TEST(Denoise, RefusesAPlaceThatSymmetryCannotFill) {
   recording = testing::scaling_recording(moe_job());
   testing::keep_ranks(recording, {0, 1, 2, 3, 4, 5, 6, 7});  // no last stage
   EXPECT_THAT(refusal_of_denoise(recording), HasSubstr("no recording of stage 1"));
+  testing::ScalingSpec deep = moe_job();
+  deep.topology = {.expert = 2, .expert_dp = 1, .pp = 4};
+  recording = testing::scaling_recording(deep);
+  testing::keep_ranks(recording, {0});
+  EXPECT_THAT(refusal_of_denoise(recording),
+              HasSubstr("no recording of stage 1, 2, 3 (for instance rank 2)"));
 }
 
 TEST(Denoise, RefusesReplicasThatReceiveDifferentRows) {

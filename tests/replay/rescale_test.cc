@@ -1,10 +1,13 @@
 // A recording of another size: of the same size nothing changes, of others it is what was recorded there.
 #include "replay/job/rescale.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 
@@ -140,6 +143,100 @@ TEST(RescaleEcho, JobsAreToldFromEachOthersRecordings) {
   EXPECT_LE(sum / cases, 0.03);
   EXPECT_LE(worst, 0.06);
   RecordProperty("mean_abs_error", std::to_string(sum / cases));
+}
+
+// Rows by expert rank of every job, in a file beside thinned recordings.
+std::vector<std::int64_t> rows_of(const CleanJob& clean) {
+  std::vector<std::int64_t> rows;
+  for (int e = 0; e < clean.topology.expert; ++e) rows.push_back(clean.places.at({0, 0, e}).received_rows);
+  return rows;
+}
+
+// Document 000's own mode: one expert rank of each stage was recorded, and everybody's rows are known.
+TEST(RescaleEcho, OneExpertRankOfEachStageTellsTheRest) {
+  if (!std::filesystem::exists(testing::echo_folder())) GTEST_SKIP() << "the public recordings are not here";
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() /
+      fmt::format("moesim-rows-{}.json", ::testing::UnitTest::GetInstance()->random_seed());
+  double sum = 0, worst = 0;
+  int cases = 0, covered = 0;
+  for (const char* name : testing::kMoeConfigurations) {
+    const traces::Recording source = traces::read_cmd(testing::echo_folder() / name / "scaling");
+    const traces::Recording truth = traces::read_cmd(testing::echo_folder() / name / "realistic");
+    const double measured = summarize(interpret(truth), 8).iteration_us;
+    const RecordedJob whole = interpret(source);
+    const std::vector<std::int64_t> rows = rows_of(denoise(std::span(&whole, 1)));
+    const std::int64_t experts = source.named.experts.value();
+    const std::int64_t local = experts / std::ssize(rows);
+    std::vector<std::string> ranks;
+    for (std::size_t e = 0; e < rows.size(); ++e) {
+      std::vector<std::int64_t> split(static_cast<std::size_t>(local), rows[e] / local);
+      split.front() += rows[e] % local;
+      ranks.push_back(fmt::format(R"("{}": {{"tokens_per_local_expert": [{}]}})", e, fmt::join(split, ", ")));
+    }
+    std::ofstream(file) << fmt::format(R"({{"ep": {}, "experts": {}, "per_rank_results": {{{}}}}})",
+                                       rows.size(), experts, fmt::join(ranks, ", "));
+    RecordingQuestion question;
+    question.recorded_there = true;
+    question.draws = 16;
+    testing::say(question, "cluster", "echo-h800x2");
+    testing::say(question, "routing", file.string());
+    testing::say(question, "parallel.microbatches", 8);
+    for (int e = 0; e < whole.topology.expert; ++e) {
+      RecordedJob job = whole;
+      std::erase_if(job.ranks, [&](const RankSteps& rank) {
+        const Coordinates at = job.topology.of(rank.rank);
+        return at.expert != e || at.expert_dp > 0;
+      });
+      ASSERT_EQ(job.ranks.size(), 2u);
+      const models::Estimate told = forecast_recording(std::span(&job, 1), source.named, question).time_us;
+      const double error = std::abs(told.value / measured - 1);
+      const bool inside = told.low <= measured && measured <= told.high;
+      EXPECT_LE(error, 0.08) << name << ", expert rank " << e;
+      if (rows[static_cast<std::size_t>(e)] < 300) {
+        EXPECT_TRUE(inside) << name << ", expert rank " << e;
+        continue;
+      }
+      sum += error, worst = std::max(worst, error), ++cases, covered += inside;
+    }
+  }
+  std::filesystem::remove(file);
+  EXPECT_LE(sum / cases, 0.03);
+  EXPECT_LE(worst, 0.08);
+  EXPECT_GE(covered, cases * 9 / 10);
+}
+
+// Where a recorded rank is split and nobody knows the rows of its parts, the forecast is not the best case.
+TEST(RescaleEcho, LargerExpertGroupsAreForecastWithoutBias) {
+  if (!std::filesystem::exists(testing::echo_folder())) GTEST_SKIP() << "the public recordings are not here";
+  double sum = 0;
+  int cases = 0, covered = 0;
+  for (const char* from : testing::kMoeConfigurations) {
+    const traces::Recording source = traces::read_cmd(testing::echo_folder() / from / "scaling");
+    const RecordedJob job = interpret(source);
+    for (const char* to : testing::kMoeConfigurations) {
+      const traces::Recording truth = traces::read_cmd(testing::echo_folder() / to / "realistic");
+      const RecordedJob run = interpret(truth);
+      const auto sizes = [](const traces::Recording& one) {
+        return std::pair(*one.named.ep, *one.named.experts);
+      };
+      if (sizes(truth) <= sizes(source)) continue;
+      RecordingQuestion question;
+      question.recorded_there = true;
+      question.draws = 16;
+      testing::say(question, "cluster", "echo-h800x2");
+      testing::say(question, "parallel.ep", run.topology.expert);
+      testing::say(question, "model.experts", truth.named.experts.value());
+      testing::say(question, "parallel.microbatches", 8);
+      const models::Estimate told = forecast_recording(std::span(&job, 1), source.named, question).time_us;
+      const double measured = summarize(run, 8).iteration_us;
+      sum += told.value / measured - 1;
+      ++cases, covered += told.low <= measured && measured <= told.high;
+    }
+  }
+  ASSERT_EQ(cases, 10);
+  EXPECT_NEAR(sum / cases, 0, 0.03);
+  EXPECT_GE(covered, cases * 9 / 10);
 }
 
 // Four times the sequence of every recording: where the host was the bound the device is, and the clocks are

@@ -103,6 +103,7 @@ for (const report of Object.values(reports))
     const heading = await page.locator("h1").textContent();
     const verb = JSON.parse(await page.locator("#moesim-data").textContent()).verb;
     assert.equal(await page.title(), `${heading} - moesim ${verb}`);
+    assert.ok(readFileSync(report.file, "utf8").includes(`<title>moesim ${verb}</title>`), "before its script runs");
     // What a person reads: without the command and the inputs.
     const read = await page.evaluate(() => [...document.querySelectorAll("main :is(h1, h2, p, li, th, td, dt, dd, text, summary)")].map((one) => one.textContent));
     for (const text of read)

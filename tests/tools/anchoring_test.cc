@@ -21,6 +21,7 @@ using testing::Outcome;
 using testing::parsed;
 using testing::read_text;
 using testing::run_moesim;
+using ::testing::StartsWith;
 using testing::TempFolder;
 
 const std::vector<std::string> kStep{"--model", "olmoe", "--cluster", "dgx-h100x2",
@@ -98,17 +99,24 @@ TEST(Anchoring, ARecordingSaysWhatItsIterationTook) {
   EXPECT_THAT(refused.err, HasSubstr("a scaling recording"));
 }
 
-TEST(Anchoring, ARunThatCannotBeExplainedIsNoAnswer) {
+// A run that no draw explains: what would make it so slow, beside the forecast, and a gate for those who ask.
+TEST(Anchoring, ARunThatIsTooSlowIsToldWhy) {
   const std::string run = seconds(20 * forecast_of("alltoall"));
-  const Outcome told = run_moesim(asked({"compare"}, {"--dispatcher", "alltoall", "--measured", run}));
-  EXPECT_EQ(told.exit_code, 1);
-  EXPECT_THAT(told.out, AllOf(HasSubstr("cannot be explained"), Not(HasSubstr("Run "))));
-  const Outcome as_json =
-      run_moesim(asked({"compare"}, {"--dispatcher", "alltoall", "--measured", run, "--format", "json"}));
-  EXPECT_EQ(as_json.exit_code, 1);
-  const json result = json::parse(as_json.out);
+  const std::vector<std::string> words{"--dispatcher", "alltoall", "--measured", run};
+  const Outcome told = run_moesim(asked({"compare"}, words));
+  EXPECT_EQ(told.exit_code, 0);
+  EXPECT_THAT(told.out, AllOf(StartsWith("Your "), HasSubstr("times too slow"), HasSubstr("tell by: ")));
+  std::vector<std::string> more = words;
+  more.insert(more.end(), {"--no-slower-than", "10%", "--format", "json"});
+  const Outcome gated = run_moesim(asked({"compare"}, more));
+  EXPECT_EQ(gated.exit_code, 1);
+  const json result = json::parse(gated.out);
   EXPECT_FALSE(result["anchor"]["explained"]);
-  EXPECT_FALSE(result.contains("recommendation"));
+  const json& verdict = result["verdict"];
+  EXPECT_FALSE(verdict["normal"]);
+  EXPECT_GT(verdict["ratio"], 2);
+  for (const json& cause : verdict["causes"]) EXPECT_GT(cause["expected_ratio"], 1) << cause;
+  EXPECT_EQ(result["answer"], verdict["sentence"]);
   const TempFolder folder;
   const Outcome sweep = run_moesim(asked({"sweep"}, {"--dispatcher", "alltoall", "--measured", run, "--grid",
                                                      "training.recompute=full", "--out", "o.csv"}),

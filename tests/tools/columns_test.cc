@@ -22,10 +22,10 @@ Columns<Wheel> columns_of(Of<Wheel>) {
 
 struct Cart {
   std::string name;
-  std::optional<double> loss;
-  std::optional<Wheel> spare;
-  std::vector<Wheel> wheels;
-  std::map<std::string, std::int64_t> counts;
+  std::optional<double> loss = {};
+  std::optional<Wheel> spare = {};
+  std::vector<Wheel> wheels = {};
+  std::map<std::string, std::int64_t> counts = {};
 
   bool fits() const { return wheels.size() < 2; }
 };
@@ -83,6 +83,46 @@ TEST(Columns, AListIsPartOfAnother) {
   columns.add(columns_of(Of<Wheel>{}), &Owner::wheel);
   EXPECT_EQ(columns.json({{7, 1}}).dump(), R"({"owner":"nobody","stage":7,"us":1.0})");
   EXPECT_EQ(columns.schema()["required"], (ordered_json{"owner", "stage", "us"}));
+}
+
+TEST(Columns, EitherListOfFiguresHolds) {
+  Columns<Cart> columns{{"name", &Cart::name}};
+  columns.either(&Cart::fits, {{"wheels", [](const Cart& c) { return c.wheels.size(); }}},
+                 {{"error", [](const Cart&) { return "too many wheels"; }}});
+  EXPECT_EQ(columns.json({"a"}).dump(), R"({"name":"a","wheels":0})");
+  EXPECT_EQ(columns.json({"b", {}, {}, {{}, {}}, {}}).dump(), R"({"name":"b","error":"too many wheels"})");
+  const ordered_json schema = columns.schema();
+  EXPECT_EQ(schema["required"], ordered_json::array({"name"}));
+  EXPECT_EQ(schema["anyOf"].dump(), R"([{"required":["wheels"]},{"required":["error"]}])");
+  EXPECT_TRUE(schema["properties"].contains("wheels"));
+  EXPECT_TRUE(schema["properties"].contains("error"));
+}
+
+TEST(Columns, APartMayBeMissing) {
+  Columns<Cart> columns;
+  columns.add(columns_of(Of<Wheel>{}), &Cart::spare);
+  EXPECT_EQ(columns.json({"a", {}, Wheel{4, 1}}).dump(), R"({"stage":4,"us":1.0})");
+  EXPECT_EQ(columns.json({"a"}).dump(), "{}");
+  EXPECT_TRUE(columns.schema()["required"].empty());
+}
+
+TEST(Columns, SomeInAnotherOrderAndAListOfThem) {
+  Columns<Cart> columns;
+  columns.list("wheels", columns_of(Of<Wheel>{}).some({"us", "stage"}), &Cart::wheels, "of the cart");
+  EXPECT_EQ(columns.json({"a", {}, {}, {{3, 2}}, {}}).dump(), R"({"wheels":[{"us":2.0,"stage":3}]})");
+  const ordered_json of = columns.schema()["properties"]["wheels"];
+  EXPECT_EQ(of["items"]["required"], (ordered_json{"us", "stage"}));
+  EXPECT_EQ(of["description"], "of the cart");
+}
+
+TEST(Columns, ATableShowsWhatJsonDoesNot) {
+  const Columns<Cart> columns{
+      {"loss", &Cart::loss, "", {"loss", [](double loss) { return fmt::format("{:.0f} %", 100 * loss); }}},
+      {"", &Cart::fits, "", "fits"}};
+  EXPECT_EQ(table_of(columns, std::vector<Cart>{{"a", 0.5}, {"b", {}, {}, {{}, {}}, {}}}).csv(),
+            "loss,fits\n50 %,yes\n-,no\n");
+  EXPECT_EQ(columns.json({"a", 0.5}).dump(), R"({"loss":0.5})");
+  EXPECT_EQ(columns.schema()["properties"].size(), 1U);
 }
 
 }  // namespace

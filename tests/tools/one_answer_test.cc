@@ -83,7 +83,12 @@ TEST(OneAnswer, EveryVerbAndThePageGiveTheSameNumber) {
         << "page";
 
     if (!scenario.contains("scope")) continue;  // plans are of steps
-    const json best = result_of({"whatif", said, "--best", "dispatcher", "--top", "20"});
+    const Outcome asked =
+        run_moesim({"whatif", said, "--best", "dispatcher", "--top", "20", "--format", "json"});
+    if (asked.exit_code == 2 && asked.err.find("rule ") != std::string::npos)
+      continue;  // Megatron refuses them all
+    ASSERT_EQ(asked.exit_code, 0) << asked.err;
+    const json best = json::parse(asked.out);
     for (const json& plan : best["best"])
       if (plan["dispatcher"] == compared["dispatcher"]) {
         EXPECT_DOUBLE_EQ(plan["forecast"]["time_us"]["value"].get<double>(), time) << "--best";
@@ -150,10 +155,11 @@ TEST(OneAnswer, EveryVerbIsAsSure) {
     const std::string verdict = winner["verdict"], name = fastest["dispatcher"];
     EXPECT_EQ(cell["fastest"], name);
     EXPECT_DOUBLE_EQ(cell["probability"].get<double>(), probability);
-    EXPECT_EQ(cell["fits"].get<bool>(), verdict != "none_fits");
+    const bool fits = fastest["fits"];
+    EXPECT_EQ(cell["fits"].get<bool>(), fits);
     if (topk == "8") marked >> word;  // the row's head
     marked >> word;
-    EXPECT_EQ(word, name + (probability < 0.9 ? "?" : "") + (verdict == "none_fits" ? "!" : ""));
+    EXPECT_EQ(word, name + (probability < 0.9 ? "?" : "") + (fits ? "" : "!"));
     if (verdict != "none_fits") {
       EXPECT_EQ(verdict, winner["probability"].get<double>() < 0.9 ? "too_close" : "clear");
     }

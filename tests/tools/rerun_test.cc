@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -74,6 +75,42 @@ TEST_F(Rerun, EveryVerbGivesTheSameBytes) {
     EXPECT_EQ(again.exit_code, 0) << command[0] << ": " << again.out << again.err;
     EXPECT_THAT(again.out, HasSubstr("the same bytes: moesim " + command[0]));
   }
+}
+
+// HH: results that a program from before it saved (tests/saved).
+TEST(SavedResults, GiveTheSameBytesOrSayWhyNot) {
+  const fs::path saved = fs::path(MOESIM_SOURCE_DIR) / "tests/saved";
+  const std::vector<std::string> same{"sweep_grid.csv.json", "sweep_samples.csv.json"};
+  for (const char* result :
+       {"compare_layer.json", "compare_step.json", "whatif_set.json", "whatif_crossover.json",
+        "replay_scaling.json", "replay_realistic.json", "plan_days.json", "plan_machines.json",
+        "sweep_grid.csv.json", "sweep_samples.csv.json"}) {
+    const Outcome again = run_moesim({"rerun", (saved / result).string(), "--in", MOESIM_SOURCE_DIR});
+    if (std::ranges::find(same, result) != same.end() || again.exit_code == 0) {
+      EXPECT_EQ(again.exit_code, 0) << result;
+      EXPECT_THAT(again.out, ::testing::StartsWith("the same bytes: moesim ")) << result;
+    } else {
+      EXPECT_EQ(again.exit_code, 1) << result << again.err;
+      EXPECT_THAT(again.out, HasSubstr("\n  it was made by another build of moesim ")) << result;
+    }
+  }
+}
+
+TEST(SavedResults, AnInterruptedSweepIsGoneOnWith) {
+  const TempFolder folder;
+  fs::create_directory(folder.path() / "tests");
+  fs::copy(fs::path(MOESIM_SOURCE_DIR) / "tests/saved", folder.path() / "tests/saved");
+  const Words words{"sweep", "tests/saved/scenario.json", "--grid", "ep=8,4,7", "-q", "--out"};
+  const auto sweep = [&](const std::string& out, const Words& more) {
+    Words all = words;
+    all.push_back("tests/saved/" + out);
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(run_moesim(all, folder.path()).exit_code, 0) << out;
+    return testing::read_text(folder.path() / "tests/saved" / out);
+  };
+  const std::string before = testing::read_text(folder.path() / "tests/saved/interrupted.csv.partial");
+  EXPECT_EQ(std::ranges::count(before, '\n'), 6);
+  EXPECT_EQ(sweep("interrupted.csv", {"--resume"}), sweep("whole.csv", {}));
 }
 
 TEST_F(Rerun, ATableOfASweep) {

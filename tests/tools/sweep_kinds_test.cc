@@ -148,8 +148,9 @@ TEST_F(SweepKinds, WhatCannotBeReplayedIsARowAndNotesAreSaid) {
   const Words few{"sweep", "replay", recording_ + "scaling", "--microbatches", "4"};
   const Outcome done = run(few, {"--grid", "timing=calibrated,slow"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_THAT(done.out, AllOf(StartsWith("Best of 2 replays: "), HasSubstr("1 replays have no forecast"),
-                              HasSubstr("of 1 replays: SYNTHETIC recording")));
+  EXPECT_THAT(done.out,
+              AllOf(StartsWith("Best of 2 replays: "), HasSubstr("Without a forecast: 1 of 2 replays"),
+                    HasSubstr("1 of 2 replays: SYNTHETIC recording")));
   EXPECT_THAT(done.err, HasSubstr("--timing: found 'slow', expected calibrated or flow"));
   EXPECT_THAT(run(few, {"--grid", "ep=4,3"}).err, HasSubstr("scenario 1: found ep 3 with dp 8"));
 }

@@ -1,6 +1,4 @@
 // Sweeps in parts, and one table out of them.
-#include "tools/moesim/study/sweep_shard.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -13,6 +11,7 @@
 #include "base/sha256.h"
 #include "tests/message_of.h"
 #include "tests/tools/process.h"
+#include "tools/moesim/study/sweep_file.h"
 
 namespace moesim::tools {
 namespace {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,7 +21,6 @@
 #include "base/csv.h"
 #include "base/sha256.h"
 #include "process.h"
-#include "tools/moesim/study/sweep_summary.h"
 
 namespace moesim::tools {
 namespace {
@@ -90,18 +90,6 @@ class Sweep : public ::testing::Test {
 
 const Words kGrid{"--grid", "topk=1..4", "--grid", "routing.gini=0..0.6:0.1"};
 const Words kLong{"--grid", "topk=1..8", "--grid", "routing.gini=0..0.6:0.02", "--grid", "seed=1..20"};
-
-TEST_F(Sweep, OneRowPerDispatcherInTheOrderOfTheGrid) {
-  const Outcome done = run("r.csv", kGrid);
-  ASSERT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_THAT(done.out, StartsWith("Best of 28 scenarios: "));
-  const std::string rows = text("r.csv");
-  EXPECT_THAT(rows, StartsWith("scenario,topk,routing.gini,dispatcher,time_us.value,winner,"));
-  EXPECT_EQ(lines(rows), 1 + 4 * 7 * 2);
-  EXPECT_THAT(rows, HasSubstr("\n8,2,0.1,allgather,"));
-  EXPECT_FALSE(exists("r.csv.partial"));
-  EXPECT_FALSE(exists("r.csv.partial.json"));
-}
 
 // Equals the output of `compare` for the same scenario.
 TEST_F(Sweep, ARowIsWhatCompareSays) {
@@ -233,20 +221,6 @@ TEST_F(Sweep, ABadScenarioIsARowUnlessStrict) {
   EXPECT_FALSE(exists("s.csv"));
 }
 
-TEST_F(Sweep, ASweptDispatcherIsOneColumn) {
-  const Outcome done = run("", {"--grid", "dispatcher=allgather,alltoall", "--grid", "ep=8,7"});
-  ASSERT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_THAT(done.out, StartsWith("scenario,parallel.ep,dispatcher,time_us.value,winner,"));
-  EXPECT_THAT(done.out, AllOf(HasSubstr("\n0,8,allgather,"), HasSubstr("\n1,7,allgather,,"),
-                              HasSubstr("\n2,8,alltoall,"), HasSubstr("\n3,7,alltoall,,")));
-  for (const std::string& row : {std::string("0,8"), std::string("1,7")}) {
-    const std::size_t at = done.out.find("\n" + row) + 1;
-    const std::string line = done.out.substr(at, done.out.find('\n', at) - at);
-    const std::string header = done.out.substr(0, done.out.find('\n'));
-    EXPECT_EQ(csv_cells(line, {}).size(), csv_cells(header, {}).size()) << line;
-  }
-}
-
 TEST_F(Sweep, AnIllegalDispatcherIsARowBesideTheOthers) {
   ASSERT_EQ(run("r.csv", {"--grid", "dispatcher.capacity=1.25,1.5"}).exit_code, 0);
   // Unknown option: a row with the error, for each.
@@ -303,10 +277,42 @@ TEST_F(Sweep, CostAndParetoFront) {
   EXPECT_NEAR(cost, time_us * 1e-6 / 3600 * 8 * 2.5 / (8 * 1024) * 1e6, cost * 1e-6);
 }
 
-TEST(ParetoFront, KeepsWhatNothingBeats) {
-  EXPECT_EQ(pareto_front({{3, 1}, {1, 3}, {2, 2}, {2, 3}, {3, 3}, {2, 2}}),
-            (std::vector<std::size_t>{1, 2, 0}));
-  EXPECT_TRUE(pareto_front({}).empty());
+// A row that fits is in the front, or one of the front is at least as good in both columns.
+TEST_F(Sweep, TheFrontIsWhatNothingBeats) {
+  const Words grid{"--grid",   "topk=1..4",
+                   "--grid",   "parallel.seq=512,1024,2048",
+                   "--pareto", "time_us.value,-tokens_per_s_per_gpu",
+                   "--format", "json"};
+  const Outcome done = run("r.jsonl", grid);
+  EXPECT_THAT(done.err, HasSubstr("found no CSV file"));
+  const Outcome made = run("r.csv", grid);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const auto front = nlohmann::json::parse(made.out)["pareto"];
+  EXPECT_GT(front.size(), 1u);
+  const auto beaten = [&](double time, double speed) {
+    return std::any_of(front.begin(), front.end(), [&](const auto& one) {
+      return one["time_us.value"] <= time && one["tokens_per_s_per_gpu"] >= speed;
+    });
+  };
+  std::size_t rows = 0, within = 0;
+  const std::vector<std::string> header = csv_cells(text("r.csv").substr(0, text("r.csv").find('\n')), {});
+  const auto at = [&](const char* name) {
+    return static_cast<std::size_t>(std::find(header.begin(), header.end(), name) - header.begin());
+  };
+  std::istringstream file(text("r.csv"));
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    const std::vector<std::string> cells = csv_cells(line, {});
+    if (cells[at("fits")] != "true") continue;
+    ++rows;
+    const double time = std::stod(cells[at("time_us.value")]),
+                 speed = std::stod(cells[at("tokens_per_s_per_gpu")]);
+    EXPECT_TRUE(beaten(time, speed)) << line;
+    for (const auto& one : front) within += one["time_us.value"] == time ? 1 : 0;
+  }
+  EXPECT_GT(rows, front.size());
+  EXPECT_EQ(within, front.size());
 }
 
 // mpirun of Debian's OpenMPI; the shared libraries of the test machine may lack it.

@@ -10,7 +10,7 @@
 #include "base/json_reader.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
-#include "models/study/points.h"
+#include "models/study/study.h"
 #include "process.h"
 #include "tests/message_of.h"
 #include "tools/moesim/questions/ask.h"
@@ -95,11 +95,13 @@ TEST(ScenarioPaths, APartLeavesTheRestOfItsObject) {
   EXPECT_EQ(s.routing.kind, models::RoutingSpec::Kind::kGini);
 }
 
-TEST(Hardware, AFasterPartIsNeverSlower) {
+TEST(Hardware, AFileSaysTheSameAsTheFunction) {
   const models::Scenario scenario = question().said;
-  const double before = ask(scenario, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
-                            .answers[1]
-                            .time_us.value;
+  const auto us = [](const models::Scenario& one) {
+    return ask(one, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
+        .answers[1]
+        .time_us.value;
+  };
   for (const models::HardwareNumber& number : models::hardware_numbers()) {
     const bool time =
         number.unit == models::HardwareUnit::kSeconds || number.unit == models::HardwareUnit::kFactor;
@@ -107,23 +109,11 @@ TEST(Hardware, AFasterPartIsNeverSlower) {
     auto cluster = std::make_shared<models::Cluster>(*scenario.cluster);
     number.scale(*cluster, time ? 0.5 : 2);
     changed.cluster = cluster;
-    EXPECT_LE(ask(changed, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
-                  .answers[1]
-                  .time_us.value,
-              before * (1 + 1e-9))
-        << number.path;
-    // A file says the same as the function. (A latency has no absolute value to write.)
+    // A latency has no absolute value to write.
     Question q = question();
     set(q, ("cluster." + std::string(number.path)).c_str(),
         number.value(*scenario.cluster) * (time ? 0.5 : 2));
-    EXPECT_NEAR(ask(q.said, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
-                    .answers[1]
-                    .time_us.value,
-                ask(changed, models::AnswerOptions{.draws = 0, .breakdown = false, .each = true})
-                    .answers[1]
-                    .time_us.value,
-                1e-6)
-        << number.path;
+    EXPECT_NEAR(us(q.said), us(changed), 1e-6) << number.path;
   }
 }
 

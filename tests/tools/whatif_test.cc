@@ -1,4 +1,6 @@
 // `moesim whatif` as a user runs it, and crossovers against a search that tries every value.
+#include "tools/moesim/questions/whatif.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +20,6 @@
 #include "process.h"
 #include "tools/moesim/questions/around.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/crossover.h"
-#include "tools/moesim/questions/whatif_sensitivity.h"
 
 namespace moesim::tools {
 namespace {

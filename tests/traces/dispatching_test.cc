@@ -150,6 +150,15 @@ TEST(Dispatching, ReadsLogicalCounts) {
     EXPECT_THROW(parse_dispatching(bad, "counts.json"), InputError) << bad;
 }
 
+TEST(Dispatching, ReadsLoadsByLayerInAnyOrderAndUnderOneKey) {
+  const Dispatching plain = parse_dispatching("[[1, 1], [9, 1]]", "counts.json");
+  EXPECT_EQ(parse_dispatching(R"({"layer_1": [9, 1], "layer_0": [1, 1]})", "counts.json"), plain);
+  EXPECT_EQ(parse_dispatching(R"({"layers": {"4": [9, 1], "3": [1, 1]}})", "counts.json"), plain);
+  EXPECT_EQ(parse_dispatching(R"({"tokens_per_expert": [[1, 1], [9, 1]]})", "counts.json"), plain);
+  EXPECT_THROW(parse_dispatching(R"({"num_global_tokens_per_expert": [[1, 1], [9, 1]]})", "counts.json"),
+               InputError);
+}
+
 TEST(Dispatching, AFileOfPyTorchSaysHowToConvertIt) {
   EXPECT_THAT(moesim::testing::message_of([] { read_dispatching("counts.pt"); }),
               HasSubstr("counts.pt: found a file of PyTorch, expected JSON: python3 -c"));

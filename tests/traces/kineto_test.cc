@@ -26,6 +26,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // `cut` bytes are missing at its end.
 void write_gzip(const fs::path& path, const std::string& text, std::size_t cut = 0) {
@@ -282,6 +283,12 @@ TEST(Kineto, OneRankOfManyIsARecordingOfOneRank) {
   ASSERT_EQ(recording.ranks.size(), 1u);
   EXPECT_EQ(recording.named.world, 2);
   EXPECT_THAT(recording.warnings, Contains(AllOf(HasSubstr("1 of 2 ranks"), HasSubstr("--ranks-missing"))));
+  EXPECT_THAT(recording.warnings, Not(Contains(HasSubstr("fake process group"))));
+  std::string fake = small_trace(0);
+  fake.replace(fake.find("\"nccl\""), 6, "\"fake\"");
+  folder.write("rank0.json", fake);
+  EXPECT_THAT(read_kineto(folder.path()).warnings,
+              Contains(HasSubstr("it lacks every transfer between ranks")));
 }
 
 // Kernels of DeepEP, in the names that DeepSeek's own trace and the library give them, are exchanges.

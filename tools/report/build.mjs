@@ -48,14 +48,14 @@ const notices = packages
 
 const escaped = (script) => script.replace(/<\/script/gi, "<\\/script").replace(/<!--/g, "<\\!--");
 
-// `policy`: what stands in the page; of a page that comes from a server it is a header.
-function pageOf(script, style, policy, noscript) {
+// `of`: what its title names; `policy`: what stands in the page; of a page that comes from a server it is a header.
+function pageOf(of, script, style, policy, noscript) {
   return `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-${policy}<title>moesim</title>
+${policy}<title>moesim ${of}</title>
 <link rel="icon" href="data:,">
 <style>${style}</style>
 </head>
@@ -71,11 +71,11 @@ ${notices}
 `;
 }
 
-const page = pageOf(escaped(await bundled("main.ts")), await bundled("style.css"),
+const page = pageOf("@MOESIM_VERB@", escaped(await bundled("main.ts")), await bundled("style.css"),
   `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">\n`,
   "This report draws its pictures with a script; the numbers are in the JSON at the end of the file.");
 const liveScript = escaped(await bundled("live.ts"));
-const live = pageOf(liveScript, await bundled("live.css"), "", "This page asks with a script; the command line answers the same without.");
+const live = pageOf("live", liveScript, await bundled("live.css"), "", "This page asks with a script; the command line answers the same without.");
 // Only this script runs, whatever an answer holds.
 const livePolicy = `default-src 'none'; script-src 'sha256-${createHash("sha256").update(liveScript).digest("base64")}'; ` +
   "style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -200,9 +200,9 @@ class Balanced final : public Dispatcher {
   }
 
   Moved copied(const MoeLayer& layer) const {
-    const int nodes = layer.ep > layer.ranks_per_node && layer.ep % layer.ranks_per_node == 0
-                          ? layer.ep / layer.ranks_per_node
-                          : 1;
+    // None where groups lie unequally on nodes.
+    const bool even = layer.ranks_per_node > 0 && layer.ep % layer.ranks_per_node == 0;
+    const int nodes = even && layer.ep > layer.ranks_per_node ? layer.ep / layer.ranks_per_node : 1;
     const ExpertPlacement placement =
         hierarchical_placement(layer.load ? *layer.load : layer.routing->expert_totals(), layer.ep, slots_,
                                layer.routing_groups, nodes);

@@ -88,7 +88,8 @@ ExpertBlock expert_block(const MoeLayer& layer, const LayerSizes& f, ProgramBuil
   block.b_p = f.b_p;
   block.experts = f.E_l;
   block.gated = f.gated;
-  block.recompute_activation = layer.recompute == Recompute::kActivation;
+  block.recompute_products = layer.recompute == Recompute::kProducts;
+  block.recompute_activation = block.recompute_products || layer.recompute == Recompute::kActivation;
   block.dtype = layer.activation;
   block.lora_rank = layer.lora_rank;
   const std::int64_t weights = f.H * (f.F_up + f.F);
@@ -178,7 +179,11 @@ void down_gemm(ProgramBuilder& b, const ExpertBlock& block, std::string_view nam
 
 void experts_forward(ProgramBuilder& b, const ExpertBlock& block) {
   fetch_weights(b, block);
-  b.save("fc1 output", b.scaled(block.rows, block.F_up() * block.b));
+  const PerRank up = b.scaled(block.rows, block.F_up() * block.b);
+  if (block.recompute_products)
+    b.allocate("fc1 output", up);
+  else
+    b.save("fc1 output", up);
   up_gemms(b, block, "fc1", GemmPass::kForward);
   const PerRank hidden = b.scaled(block.rows, block.F * block.b);
   if (block.recompute_activation) {
@@ -188,6 +193,7 @@ void experts_forward(ProgramBuilder& b, const ExpertBlock& block) {
   }
   b.kernel("activation", block.category, KernelClass::kElementwise, activation_bytes(b, block, block.F_up()),
            hidden);
+  if (block.recompute_products) b.free("fc1 output", up);
   b.allocate("expert output", b.scaled(block.rows, block.H * block.b));
   down_gemm(b, block, "fc2", GemmPass::kForward);
   if (block.recompute_activation) b.free("fc2 input", hidden);
@@ -201,6 +207,10 @@ void experts_backward(ProgramBuilder& b, const ExpertBlock& block) {
   const PerRank hidden = b.scaled(block.rows, block.F * block.b);
   const PerRank up = b.scaled(block.rows, block.F_up() * block.b);
   const PerRank rows = b.scaled(block.rows, block.H * block.b);
+  if (block.recompute_products) {
+    b.allocate("fc1 output again", up);
+    up_gemms(b, block, "fc1 again", GemmPass::kForward);
+  }
   if (block.recompute_activation) {
     b.allocate("fc2 input again", hidden);
     b.kernel("activation again", block.category, KernelClass::kElementwise,
@@ -218,6 +228,7 @@ void experts_backward(ProgramBuilder& b, const ExpertBlock& block) {
   b.free("gradient of fc1 output", up);
   b.free("gradient of fc2 input", hidden);
   if (block.recompute_activation) b.free("fc2 input again", hidden);
+  if (block.recompute_products) b.free("fc1 output again", up);
   b.free("outgoing gradient", rows);
   return_gradients(b, block);
 }

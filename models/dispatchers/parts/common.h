@@ -49,7 +49,7 @@ struct ExpertBlock {
   bool gated = true;
   bool split_gate = false;   // gate and up are two weights and two GEMMs of N = F'
   bool probability = false;  // the activation multiplies the routing probability
-  bool recompute_activation = false;
+  bool recompute_activation = false, recompute_products = false;  // products: fc1 and the activation
   DType dtype = DType::kBf16;
   GemmBackend backend = GemmBackend::kGrouped;
   Category category = Category::expert;

@@ -69,7 +69,7 @@ TorchtitanSteps::TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer,
   block_.split_gate = true;
   expert_rows_ = f_.experts;
   using Experts = TorchtitanOptions::Experts;
-  if (o_.experts != Experts::kGrouped) block_.backend = GemmBackend::kLoop;
+  block_.backend = o_.experts == Experts::kGrouped ? GemmBackend::kGroupedMm : GemmBackend::kLoop;
   // Every rank decides independently: no collective lies in between.
   batch_.assign(static_cast<std::size_t>(f_.R), o_.experts == Experts::kBatched ? 1 : 0);
   if (o_.experts == Experts::kFork && !layer.train)

@@ -8,6 +8,7 @@ import sys
 
 from .cmd_format import FormatError, Operation, format_text, read_rank_file
 from .layout import Layout
+from .recorder import write_json
 
 
 def _files_of(paths):
@@ -60,11 +61,7 @@ def merge_routing(options) -> int:
 
     layout = Layout(options.world, options.tp, options.ep, options.pp)
     merged = routing.merge(options.folder, layout, options.group)
-    part = options.out + ".part"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(merged, file, indent=1)
-        file.write("\n")
-    os.replace(part, options.out)
+    write_json(options.out, merged)
     print("%s: %d tables of %d ranks and %d experts" % (options.out, len(merged.get("tables", [0])), merged["ep"],
                                                         merged["experts"]))
     return 0
@@ -108,9 +105,7 @@ def run(options) -> int:
         timings = runner.run_realistic(config, options.out, options.passes, options.warmup, command, options.cmd_version,
                                        options.timeout)
     else:
-        with runner.crowd(config, options.crowd):
-            timings = runner.run_scaling(config, options.out, options.passes, options.warmup, command,
-                                         version=options.cmd_version)
+        timings = runner.run_scaling(config, options.out, options.passes, options.warmup, command, options.cmd_version)
     result = runner.summary(config, options.mode, timings, command)
     runner.write_summary(options.out, config, result)
     cost = result["overhead"]
@@ -126,11 +121,7 @@ def measure(options) -> int:
     from .reference import transfers
 
     rows = transfers.measure(options.world, options.timeout)
-    part = options.out + ".part"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(rows, file, indent=1)
-        file.write("\n")
-    os.replace(part, options.out)
+    write_json(options.out, rows)
     print("%s: %d rows" % (options.out, len(rows["benchmarks"])))
     return 0
 
@@ -139,11 +130,7 @@ def constants(options) -> int:
     from .constants import from_scaling
 
     value = from_scaling(options.folders, options.profile)
-    part = options.out + ".part"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
-        file.write("\n")
-    os.replace(part, options.out)
+    write_json(options.out, value)
     for name, one in value["profiles"][options.profile].items():
         print("%-24s %10.4g %s" % (name, one["value"], one["unit"]))
     return 0
@@ -156,14 +143,18 @@ def _worker(task_json: str):
     task = json.loads(task_json)
     if "transfers" in task:
         out = transfers.worker(**task["transfers"])
-    elif "crowd" in task:
-        out = runner.run_crowd_member(JobConfig(**task["crowd"]))
     else:
         task["config"] = JobConfig(**task["config"])
         out = runner.run_worker(**task)
     print(json.dumps(out), flush=True)
     sys.stderr.flush()
     os._exit(0)  # gloo's threads make torch 1.13 abort at the interpreter's end now and then
+
+
+def fake(options) -> int:
+    from .fake import record
+
+    return record(options)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -189,13 +180,24 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--passes", type=_positive, default=3, help="recorded iterations (default 3)")
     one.add_argument("--warmup", type=_positive, default=2, help="unrecorded iterations before them (default 2)")
     one.add_argument("--timeout", type=float, default=600, help="seconds for all of a realistic run (default 600)")
-    one.add_argument("--crowd", type=_positive, default=1,
-                     help="scaling: this many processes do the same work at once, one of them recorded (default 1)")
     one.add_argument("--cmd-version", type=int, choices=(1, 2), default=2, help="format of the lines (default 2)")
     one.add_argument("--grouped", action="store_true", help="experts in one batched product instead of a loop")
     for name, kind, text in JOB_OPTIONS:
         one.add_argument("--" + name.replace("_", "-"), type=kind, help=text)
     one.set_defaults(act=run)
+    one = verbs.add_parser("fake", help="record some ranks of a bigger job here, by the command that starts it")
+    one.add_argument("--ranks", default="", metavar="pipeline|N,N",
+                     help="ranks to play (default: one for each pipeline stage and expert rank whose work differs)")
+    one.add_argument("--routing", default="balanced", metavar="FILE|DIR",
+                     help="balanced, a dispatching file, or a folder of recorded routing")
+    for name, text in (("world", "ranks (default: torchrun's, or WORLD_SIZE)"), ("tp", "tensor-parallel size"),
+                       ("ep", "expert-parallel size"), ("pp", "pipeline stages")):
+        one.add_argument("--" + name, type=_positive, help=text + ("" if name == "world" else " (default: as the command says)"))
+    one.add_argument("--out", default="moesim-recording", help="folder for the recordings (default moesim-recording)")
+    one.add_argument("--iterations", type=_positive, default=3, help="recorded iterations (default 3)")
+    one.add_argument("--warmup", type=int, default=2, help="unrecorded iterations before them (default 2)")
+    one.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command that starts the job")
+    one.set_defaults(act=fake)
     one = verbs.add_parser("check", help="read recordings and write them again, byte for byte")
     one.add_argument("files", nargs="+", metavar="FILE|DIR")
     one.set_defaults(act=check)
@@ -228,6 +230,10 @@ def main(arguments=None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["_worker"]:
         _worker(arguments[1])
+    if arguments[:1] == ["_rank"]:
+        from .fake_rank import main as play
+
+        return play(arguments[1:]) or 0
     options = parser().parse_args(arguments)
     options.command_line = arguments
     try:

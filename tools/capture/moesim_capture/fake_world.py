@@ -73,6 +73,8 @@ class FakeGroup:
                 out.copy_(part)
         return _done_work()
 
+    all_gather_single = _allgather_base
+
     def _reduce_scatter_base(self, output, input, *unused):
         output.copy_(input.view((self.size(),) + tuple(output.shape))[max(0, self.rank())])
         return _done_work()
@@ -81,6 +83,8 @@ class FakeGroup:
         for output, inputs in zip(output_tensors, input_tensors):
             output.copy_(inputs[max(0, self.rank())])
         return _done_work()
+
+    reduce_scatter_single = _reduce_scatter_base
 
     def alltoall_base(self, output, input, *unused):
         rows = self._given(input)
@@ -96,6 +100,8 @@ class FakeGroup:
             shares = rows.view((self.size(), self.size(), -1) + tuple(input.shape[1:]))
             output.copy_(shares[:, max(0, self.rank())].reshape(output.shape))
         return _done_work()
+
+    all_to_all_single = alltoall_base
 
     def alltoall(self, output_tensors, input_tensors, *unused):
         for out, part in zip(output_tensors, input_tensors):
@@ -147,9 +153,10 @@ class FakeWorld:
     def __enter__(self):
         for name in ("is_initialized", "is_available", "init_process_group", "destroy_process_group", "get_rank",
                      "get_world_size", "get_backend", "new_group", "get_process_group_ranks", "barrier", "all_gather",
-                     "all_gather_into_tensor", "_all_gather_base", "reduce_scatter", "reduce_scatter_tensor",
-                     "_reduce_scatter_base", "all_to_all", "all_to_all_single", "all_reduce", "all_reduce_coalesced",
-                     "broadcast", "send", "recv", "isend", "irecv", "batch_isend_irecv"):
+                     "all_gather_into_tensor", "_all_gather_base", "all_gather_single", "reduce_scatter",
+                     "reduce_scatter_tensor", "_reduce_scatter_base", "reduce_scatter_single", "all_to_all",
+                     "all_to_all_single", "all_reduce", "all_reduce_coalesced", "broadcast", "send", "recv", "isend", "irecv",
+                     "batch_isend_irecv"):
             self._patches.replace(dist, name, getattr(self, name))
         self._patches.replace(dist, "P2POp", FakeP2POp)
         self._patches.spread()
@@ -196,7 +203,7 @@ class FakeWorld:
     def all_gather_into_tensor(self, output_tensor, input_tensor, group=None, async_op=False):
         return _end(self._group(group)._allgather_base(output_tensor, input_tensor), async_op)
 
-    _all_gather_base = all_gather_into_tensor
+    _all_gather_base = all_gather_single = all_gather_into_tensor
 
     def all_gather(self, tensor_list, tensor, group=None, async_op=False):
         return _end(self._group(group).allgather([tensor_list], [tensor]), async_op)
@@ -204,7 +211,7 @@ class FakeWorld:
     def reduce_scatter_tensor(self, output, input, op=None, group=None, async_op=False):
         return _end(self._group(group)._reduce_scatter_base(output, input), async_op)
 
-    _reduce_scatter_base = reduce_scatter_tensor
+    _reduce_scatter_base = reduce_scatter_single = reduce_scatter_tensor
 
     def reduce_scatter(self, output, input_list, op=None, group=None, async_op=False):
         return _end(self._group(group).reduce_scatter([output], [input_list]), async_op)

@@ -46,6 +46,11 @@ COLLECTIVES = {
     "barrier": ("barrier", None, None),
     "monitored_barrier": ("monitored_barrier", None, None),
 }
+# Since torch 2.13 they have these names, too; recordings keep the old ones.
+COLLECTIVES.update({new: COLLECTIVES[old] for new, old in (
+    ("all_to_all_single", "alltoall_base"), ("all_gather_single", "_allgather_base"),
+    ("all_gather_single_coalesced", "allgather_into_tensor_coalesced"), ("reduce_scatter_single", "_reduce_scatter_base"),
+    ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"))})
 POINT_TO_POINT = {"send": "send", "recv": "recv", "recv_anysource": "recv"}
 # Names of inputs as keywords, of all methods and torch versions.
 _INPUTS = ("tensors", "tensor", "input", "input_tensor", "inputTensor", "input_tensors", "inputs", "input_lists")
@@ -246,7 +251,8 @@ class CommunicationHooks:
 
         @functools.wraps(original)
         def wrapper(group, *args, **kwargs):
-            if recorder.paused or recorder.inside.deep or _capturing():
+            # A group of one moves nothing.
+            if recorder.paused or recorder.inside.deep or _capturing() or group.size() == 1:
                 with recorder.inside:  # one that others are made of must not be taken as launched by C++
                     unseen.look(group)
                     try:

@@ -20,6 +20,7 @@ OPERATIONS = {FORWARD: "forward_step", BACKWARD: "backward_step", STEP: "optimiz
 # of the gradients; smaller ones are a norm or a flag.
 GRADIENTS = 0.01
 REDUCTIONS = ("allreduce", "reduce_scatter")
+TRANSFERRED = ("send", "recv", "batch_isend_irecv")  # calls between stages
 
 
 class Span(NamedTuple):
@@ -111,6 +112,47 @@ class Cutter:
         self._add_experts()
         return self.ops
 
+    def one_microbatch(self, last_stage: bool) -> List[Op]:
+        """The operations of one microbatch, of those that took the median time, without what waits for other stages. All
+        gradients that are reduced follow it, as transfers."""
+        spans, calls = self.iteration.spans, self.iteration.calls
+        pairs = list(zip(*([i for i, span in enumerate(spans) if span.kind == kind] for kind in (FORWARD, BACKWARD))))
+
+        def took(pair):
+            return sum(spans[i].end - spans[i].begin for i in pair)
+
+        forward, backward = sorted(pairs, key=took)[len(pairs) // 2]
+        moved = [call for call in calls if call.sub.source in TRANSFERRED]
+        at, last = spans[forward], max(i for i, span in enumerate(spans) if span.kind == BACKWARD)
+        reached = max([self.iteration.begin] + [one.end for one in spans + moved if one.end and one.end <= at.begin])
+        ops = [Op("get_batch", reached, at.begin), Op(OPERATIONS[FORWARD], at.begin, at.end)]
+        if last_stage:
+            ops.append(Op("loss_func", at.end, min(one.begin for one in spans + moved if one.begin >= at.end)))
+        ops.append(Op(OPERATIONS[BACKWARD], spans[backward].begin, spans[backward].end))
+        own = self.iteration.own_ns
+        for op, index in ((ops[1], forward), (ops[-1], backward)):
+            own += spans[index].own_ns - (spans[index - 1].own_ns if index else self.iteration.own_ns)
+            op.own_ns = own
+        # Flat gradients, also those that are reduced while backward goes on.
+        flat = [call for call in calls if spans[last].begin <= call.begin < spans[last].end and call.facts is not None and
+                len(call.facts[0]) == 1 and call.sub.comm_func in REDUCTIONS and self.label_of(call) in ("dp", "exp_dp")]
+        calls[:] = [call for call in calls if call not in flat]
+        self.ops = ops
+        self._share_calls()
+        reached = spans[last].end
+        own_reduced = joined_facts([((one.elements,), one.dtype) for one in self.iteration.reduced if one.span == last])
+        if own_reduced is not None:
+            ops.append(Op("dp_allreduce", reached, reached, "dp"))
+            ops[-1].tensor = own_reduced
+        steps = [span for span in spans if span.kind == STEP]
+        for op in self._gradient_reductions(reached, steps[0].begin, flat):
+            ops.append(op)
+            reached = op.end
+        ops.append(Op(OPERATIONS[STEP], reached, steps[-1].end))
+        ops[-1].calls = [call for call in calls if reached <= call.begin < ops[-1].end]
+        self._add_experts()
+        return ops
+
     def _runs(self):
         """Spans of one kind that follow each other are one: several losses, several optimizers."""
         runs = []
@@ -125,8 +167,10 @@ class Cutter:
                 runs.append((span, reductions))
         return runs
 
-    def _gradient_reductions(self, begin: float, end: float):
-        calls = [call for call in self.iteration.calls if begin <= call.begin < end and call.facts is not None
+    def _gradient_reductions(self, begin: float, end: float, before=()):
+        """Reductions between `begin` and `end`, and those of `before`."""
+        calls = list(before)
+        calls += [call for call in self.iteration.calls if begin <= call.begin < end and call.facts is not None
                  and call.sub.comm_func in REDUCTIONS and call.end is not None]
         while calls and elements_of(calls[-1].facts[0]) == 1:
             calls.pop()  # a norm
@@ -141,7 +185,7 @@ class Cutter:
             runs[-1][1].append(call)
         ops = []
         for name, some in runs:
-            op = Op(name + "_allreduce", begin, max(call.end for call in some), name)
+            op = Op(name + "_allreduce", begin, max([begin] + [call.end or begin for call in some]), name)
             op.tensor = joined_facts([call.facts for call in some])
             ops.append(op)
             begin = op.end
@@ -212,9 +256,9 @@ def _bucket(rank: int, op: Op, batch: int, number: int, bucket, members: int, it
         "timestamp": ms(done, digits)})
 
 
-def lines_of(ops: List[Op], rank: int, digits: int, members: int, own_ns: int, number: int = 0):
+def lines_of(ops: List[Op], rank: int, digits: int, members: int, own_ns: int, number: int = 0, stage: Optional[int] = None):
     """The lines of an iteration, in order. `members`: ranks of data parallelism; `own_ns`: that recording had taken when
-    the iteration began."""
+    the iteration began; `stage`: of one microbatch that a rank played alone."""
     lines, batches = [], {}
     for op in ops:
         batch = batches.get(op.name, 0)
@@ -224,10 +268,11 @@ def lines_of(ops: List[Op], rank: int, digits: int, members: int, own_ns: int, n
         taken, own_ns = max(0, op.own_ns - own_ns), max(own_ns, op.own_ns)
         if op.unseen:
             op.notes.append("%d calls not seen" % op.unseen)
-        state = "finalize" if op.name.endswith("allreduce") or op.name == OPERATIONS[STEP] else "steady"
+        last = op.name.endswith("allreduce") or op.name == OPERATIONS[STEP]
+        state = "finalize" if last else "steady" if stage is None else "None"
         shape, dtype = (None, "None") if op.tensor is None else op.tensor
-        line = Operation(rank, op.name, 0, batch, state, ms(op.end - op.begin, digits),
-                         described("; ".join(["run"] + op.notes), taken / 1e6), op.group, shape, dtype,
+        line = Operation(rank, op.name, stage or 0, batch, state, ms(op.end - op.begin, digits),
+                         described("; ".join(["run" if stage is None else "simulation"] + op.notes), taken / 1e6), op.group, shape, dtype,
                          ms(op.end, digits), subs=subs_of(op.calls, lambda at: at, op.end, 2, digits))
         line.cmd_uid, line.op_semantics = op.uid, op.semantics
         lines.append(line)

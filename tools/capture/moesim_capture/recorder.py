@@ -8,6 +8,7 @@ Everything that the recorder itself does is timed, and each line's description s
 before.
 """
 import functools
+import json
 import os
 import platform
 import sys
@@ -532,6 +533,14 @@ def machine_facts(device=None):
         facts.append(text)
     facts.append("recorded at %s UTC" % time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()))
     return facts
+
+
+def write_json(path: str, value, indent=1):
+    """Writes a whole file or none."""
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=indent)
+        file.write("\n")
+    os.replace(path + ".part", path)
 
 
 def _one_line(text: str) -> str:

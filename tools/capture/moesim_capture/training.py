@@ -55,10 +55,12 @@ class Recording(CallLog):
     """The result of record(). It ends by itself after the requested iterations, at the end of its `with` block, or by
     close(); `folders` are then the written folders, one per iteration."""
 
+    MODE = "realistic"
+
     def __init__(self, model, group, out, iterations, warmup, tp, sizes, device, digits):
         self.world, rank = _world_and_rank()
         device = _device_of(model) if device is None else device
-        super().__init__(rank, 0, "realistic", clock_for(device))
+        super().__init__(rank, 0, self.MODE, clock_for(device))
         self.model, self.group, self.out = model, group, os.fspath(out)
         self.wanted, self.warmup, self.sizes = iterations, warmup, sizes
         self.folders = []
@@ -126,12 +128,15 @@ class Recording(CallLog):
     def _around_model(self, original):
         @functools.wraps(original)
         def call(module, *args, **kwargs):
-            if _tracing() or module is not self.model or not torch.is_grad_enabled():
+            if _tracing() or not self._is_trained(module) or not torch.is_grad_enabled():
                 return original(module, *args, **kwargs)
             with _Entered(self, FORWARD):
                 return original(module, *args, **kwargs)
 
         return call
+
+    def _is_trained(self, module) -> bool:
+        return module is self.model
 
     def _around(self, kind: str, original):
         @functools.wraps(original)
@@ -280,7 +285,7 @@ class Recording(CallLog):
     # Output.
 
     def _write(self):
-        layout = self._layout or _found_layout(self.world, self.rank, self._tp, self._kept)
+        layout = self._layout = self._layout or _found_layout(self.world, self.rank, self._tp, self._kept)
         names = GroupNames(layout)
         if self.group is not None and layout.ep > 1:
             names.prefer(self.group, "exp")
@@ -290,10 +295,10 @@ class Recording(CallLog):
             sizes["hidden"] = _hidden_of(self._kept, names)
         folder = os.path.join(self.out, folder_name(layout, *(sizes.get(name) for name in SIZES[:4])))
         name = file_name(layout, sizes.get("experts"), sizes.get("layers"), sizes.get("micro_batch"), self.rank)
-        header = header_of("realistic", self.rank, self.clock, self._device, self._digits, ["recorded: a real run"])
+        header = header_of(self.mode, self.rank, self.clock, self._device, self._digits, self._about())
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        places = [os.path.join(folder, "realistic" + (str(number) if number else "")) for number in range(len(self._kept))]
-        for old in glob.glob(os.path.join(glob.escape(folder), "realistic*", glob.escape(name))):
+        places = [os.path.join(folder, self.mode + (str(number) if number else "")) for number in range(len(self._kept))]
+        for old in glob.glob(os.path.join(glob.escape(folder), self.mode + "*", glob.escape(name))):
             os.remove(old)  # of an earlier run of the same rank of the same job
             if os.path.dirname(old) not in places:
                 with contextlib.suppress(OSError):
@@ -301,14 +306,15 @@ class Recording(CallLog):
         for number, (iteration, place) in enumerate(zip(self._kept, places)):
             cutter = Cutter(iteration, lambda call: names.label(call.group, "allreduce"), trained,
                             layout.ep > 1 and layout.edp == 1)
-            ops = cutter.cut()
+            ops = self._operations(cutter)
             self.late += cutter.late
             for op in ops:
                 self._hooks.name_calls(op.name, op.calls)
             os.makedirs(place, exist_ok=True)
             path = os.path.join(place, name)
             with open(path + ".part", "w", encoding="utf-8") as file:
-                file.write(text_of(header, lines_of(ops, self.rank, self._digits, layout.dp, iteration.own_ns, number)))
+                file.write(text_of(header, lines_of(ops, self.rank, self._digits, layout.dp, iteration.own_ns, number,
+                                                    self._stage())))
             os.replace(path + ".part", path)
             self.folders.append(place)
             for op in ops:
@@ -318,6 +324,18 @@ class Recording(CallLog):
                              "them" % op.name)
         for line in self.summary():
             self.say(line)
+        self._written()
+
+    def _about(self):
+        return ["recorded: a real run"]
+
+    def _operations(self, cutter):
+        return cutter.cut()
+
+    def _stage(self):
+        return None
+
+    def _written(self):
         if self.rank == 0:
             print("moesim-capture: recorded %d iterations of %d ranks; next: moesim replay %s --cluster NAME" % (
                 len(self._kept), self.world, self.folders[0]), file=sys.stderr, flush=True)
@@ -403,13 +421,10 @@ def _found_layout(world: int, rank: int, tp: int, iterations) -> Layout:
 
 
 def _hidden_of(iterations, names: GroupNames):
-    """The row length of what is exchanged between the experts' ranks."""
-    for iteration in iterations:
-        for call in iteration.calls:
-            if call.facts and call.sub.comm_func in ("all_to_all", "allgather") and len(call.facts[0]) == 2 and (
-                    "float" in call.facts[1]) and "exp" in names.fitting(call.group):
-                return call.facts[0][1]
-    return None
+    """The row length of what is exchanged between the experts' ranks: scores have shorter rows than tokens."""
+    return max((call.facts[0][1] for iteration in iterations for call in iteration.calls
+                if call.facts and call.sub.comm_func in ("all_to_all", "allgather") and len(call.facts[0]) == 2 and
+                "float" in call.facts[1] and "exp" in names.fitting(call.group)), default=None)
 
 
 def _tracing() -> bool:

@@ -38,7 +38,7 @@ Clock::time_point after(double seconds) {
 class TimedStream final : public httplib::Stream {
  public:
   TimedStream(int fd, const std::atomic<bool>& stopping)
-      : fd_(fd), stopping_(stopping), receive_until_(after(kReceiveSeconds)) {}
+      : fd_(fd), stopping_(stopping), receive_until_(after(kHeadSeconds)) {}
 
   // Reads up to the empty line after the headers. Returns an HTTP status: 0 on success.
   int read_head() {
@@ -52,6 +52,7 @@ class TimedStream final : public httplib::Stream {
       const std::size_t end = buffer_.find("\r\n\r\n", from);
       if (end != std::string::npos && end + 4 <= kMostHeadBytes) {
         head_ = end + 4;
+        receive_until_ = after(kReceiveSeconds);
         return 0;
       }
       if (buffer_.size() > kMostHeadBytes) return 431;
@@ -130,8 +131,8 @@ class TimedStream final : public httplib::Stream {
 // Whether the task of this thread is one beyond the limit.
 thread_local bool refusing = false;
 
-// kConnections threads, fewer where the system limits them, and a queue of as many connections; further ones
-// are refused at once.
+// kConnections threads, fewer where the system limits them, and a queue of kWaitingConnections; further ones are
+// refused at once.
 class Pool final : public httplib::TaskQueue {
  public:
   Pool() : threads_(kConnections, [this] { work(); }) {}

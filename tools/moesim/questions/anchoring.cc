@@ -16,6 +16,8 @@
 #include "base/units.h"
 #include "calibration/fit/next_rows.h"
 #include "models/answers/sentences.h"
+#include "models/hardware/cluster.h"
+#include "models/step/training_flops.h"
 #include "replay/run/run_summary.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/recordings.h"
@@ -37,6 +39,32 @@ constexpr const char* kUnexplained =
 
 // Before a dispatcher of --measured: the time is that of one MoE layer, forward and backward.
 constexpr std::string_view kOfLayer = "layer:";
+
+// Reads a time, or what frameworks print in its place: "240TFLOP/s/GPU" (training_flops.h), "45%MFU" of the
+// dense bf16 peak, "6325tokens/s/GPU", "12samples/s" (of the whole job).
+double measured_seconds(std::string_view text, const models::Scenario& s) {
+  const models::Parallel& p = s.parallel;
+  const double samples = step_work(TrainingLog::Unit::kSamplesPerSecond, s);
+  const double tokens = step_work(TrainingLog::Unit::kTokensPerSecondAndGpu, s);  // of a GPU
+  const double flops = tokens * models::training_flops_per_token(s.model, p.seq, s.topk, s.training.lora);
+  const double peak = s.cluster->profile.device().peak_flops[static_cast<std::size_t>(models::DType::kBf16)];
+  const std::pair<std::string_view, double> rates[] = {
+      {"TFLOP/s/GPU", flops * 1e-12}, {"TFLOPS", flops * 1e-12},
+      {"TFLOP/s", flops * 1e-12},     {"%MFU", 100 * flops / peak},
+      {"tokens/s/GPU", tokens},       {"tokens/s", samples * static_cast<double>(p.seq)},
+      {"samples/s", samples}};
+  for (const auto& [unit, work] : rates) {
+    if (!text.ends_with(unit)) continue;
+    const auto rate = parse_number(trim(text.substr(0, text.size() - unit.size())));
+    if (!rate || !(*rate > 0))
+      throw InputError(fmt::format("--measured: found {}, expected a rate", in_quotes(text)));
+    if (!s.is_step())
+      throw InputError(
+          fmt::format("--measured: found {} with scope layer, expected a time", in_quotes(text)));
+    return work / *rate;
+  }
+  return parse_seconds(text);
+}
 
 double logged_us(const std::string& file, const models::Scenario& scenario) {
   const TrainingLog log = read_training_log(read_file(file, kMaxTrainingLogBytes), file);
@@ -60,8 +88,9 @@ void Anchoring::declare(CLI::App& app, bool tolerance) {
   constexpr const char* kGroup = "Question";
   app.add_option(
          "--measured", measured_,
-         "What a run of this job took, which all forecasts are anchored to: 1.9s, or "
-         "alltoall=1.9s,allgather=2.2s; of one layer of it, as scope layer has it: layer:alltoall=3ms")
+         "What a run of this job took, which all forecasts are anchored to: 1.9s, 240TFLOP/s/GPU, "
+         "6325tokens/s/GPU, 40%MFU, or alltoall=1.9s,allgather=2.2s; of one layer of it, as scope layer has "
+         "it: layer:alltoall=3ms")
       ->type_name("[[layer:]DISPATCHER=]TIME,...")
       ->group(kGroup);
   app.add_option("--log", log_,
@@ -88,7 +117,7 @@ std::vector<models::Measured> Anchoring::of(const models::Scenario& scenario) co
     for (const std::string_view part : split(measured_, ',')) {
       const std::size_t equals = part.rfind('=');
       const std::string_view time = trim(equals == std::string_view::npos ? part : part.substr(equals + 1));
-      const double us = parse_seconds(time) * kUsPerSecond;
+      const double us = measured_seconds(time, scenario) * kUsPerSecond;
       if (!(us > 0 && std::isfinite(us)))
         throw InputError(
             fmt::format("--measured: found {}, expected a time above 0, such as 1.9s", in_quotes(time)));
@@ -96,7 +125,9 @@ std::vector<models::Measured> Anchoring::of(const models::Scenario& scenario) co
           equals == std::string_view::npos ? std::string_view() : trim(part.substr(0, equals));
       const bool layer = dispatcher.starts_with(kOfLayer);
       if (layer) dispatcher.remove_prefix(kOfLayer.size());
-      all.push_back({std::string(dispatcher), us, layer && scenario.is_step()});
+      // As answers name it: "alltoall:pad" is alltoall:pad=true.
+      all.push_back({dispatcher.empty() ? "" : models::DispatcherSpec::parse(std::string(dispatcher)).text(),
+                     us, layer && scenario.is_step()});
     }
   if (!log_.empty()) {
     if (!scenario.is_step())
@@ -154,8 +185,6 @@ Columns<models::Anchor> columns_of(Of<models::Anchor>) {
            "where it is not explained: other settings that would explain it, nearest first"}};
 }
 
-ordered_json anchor_json(const models::Anchor& anchor) { return json_of(anchor); }
-
 std::string anchor_text(const models::Comparison& c) {
   const models::Anchor& anchor = *c.anchor;
   const auto range = [](const models::Estimate& e) {
@@ -167,7 +196,6 @@ std::string anchor_text(const models::Comparison& c) {
                         anchor.measured[k].layer ? "a layer with " : "", anchor.measured[k].dispatcher,
                         format_us(anchor.measured[k].us), range(anchor.before[k]));
   if (!anchor.explained) {
-    text += fmt::format("{}\n", kUnexplained);
     for (const models::Anchor::Suspect& one : anchor.suspects)
       text += fmt::format("  with {} {} it would take {}: say so if the run had it\n", one.path, one.value,
                           format_us(one.us));
@@ -190,18 +218,16 @@ std::string anchor_text(const models::Comparison& c) {
 ordered_json unexplained_json(const char* verb, const models::Comparison& c, const CommonOptions& common) {
   ordered_json result = envelope(verb, describe_inputs(common, *c.scenario), c.warnings);
   result["answer"] = kUnexplained;
-  result["anchor"] = anchor_json(*c.anchor);
+  result["anchor"] = json_of(*c.anchor);
   return result;
 }
 
-ordered_json or_unexplained(ordered_json schema) {
-  ordered_json unexplained;
-  unexplained["required"] = {"anchor"};
-  unexplained["properties"]["anchor"]["properties"]["explained"]["const"] = false;
-  ordered_json explained;
-  explained["required"] =
-      std::exchange(schema["required"], {"schema", "version", "inputs", "warnings", "answer"});
-  schema["anyOf"] = {explained, unexplained};
+ordered_json schema_of_unexplained() {
+  const Columns<models::Comparison> figures{
+      {"answer", [](const models::Comparison&) { return kUnexplained; }},
+      {"anchor", [](const models::Comparison& c) { return *c.anchor; }}};
+  ordered_json schema = figures.schema();
+  schema["narrow"]["anchor"]["properties"]["explained"]["const"] = false;
   return schema;
 }
 
@@ -210,7 +236,7 @@ bool print_unexplained(const char* verb, const models::Comparison& c, const Comm
   if (common.format == Format::kJson) {
     print_json(unexplained_json(verb, c, common));
   } else {
-    print(anchor_text(c));
+    print(fmt::format("{}\n{}", anchor_text(c), kUnexplained));
   }
   return true;
 }

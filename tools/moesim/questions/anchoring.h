@@ -39,14 +39,12 @@ class Anchoring {
 };
 
 Columns<models::Anchor> columns_of(Of<models::Anchor>);
-nlohmann::ordered_json anchor_json(const models::Anchor& anchor);
 // Describes how the measurements changed the forecasts and parameters, or why they cannot be explained.
 std::string anchor_text(const models::Comparison& anchored);
 // Returns the result where the forecast does not explain the run.
 nlohmann::ordered_json unexplained_json(const char* verb, const models::Comparison& asked,
                                         const CommonOptions& common);
-// Makes the schema of a result allow that one as well.
-nlohmann::ordered_json or_unexplained(nlohmann::ordered_json schema);
+nlohmann::ordered_json schema_of_unexplained();
 // Prints the run instead of an answer where the forecast does not explain it; returns false where it does.
 bool print_unexplained(const char* verb, const models::Comparison& asked, const CommonOptions& common);
 

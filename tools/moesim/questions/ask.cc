@@ -9,15 +9,28 @@
 #include "models/answers/priced_draws.h"
 #include "models/hardware/cluster.h"
 #include "replay/recording/recorded_routing.h"
+#include "tools/moesim/read/argument_checks.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
 
+models::PlanRules framework_rules(int version, JobFramework framework) {
+  return [version, framework](const models::Scenario& plan) -> std::string {
+    const bool others = !plan.job_framework.empty() && !plan.job_framework.starts_with("megatron");
+    try {
+      return others ? "" : refusal_of(plan, framework, version);
+    } catch (const InputError&) {  // a model that the framework's arguments cannot say has none of its rules
+      return std::string();
+    }
+  };
+}
+
 models::ResolveOptions resolving(const CommonOptions& common) {
   models::ResolveOptions o;
   o.threads = common.threads;
   o.open_routing = replay::open_routing;
+  o.refused = framework_rules();
   return o;
 }
 
@@ -30,7 +43,9 @@ models::Resolved settle(const Question& question, const CommonOptions& common) {
 
 Comparison ask(models::Scenario scenario, const models::AnswerOptions& options) {
   replay::open_routing(scenario.routing);
-  return models::answer(std::move(scenario), options);
+  models::AnswerOptions with_rules = options;
+  with_rules.refused = framework_rules();
+  return models::answer(std::move(scenario), with_rules);
 }
 
 Base Base::of(Question question, const CommonOptions& common, bool plan) {

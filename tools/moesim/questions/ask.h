@@ -7,6 +7,7 @@
 #include "models/answers/answer.h"
 #include "models/question/changes.h"
 #include "models/question/question.h"
+#include "tools/moesim/read/arguments.h"
 #include "tools/moesim/show/common_options.h"
 
 namespace moesim::tools {
@@ -28,7 +29,10 @@ using models::split_assignment;
 using models::unit_of;
 using models::value_of;
 
-// Returns the command line's options for resolving: its threads, and a reader for routing files.
+// The rules of a framework, which every plan keeps that a search shows: `version`: of Megatron's core, 0: the newest. A
+// job of another framework, or with its recipe, has none.
+models::PlanRules framework_rules(int version = 0, JobFramework framework = JobFramework::kMegatron);
+// Returns the command line's options for resolving: its threads, a reader for routing files, and rules.
 models::ResolveOptions resolving(const CommonOptions& common);
 // models::resolve() with these options.
 models::Resolved settle(const Question& question, const CommonOptions& common);

@@ -1,5 +1,3 @@
-#include "tools/moesim/questions/crossover.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,11 +12,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "base/input_error.h"
 #include "base/units.h"
 #include "models/answers/answer.h"
 #include "models/study/study.h"
-#include "tools/moesim/questions/whatif_change.h"
+#include "tools/moesim/questions/whatif.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -92,7 +91,10 @@ class Line {
   }
   // Returns an answer with draws, for a value with a forecast.
   const Comparison& drawn(double value) {
-    return draws_ > 0 ? drawn_.at({paths_, {value_of(range_.path, value)}}).answer : *at(value);
+    const Comparison* found =
+        draws_ > 0 ? &drawn_.at({paths_, {value_of(range_.path, value)}}).answer : at(value);
+    check(found != nullptr, "only a value with a forecast is asked");
+    return *found;
   }
 
   // Returns a value between two with a forecast, near their middle; nullopt when they are neighbours.
@@ -194,13 +196,6 @@ std::vector<double> evenly(const std::vector<double>& all, std::size_t count) {
 
 }  // namespace
 
-Base taking_part(const Base& base, const std::string& between) {
-  if (between.empty()) return base;
-  Question question = base.question;
-  models::set(question.said, find_path("dispatcher"), nlohmann::json(between), Origin::said("--between"));
-  return base.with(std::move(question));
-}
-
 CrossoverResult find_crossovers(const Base& base, const models::StudyAxis& range, const std::string& between,
                                 int draws, const Progress& progress) {
   if (range.values.size() > kMostBisected)
@@ -257,15 +252,8 @@ CrossoverResult find_crossovers(const Base& base, const models::StudyAxis& range
     for (const double value : {scanned.front(), scanned.back()})
       add_new(result.warnings, line.drawn(value).warnings);
   for (const double value : shown) {
-    const Comparison& e = line.drawn(value);
-    CrossoverResult::Point point{value,
-                                 e.shortest()->dispatcher,
-                                 e.decision.probability_of(e.decision.shortest),
-                                 e.decision.verdict != models::Decision::Verdict::kNoneFits,
-                                 {}};
-    for (const Answer& a : e.answers)
-      if (a.ok()) point.time_us.emplace_back(a.dispatcher, a.time_us);
-    result.points.push_back(std::move(point));
+    result.values.push_back(value);
+    result.points.push_back(PointRow::of(line.drawn(value)));
   }
   for (const auto& [value, row] : line.asked())
     if (!row->ok()) result.illegal.emplace_back(value, row->error);
@@ -276,8 +264,7 @@ namespace {
 
 // Returns whether intervals were drawn: without them nothing is sure.
 bool drawn(const CrossoverResult& r) {
-  return std::any_of(r.points.begin(), r.points.end(),
-                     [](const CrossoverResult::Point& point) { return point.probability.has_value(); });
+  return std::ranges::any_of(r.points, [](const PointRow& point) { return point.probability.has_value(); });
 }
 
 // Returns from where on the winner is sure around a crossing.
@@ -293,49 +280,30 @@ std::string sure_text(const Crossover& c, const models::StudyAxis& range) {
   return fmt::format("Sure (probability {}): {} {}, {} {}.", kSure, c.from, low, c.to, high);
 }
 
-ordered_json crossover_json(const Crossover& c, const models::StudyAxis& range, bool drawn) {
-  return {{"from", c.from},
-          {"to", c.to},
-          {"below", c.below},
-          {"above", c.above},
-          {"at", {{"value", c.value}, {"low", c.low}, {"high", c.high}}},
-          {"low_open", c.low_open},
-          {"high_open", c.high_open},
-          {"sure", drawn ? ordered_json(sure_text(c, range)) : ordered_json()}};
-}
-
-// `file`: in microseconds, else in the most readable unit.
-Table point_table(const CrossoverResult& r, const models::StudyAxis& range, bool file) {
-  std::vector<std::string> names;
-  for (const auto& point : r.points)
-    for (const auto& [name, time] : point.time_us)
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+// In one unit, which stands once, so that more dispatchers have room.
+Table point_table(const CrossoverResult& r, const models::StudyAxis& range) {
   double largest = 0;
-  for (const auto& point : r.points)
+  for (const PointRow& point : r.points)
     for (const auto& [name, time] : point.time_us) largest = std::max(largest, time.value);
-  const TimeUnit unit = file ? TimeUnit::us() : TimeUnit::of(largest);
-  std::vector<Table::Column> columns{{file ? range.path.path : unit.head(range.path.path + ", times")}};
-  // For people the unit stands once, so that more dispatchers have room.
-  for (const std::string& name : names) columns.push_back(Table::Column{file ? unit.head(name) : name});
+  const TimeUnit unit = TimeUnit::of(largest);
+  const std::vector<std::string> names = dispatchers_of(r.points);
+  std::vector<Table::Column> columns{{unit.head(range.path.path + ", times")}};
+  for (const std::string& name : names) columns.push_back({name});
   columns.push_back({"fastest", Table::Align::kLeft});
-  const bool tells_probability = file || drawn(r);
-  if (tells_probability) columns.push_back({file ? "probability" : "P"});
-  const bool fits =
-      std::all_of(r.points.begin(), r.points.end(), [](const auto& point) { return point.fits; });
-  const bool tells_fits = file || !fits;
-  if (tells_fits) columns.push_back({"fits", Table::Align::kLeft});
+  if (drawn(r)) columns.push_back({"P"});
+  const bool all_fit = std::ranges::all_of(r.points, &PointRow::fits);
+  if (!all_fit) columns.push_back({"fits", Table::Align::kLeft});
   Table table(columns);
-  for (const auto& point : r.points) {
-    std::vector<std::string> cells{shown(range.path, point.value)};
+  for (std::size_t i = 0; i < r.points.size(); ++i) {
+    const PointRow& point = r.points[i];
+    std::vector<std::string> cells{shown(range.path, r.values[i])};
     for (const std::string& name : names) {
-      const auto found = std::find_if(point.time_us.begin(), point.time_us.end(),
-                                      [&](const auto& one) { return one.first == name; });
+      const auto found = point.time_us.find(name);
       cells.push_back(found == point.time_us.end() ? "-" : unit.number(found->second.value));
     }
     cells.push_back(point.fastest);
-    if (tells_probability)
-      cells.push_back(point.probability ? fmt::format("{:.2f}", *point.probability) : "-");
-    if (tells_fits) cells.emplace_back(file ? (point.fits ? "true" : "false") : point.fits ? "yes" : "no");
+    if (drawn(r)) cells.push_back(point.probability ? fmt::format("{:.2f}", *point.probability) : "-");
+    if (!all_fit) cells.emplace_back(point.fits ? "yes" : "no");
     table.row(cells);
   }
   return table;
@@ -349,7 +317,7 @@ std::string sentence(const CrossoverResult& r, const models::StudyAxis& range) {
   const auto& all = r.crossings;
   if (all.empty())
     return fmt::format("No crossover: {} is the fastest from {} = {} to {}.", r.points.front().fastest, path,
-                       value(r.points.front().value), value(r.points.back().value));
+                       value(r.values.front()), value(r.values.back()));
   std::string text = fmt::format("{} is the fastest up to {} = {}", all.front().from, path,
                                  value(counts ? all.front().below : all.front().value));
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -364,6 +332,50 @@ std::string sentence(const CrossoverResult& r, const models::StudyAxis& range) {
   return text;
 }
 
+Columns<CrossoverResult> found_columns(const models::StudyAxis& range, bool drawn) {
+  using C = Crossover;
+  using R = CrossoverResult;
+  using Illegal = decltype(R::illegal)::value_type;
+  struct RangePoint {
+    double value;
+    const PointRow& row;
+  };
+  const Columns<C> crossing{{"from", &C::from},
+                            {"to", &C::to},
+                            {"below", &C::below},
+                            {"above", &C::above},
+                            {"at",
+                             [](const C& c) {
+                               return models::Estimate{c.value, c.low, c.high};
+                             }},
+                            {"low_open", &C::low_open, "nowhere sure below"},
+                            {"high_open", &C::high_open, "nowhere sure above"},
+                            {"sure", [=](const C& c) { return where(drawn, sure_text(c, range)); },
+                             "up to where and from where on each is surely the fastest, in a sentence; null "
+                             "without draws"}};
+  Columns<RangePoint> point{{"value", &RangePoint::value}};
+  point.add(
+      point_figures(true), [](const RangePoint& p) -> const auto& { return p.row; });
+  Columns<R> all{{"path", [&](const R&) { return range.path.path; }},
+                 {"unit",
+                  {{"name", [&](const R&) { return unit_of(range.path).first; }},
+                   {"one", [&](const R&) { return unit_of(range.path).second; }}},
+                  "in which pages draw the path's numbers"},
+                 {"answer", [&](const R& r) { return sentence(r, range); }, "who is the fastest where"}};
+  const auto points = [](const R& r) {
+    std::vector<RangePoint> all;
+    for (std::size_t i = 0; i < r.points.size(); ++i) all.push_back({r.values[i], r.points[i]});
+    return all;
+  };
+  return all.list("crossovers", crossing, &R::crossings)
+      .list("points", point, points)
+      .list("without_forecast", Columns<Illegal>{{"value", &Illegal::first}, {"error", &Illegal::second}},
+            &R::illegal, "values of the range");
+}
+
+ordered_json figures() { return found_columns({}, false).schema(); }
+const ResultSchema kSchema("whatif", "whatif --crossover", with_model<figures>);
+
 }  // namespace
 
 int run_crossover(const Base& base, const std::string& text, const std::string& between, int draws,
@@ -375,44 +387,18 @@ int run_crossover(const Base& base, const std::string& text, const std::string& 
     ProgressLine line(common);
     return find_crossovers(base, range, between, draws, line.teller());
   }();
-  if (wants_result(common)) {
-    ordered_json result = whatif_result(base, r.warnings, common);
-    result["path"] = range.path.path;
-    const auto [unit, one] = unit_of(range.path);
-    result["unit"] = {{"name", unit}, {"one", one}};
-    result["answer"] = sentence(r, range);
-    result["crossovers"] = ordered_json::array();
-    for (const Crossover& c : r.crossings) result["crossovers"].push_back(crossover_json(c, range, drawn(r)));
-    result["points"] = ordered_json::array();
-    for (const auto& point : r.points) {
-      ordered_json times = ordered_json::object();
-      for (const auto& [name, time] : point.time_us) times[name] = estimate_json(time);
-      result["points"].push_back({{"value", point.value},
-                                  {"fastest", point.fastest},
-                                  {"probability", or_null(point.probability)},
-                                  {"fits", point.fits},
-                                  {"time_us", std::move(times)}});
-    }
-    result["without_forecast"] = ordered_json::array();
-    for (const auto& [value, why] : r.illegal)
-      result["without_forecast"].push_back({{"value", value}, {"error", why}});
-    if (publish(result, common)) return 0;
-  }
-  if (common.format == Format::kCsv) {
-    print(point_table(r, range, true).csv());
-    return 0;
-  }
-  print_answer(sentence(r, range));
-  if (drawn(r))
-    for (const Crossover& c : r.crossings) print_text(sure_text(c, range) + "\n");
-  print("\n" + point_table(r, range, false).text());
-  if (drawn(r)) print("P: probability that it is the fastest\n");
-  if (!r.illegal.empty())
-    print_text(fmt::format("{} values have no forecast; the first, {}: {}\n", r.illegal.size(),
-                           shown(range.path, r.illegal.front().first), r.illegal.front().second));
-  print_asked(base);
-  warn_below(common, many_to_act_on(r.warnings, base));
-  return 0;
+  const ordered_json figures = found_columns(range, drawn(r)).json(r);
+  return show_whatif(base, r.warnings, figures, figures["points"], common, [&] {
+    print_answer(sentence(r, range));
+    if (drawn(r))
+      for (const Crossover& c : r.crossings) print_text(sure_text(c, range) + "\n");
+    print("\n" + point_table(r, range).text());
+    if (drawn(r)) print("P: probability that it is the fastest\n");
+    if (!r.illegal.empty())
+      print_text(fmt::format("values without a forecast: {}; the first, {}: {}\n", r.illegal.size(),
+                             shown(range.path, r.illegal.front().first), r.illegal.front().second));
+    print_asked(base, r.warnings, common);
+  });
 }
 
 }  // namespace moesim::tools

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "models/hardware/rental_list.h"
 #include "replay/recording/recorded_routing.h"
+#include "tools/moesim/read/argument_checks.h"
 
 namespace moesim::tools {
 
@@ -32,6 +33,16 @@ double parse_days(std::string_view text) {
   if (!value || !(*value > 0) || *value > 1e6)
     throw InputError(fmt::format("--deadline: found {}, expected days such as 60d or 8w", in_quotes(text)));
   return *value * times;
+}
+
+double parse_power(std::string_view text) {
+  for (const auto& [unit, watts] : {std::pair<std::string_view, double>{"kW", 1e3}, {"MW", 1e6}, {"W", 1}})
+    if (text.ends_with(unit))
+      if (const auto number = parse_number(trim(text.substr(0, text.size() - unit.size())));
+          number && *number > 0)
+        return *number * watts;
+  throw InputError(
+      fmt::format("--power: found {}, expected a number of kW or MW, as in 500kW", in_quotes(text)));
 }
 
 // Parses "40M$", "$40M", "40M".
@@ -94,11 +105,16 @@ void PlanQuestion::declare(CLI::App& app) {
       ->group(kQuestionGroup);
   app.add_option("--budget", budget_, "40M$: the fastest plan that surely stays in it")
       ->group(kQuestionGroup);
+  app.add_option("--power", power_, "500kW, 2MW: what all nodes draw at their peak, without cooling")
+      ->group(kQuestionGroup);
   app.add_option("--by", by_, "What is saved beside that: cost or time")
       ->check(CLI::IsMember({"cost", "time"}))
       ->group(kQuestionGroup);
   app.add_option("--most", most_, fmt::format("Forecasts of a search at most [{}]", most_))
       ->check(CLI::Range(1, 10000000))
+      ->group(kQuestionGroup);
+  app.add_option("--framework-version", version_,
+                 "Megatron-Core's, whose rules its plans keep: 0.16 [newest]")
       ->group(kQuestionGroup);
   app.add_option("--draws", draws_, "Draws of the profile for intervals; 0 for none [16]")
       ->check(CLI::Range(0, models::kMostDraws))
@@ -173,6 +189,7 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
   q.ownership = s.ownership;
   if (!deadline_.empty()) q.deadline_days = parse_days(deadline_);
   if (!budget_.empty()) q.budget = parse_money(budget_);
+  if (!power_.empty()) q.power_watts = parse_power(power_);
   q.machines = machines_of(clusters_, s, q.prices, q.tokens, q.deadline_days, q.budget > 0);
   const bool priced = std::ranges::any_of(q.machines, [&](const models::RunMachine& m) {
     return models::has_price(q.prices, q.ownership, *m.cluster);
@@ -200,9 +217,12 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
     throw InputError(fmt::format("--draws: found {} with a {}, expected {} or more for probabilities, or 0",
                                  draws_, q.deadline_days > 0 ? "deadline" : "budget", kFewestDraws));
   q.most = most_;
+  q.refused = framework_rules(version());
   replay::open_routing(s.routing);
   return q;
 }
+
+int PlanQuestion::version() const { return version_.empty() ? 0 : framework_version(version_); }
 
 void PlanQuestion::read_inputs() const {
   if (clusters_.empty()) return;
@@ -210,12 +230,11 @@ void PlanQuestion::read_inputs() const {
 }
 
 std::vector<std::pair<std::string, std::string>> PlanQuestion::said() const {
-  std::vector<std::pair<std::string, std::string>> all{{"tokens", tokens_},
-                                                       {"clusters", clusters_},
-                                                       {"deadline", deadline_},
-                                                       {"budget", budget_},
-                                                       {"by", by_}};
+  std::vector<std::pair<std::string, std::string>> all{
+      {"tokens", tokens_}, {"clusters", clusters_}, {"deadline", deadline_}, {"budget", budget_},
+      {"by", by_},         {"power", power_}};
   std::erase_if(all, [](const auto& one) { return one.second.empty(); });
+  if (!version_.empty()) all.emplace_back("framework_version", version_);
   all.emplace_back("most", std::to_string(most_));
   all.emplace_back("draws", std::to_string(draws_));
   return all;

@@ -35,6 +35,8 @@ class PlanQuestion {
   bool ranks_by_time() const { return by_ == "time"; }
 
   const std::string& tokens() const { return tokens_; }
+  // As framework_version() has it.
+  int version() const;
   // Returns the scenario's prices, completed from public lists.
   static models::PriceTable prices(const models::Scenario& scenario);
   // Takes rents from public lists where none was given, but power is added to a rent or other machines are
@@ -42,7 +44,7 @@ class PlanQuestion {
   static void take_listed_rent(models::Scenario& scenario);
 
  private:
-  std::string tokens_, clusters_, budget_, deadline_, by_;
+  std::string tokens_, clusters_, budget_, deadline_, by_, power_, version_;
   int draws_ = 16;
   std::int64_t most_ = models::RunQuestion{}.most;
 };

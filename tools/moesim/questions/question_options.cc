@@ -36,14 +36,36 @@ std::string help_of(const Field& field) {
   return help;
 }
 
+// Holds a job against the model of --model, which may replace its own.
+void fit_job(const Job& job, models::Question& q) {
+  models::Scenario& s = q.said;
+  if (s.model.hidden == 0 && !job.no_model.empty()) throw InputError(job.no_model);
+  std::vector<std::string>& remarks = s.model.remarks;
+  if (s.origin_of("model").kind == Origin::Kind::kSaid) {
+    // What the file says is named, too, where its own model went.
+    for (std::string& remark : job.remarks()) remarks.push_back(std::move(remark));
+    if (!job.of_model.empty())
+      remarks.push_back(fmt::format("{}: --model {} stands for its own model: {}", job.file, s.model.name,
+                                    join(job.of_model, ", ")));
+  }
+  if (s.model.hidden == 0 || s.model.experts > 0) return;
+  // A dense model has nothing to dispatch and no experts to recompute.
+  if (s.gave("dispatcher") && s.origin_of("dispatcher").kind == Origin::Kind::kFile) {
+    s.given.reset(models::index_of(*models::find_field("dispatcher")));
+    s.origins.erase("dispatcher");
+    remarks.push_back(
+        fmt::format("{}: its dispatcher has no effect: {} has no experts", job.file, s.model.name));
+  }
+  if (s.origin_of("training.recompute").kind == Origin::Kind::kFile) s.training.recompute.activation = false;
+}
+
 }  // namespace
 
 void declare_with(CLI::App& app, std::vector<std::string>& with) {
   app.add_option("--with", with,
                  "Of a job's file: arguments beside its own (--with \"--seq-length 8192\"), or NAME=VALUE, a "
                  "variable of a script or a key of another file; also several times")
-      ->expected(1)
-      ->take_all()
+      ->allow_extra_args(false)
       ->type_name("TEXT");
   app.add_flag_callback(
       kByRunning, [&with] { with.emplace_back(kByRunning); },
@@ -119,8 +141,7 @@ QuestionOptions::Loaded QuestionOptions::load(const CommonOptions& common) const
     q.file = node.place().file;
   }
   q = over(std::move(q), common);
-  if (loaded.job && q.said.model.hidden == 0 && !loaded.job->no_model.empty())
-    throw InputError(loaded.job->no_model);
+  if (loaded.job) fit_job(*loaded.job, q);
   q.search = search_;
   models::open_plan(q);
   models::name_dispatchers(q.said);

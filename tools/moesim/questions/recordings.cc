@@ -43,11 +43,11 @@ std::string beside(const std::string& folder) {
 // Takes the file beside the recording where nothing else says the routing: dispatchers are compared under the
 // same tokens, and dispatched rows contain more than the rows that each rank received.
 void take_routing_beside(const Recordings& recordings, replay::RecordingQuestion& question) {
-  if (question.changes("routing") || question.resizes()) return;
+  if (question.changes("routing")) return;
   const std::string file = beside(recordings.recording(0).source);
   if (file.empty()) return;
   question.routing_beside = models::RoutingSpec::parse(file);
-  if (!question.changes("dispatcher")) return;
+  if (question.resizes() || !question.changes("dispatcher")) return;
   question.said.routing = *question.routing_beside;
   question.said.give("routing", Origin::file(file));
 }

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,20 +14,19 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "models/answers/plan_search.h"
+#include "models/answers/plan_space.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/global_batch.h"
 #include "replay/recording/recorded_routing.h"
-#include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/whatif.h"
 #include "tools/moesim/read/arguments.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/report.h"
-#include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
-#include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
 
@@ -39,30 +37,21 @@ using models::RankedPlan;
 using nlohmann::ordered_json;
 
 models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& common) {
-  using Options = models::PlanSearchOptions;
-  static constexpr std::array<std::pair<std::string_view, bool Options::*>, 8> kAxes{
-      {{"parallel", &Options::parallel},
-       {"dispatcher", &Options::dispatcher},
-       {"recompute", &Options::recompute},
-       {"precision", &Options::precision},
-       {"schedule", &Options::schedule},
-       {"overlap", &Options::overlap},
-       {"launch", &Options::launch},
-       {"sharding", &Options::sharding}}};
-  Options options;
-  options.parallel = options.dispatcher = options.recompute = false;
+  models::PlanSearchOptions options;
+  std::map<std::string_view, bool*> axes{{"parallel", &options.parallel}};
+  for (const models::SearchedSetting& one : models::searched_settings())
+    axes[one.word()] = &(options.*one.searched);
+  for (const auto& [name, searched] : axes) *searched = false;
   for (const std::string_view text : split(o.axes, ',')) {
-    const std::string_view axis = trim(text);
-    const auto* const found =
-        std::find_if(kAxes.begin(), kAxes.end(), [&](const auto& known) { return known.first == axis; });
-    if (found == kAxes.end()) {
-      std::vector<std::string> names;
-      names.reserve(kAxes.size());
-      for (const auto& [name, member] : kAxes) names.emplace_back(name);
+    const auto found = axes.find(trim(text));
+    if (found == axes.end()) {
+      std::vector<std::string> names{"parallel"};
+      for (const models::SearchedSetting& one : models::searched_settings()) names.emplace_back(one.word());
       throw InputError(fmt::format("--best: found {}, expected any of {}, joined with commas{}",
-                                   in_quotes(axis), join(names, ", "), did_you_mean(axis, names)));
+                                   in_quotes(trim(text)), join(names, ", "),
+                                   did_you_mean(trim(text), names)));
     }
-    options.*(found->second) = true;
+    *found->second = true;
   }
   if (!o.under.empty() && o.under != "memory")
     throw InputError(fmt::format("--under: found {}, expected memory{}", in_quotes(o.under),
@@ -75,137 +64,108 @@ models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& c
   return options;
 }
 
-ordered_json plan_json(const RankedPlan& plan) {
-  ordered_json j = models::to_json(*plan.scenario);
-  j["dispatcher"] = plan.scenario->dispatchers.front().text();
-  j["probability"] = plan.probability;
-  j["tie_group"] = plan.tie_group;
-  j["forecast"] = answer_json(plan.answer, *plan.scenario);
-  return j;
-}
-
-// Returns rules by the number of plans that they excluded.
-std::vector<std::pair<std::string, std::int64_t>> most_frequent(
-    const std::map<std::string, std::int64_t>& rules, std::size_t most) {
-  std::vector<std::pair<std::string, std::int64_t>> all(rules.begin(), rules.end());
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  if (all.size() > most) all.resize(most);
-  return all;
-}
-
 // Returns the searched settings of a plan besides its parallel sizes, dispatcher and recomputation.
 std::string run_text(const models::Scenario& s, const models::PlanSearchOptions& o) {
   std::vector<std::string> parts;
-  const models::TrainingSettings& t = s.training;
-  if (o.precision) parts.push_back(t.precision);
-  if (o.schedule) parts.emplace_back(name_of(t.pipeline));
-  if (o.launch) parts.emplace_back(name_of(t.launch));
-  if (o.sharding) parts.emplace_back(name_of(t.sharding));
-  if (o.overlap && t.overlap.expert_communication)
-    parts.emplace_back(t.overlap.delayed_wgrad ? "overlapped, delayed wgrad" : "overlapped");
+  for (const models::SearchedSetting& one : models::searched_settings())
+    if (o.*one.searched && one.word() != "dispatcher" && one.word() != "recompute" && one.word() != "overlap")
+      parts.push_back(models::setting_text(s, one.path));
+  const models::StepOverlap& overlap = s.training.overlap;
+  if (o.overlap && overlap.expert_communication)
+    parts.emplace_back(overlap.delayed_wgrad ? "overlapped, delayed wgrad" : "overlapped");
   return join(parts, ", ");
 }
 
-Table plan_table(const PlanSearchResult& r, const models::PlanSearchOptions& o) {
-  const bool runs = o.precision || o.schedule || o.launch || o.sharding || o.overlap;
-  std::vector<Table::Column> columns{{"TP"},
-                                     {"CP"},
-                                     {"PP"},
-                                     {"VPP"},
-                                     {"EP"},
-                                     {"ETP"},
-                                     {"DP"},
-                                     {"microbatches"},
-                                     {"dispatcher", Table::Align::kLeft},
-                                     {"recompute", Table::Align::kLeft}};
-  if (runs) columns.push_back({"run", Table::Align::kLeft});
-  for (const Table::Column& column : std::vector<Table::Column>{{"step [ms]"},
-                                                                {"low"},
-                                                                {"high"},
-                                                                {"tokens/s/GPU"},
-                                                                {"TFLOP/s/GPU"},
-                                                                {"bubble"},
-                                                                {"memory [GB]"},
-                                                                {"fits", Table::Align::kLeft},
-                                                                {"P(fits)"},
-                                                                {"P(best)"}})
-    columns.push_back(column);
-  Table table(columns);
-  for (const RankedPlan& plan : r.best) {
-    const models::Parallel& p = plan.scenario->parallel;
-    const models::Answer& f = plan.answer;
-    const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
-    std::vector<std::string> row{number(p.tp),
-                                 number(p.cp),
-                                 number(p.pp),
-                                 number(p.vpp),
-                                 number(p.ep),
-                                 number(p.etp),
-                                 number(p.dp),
-                                 fmt::format("{} x {}", p.microbatches, p.micro_batch),
-                                 plan.scenario->dispatchers.front().text(),
-                                 plan.scenario->training.recompute.text()};
-    if (runs) row.push_back(run_text(*plan.scenario, o));
-    for (std::string cell :
-         {fmt::format("{:.1f}", f.time_us.value * 1e-3), fmt::format("{:.1f}", f.time_us.low * 1e-3),
-          fmt::format("{:.1f}", f.time_us.high * 1e-3), fmt::format("{:.0f}", f.tokens_per_s_per_gpu()),
-          fmt::format("{:.1f}", f.tflops_per_gpu()),
-          fmt::format("{:.1f} %", f.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)] /
-                                      f.time_us.value * 100),
-          fmt::format("{:.1f}", f.memory.max_bytes * 1e-9),
-          f.memory.fits ? std::string("yes") : "no: " + format_bytes(f.memory.missing_bytes),
-          fmt::format("{:.2f}", f.memory.fits_probability), fmt::format("{:.2f}", plan.probability)})
-      row.push_back(std::move(cell));
-    table.row(std::move(row));
+// The row of a plan, as CSV and for people, who see no size that all plans leave at 1 and no setting that was not
+// searched.
+Columns<RankedPlan> plan_columns(const PlanSearchResult& r, const models::PlanSearchOptions& o) {
+  using Plan = RankedPlan;
+  double longest = 0;
+  for (const Plan& plan : r.best) longest = std::max(longest, plan.answer.time_us.value);
+  const TimeUnit unit = TimeUnit::of(longest);
+  Columns<Plan> all;
+  for (const auto& [path, name, size] : models::kParallelSizes) {
+    const auto value = [size = size](const Plan& plan) { return plan.scenario->parallel.*size; };
+    const bool usual = std::string_view(name).size() != 3 && name[0] != 'C';
+    const bool many = std::ranges::any_of(r.best, [&](const Plan& plan) { return value(plan) > 1; });
+    all.add({{path, value, "", many || usual ? Head(name) : Head()}});
   }
-  return table;
+  all.add({{"parallel.microbatches", [](const Plan& p) { return p.scenario->parallel.microbatches; }, "",
+            "microbatches"}});
+  for (const models::SearchedSetting& one : models::searched_settings()) {
+    const bool dispatcher = one.word() == "dispatcher";
+    const auto value = [dispatcher, path = one.path](const Plan& plan) {
+      return dispatcher ? plan.scenario->dispatchers.front().text()
+                        : models::setting_text(*plan.scenario, path);
+    };
+    const bool shown = dispatcher || (o.recompute && one.word() == "recompute");
+    all.add({{one.path, value, "", shown ? Head(std::string(one.word()).c_str()) : Head()}});
+  }
+  const bool runs = o.precision || o.schedule || o.launch || o.sharding || o.overlap;
+  const auto time = [](const Plan& plan) { return plan.answer.time_us; };
+  const auto answer = [](const Plan& plan) -> const auto& { return plan.answer; };
+  all.add(
+      {{"", [o](const Plan& plan) { return run_text(*plan.scenario, o); }, "", runs ? "run" : Head()},
+       {"", [](const Plan& plan) { return plan.answer.time_us.value; }, "",
+        time_head(unit.head("step"), unit)},
+       {"", [unit](const Plan& plan) { return interval(plan.answer.time_us, unit); }, "", "90 % interval"},
+       {"time_us", time}});
+  all.add(
+         figures().some({"tflops_per_gpu", "peak_memory_bytes", "fits", "fits_probability", "missing_bytes"}),
+         answer)
+      .add(memory_for_people(), answer);
+  return all.add({{"probability", &Plan::probability, "", {"P(best)", 2}},
+                  {"tie_group", &Plan::tie_group},
+                  {"tokens_per_s_per_gpu", [](const Plan& p) { return p.answer.tokens_per_s_per_gpu(); }},
+                  {"mfu", [](const Plan& p) { return p.answer.mfu; }}});
 }
 
-// Fewer columns, of which those that all plans share stand in the sentence below.
-Table people_plan_table(const PlanSearchResult& r, const models::PlanSearchOptions& o) {
-  using models::Parallel;
-  using Size = std::int64_t Parallel::*;
-  std::vector<std::pair<const char*, Size>> sizes{
-      {"TP", &Parallel::tp}, {"PP", &Parallel::pp}, {"EP", &Parallel::ep}, {"DP", &Parallel::dp}};
-  for (const auto& [name, size] :
-       {std::pair<const char*, Size>{"CP", &Parallel::cp}, {"VPP", &Parallel::vpp}, {"ETP", &Parallel::etp}})
-    if (std::ranges::any_of(
-            r.best, [size = size](const RankedPlan& plan) { return plan.scenario->parallel.*size > 1; }))
-      sizes.emplace_back(name, size);
-  const bool runs = o.precision || o.schedule || o.launch || o.sharding || o.overlap;
-  double longest = 0;
-  for (const RankedPlan& plan : r.best) longest = std::max(longest, plan.answer.time_us.value);
-  const TimeUnit unit = TimeUnit::of(longest);
-  std::vector<Table::Column> columns;
-  for (const auto& [name, size] : sizes) columns.push_back({name});
-  columns.push_back({"microbatches", Table::Align::kRight, true});
-  columns.push_back({"dispatcher", Table::Align::kLeft});
-  if (o.recompute) columns.push_back({"recompute", Table::Align::kLeft});
-  if (runs) columns.push_back({"run", Table::Align::kLeft});
-  columns.push_back({unit.head("step")});
-  columns.push_back({"fits", Table::Align::kLeft});
-  columns.push_back({"90 % interval", Table::Align::kRight, true});
-  columns.push_back({"P(best)", Table::Align::kRight, true});
-  columns.push_back({"memory [GB]", Table::Align::kRight, true});
-  Table table(columns);
-  for (const RankedPlan& plan : r.best) {
-    const Parallel& p = plan.scenario->parallel;
-    const models::Answer& f = plan.answer;
-    std::vector<std::string> row;
-    for (const auto& [name, size] : sizes) row.push_back(fmt::format("{}", p.*size));
-    row.push_back(fmt::format("{} x {}", p.microbatches, p.micro_batch));
-    row.push_back(plan.scenario->dispatchers.front().text());
-    if (o.recompute) row.push_back(plan.scenario->training.recompute.text());
-    if (runs) row.push_back(run_text(*plan.scenario, o));
-    row.push_back(unit.number(f.time_us.value));
-    row.emplace_back(f.memory.fits ? "yes" : "no");
-    row.push_back(fmt::format("{} to {}", unit.number(f.time_us.low), unit.number(f.time_us.high)));
-    row.push_back(fmt::format("{:.2f}", plan.probability));
-    row.push_back(fmt::format("{:.1f}", f.memory.max_bytes * 1e-9));
-    table.row(std::move(row));
-  }
-  return table;
+// A plan stands by the keys of its complete scenario.
+Columns<PlanSearchResult> columns_of(std::optional<JobFramework> framework) {
+  using R = PlanSearchResult;
+  const Columns<RankedPlan> plan{
+      {"dispatcher", [](const RankedPlan& p) { return p.scenario->dispatchers.front().text(); }},
+      {"probability", &RankedPlan::probability, "share of the draws in which it is the fastest of these"},
+      {"tie_group", &RankedPlan::tie_group, "draws do not tell plans of one group apart surely"},
+      {"forecast", [](const RankedPlan& p) { return answer_json(p.answer, *p.scenario); },
+       as_in("compare.schema.json#/properties/scenarios/items")}};
+  ordered_json item = plan.schema();
+  item.erase("additionalProperties");
+  const auto best = [plan](const R& r) {
+    std::vector<ordered_json> all;
+    for (const RankedPlan& one : r.best)
+      all.emplace_back(models::to_json(*one.scenario)).update(plan.json(one));
+    return all;
+  };
+  using Rule = std::pair<std::string, std::int64_t>;
+  const auto rules = [](const R& r) {
+    std::vector<Rule> all(r.rules.begin(), r.rules.end());
+    std::ranges::stable_sort(all, std::greater(), &Rule::second);
+    return all;
+  };
+  Columns<R> plans{{"candidates", &R::candidates, "combinations"},
+                   {"forecast", &R::forecast},
+                   {"does_not_fit", &R::does_not_fit},
+                   {"illegal", &R::illegal},
+                   {"slower", &R::slower, "surely no faster"},
+                   {"skipped", &R::skipped, "left open"}};
+  plans
+      .list("rules", Columns<Rule>{{"rule", &Rule::first}, {"plans", &Rule::second, "that it excluded"}},
+            rules)
+      .add({{"space", &R::space}});
+  const auto arguments = [framework](const R& r) {
+    return framework ? std::optional(
+                           job_arguments_json(arguments_of(*r.best.front().scenario, *framework), *framework))
+                     : std::nullopt;
+  };
+  return {{"best", best, {"scenarios, the fastest first, each with its forecast", {{"items", item}}}},
+          {"plans", plans},
+          {"method", &R::method},
+          {"arguments?", arguments, as_in("compare.schema.json#/properties/arguments")}};
 }
+
+ordered_json schema_of_best() { return columns_of(std::nullopt).schema(); }
+const ResultSchema kBest("whatif", "whatif --best", with_model<schema_of_best>);
 
 // "The best plan found takes 8.54 s a step: --ep 2 ... with flex-deepep."
 std::string answer_of(const PlanSearchResult& r, const models::PlanSearchOptions& o) {
@@ -240,14 +200,14 @@ models::Scenario opened(models::Scenario scenario) {
 
 }  // namespace
 
-int whatif_best(const models::Scenario& asked, const WhatifBest& o, const CommonOptions& common) {
+int whatif_best(const Base& base, const WhatifBest& o, const CommonOptions& common) {
   models::PlanSearchOptions options = options_of(o, common);
-  models::Scenario scenario = of_step(asked);
+  models::Scenario scenario = of_step(base.resolved.asked);
   // The compared dispatchers are the ones to search.
   if (scenario.dispatchers.size() > 1) scenario.give("dispatcher");
-  const auto start = std::chrono::steady_clock::now();
   std::optional<JobFramework> framework;
   if (!o.arguments.empty()) framework.emplace(framework_named(o.arguments));
+  options.refused = framework_rules(0, framework.value_or(JobFramework::kMegatron));
   if (framework && common.format == Format::kCsv)
     throw InputError("whatif: found --arguments with --format csv, expected table or json");
   const PlanSearchResult r = [&] {
@@ -255,54 +215,34 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
     options.progress = line.teller();
     return models::search_plans(opened(scenario), options);
   }();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const RankedPlan& first = r.fastest();
   std::vector<std::string> warnings;
-  for (const RankedPlan& plan : r.best) add_new(warnings, plan.answer.warnings);
-  if (wants_result(common)) {
-    ordered_json inputs = describe_inputs(common);
-    inputs["scenario"] = models::to_json(scenario);
-    ordered_json result = envelope("whatif", inputs, warnings);
-    add_model(result, scenario);
-    result["best"] = ordered_json::array();
-    for (const RankedPlan& plan : r.best) result["best"].push_back(plan_json(plan));
-    result["plans"] = {
-        {"candidates", r.candidates}, {"forecast", r.forecast}, {"does_not_fit", r.does_not_fit},
-        {"illegal", r.illegal},       {"slower", r.slower},     {"skipped", r.skipped}};
-    result["plans"]["rules"] = ordered_json::array();
-    for (const auto& [rule, count] : most_frequent(r.rules, r.rules.size()))
-      result["plans"]["rules"].push_back({{"rule", rule}, {"plans", count}});
-    result["plans"]["space"] = r.space;
-    result["method"] = r.method;
-    if (framework && !r.best.empty())
-      result["arguments"] =
-          job_arguments_json(arguments_of(*r.best.front().scenario, *framework), *framework);
-    if (publish(result, common)) return 0;
-  }
-  if (common.format == Format::kCsv) {
-    print(plan_table(r, options).csv());
-    return 0;
-  }
-  const models::RankedPlan& first = r.best.front();
-  print_answer(answer_of(r, options));
-  print("\n" + people_plan_table(r, options).text());
-  print_text(fmt::format("\n{} on {}: {} GPUs, {} tokens a step\n", first.scenario->model.name,
-                         machine_text(*first.scenario), first.answer.gpus,
-                         models::format_count(first.answer.tokens)),
-             2);
-  print_text(
-      fmt::format(
-          "{} combinations: {} forecast, {} surely no faster, {} do not fit the memory, {} illegal, {} "
-          "left open; {}.\n",
-          r.candidates, r.forecast, r.slower, r.does_not_fit, r.illegal, r.skipped, r.method),
-      2);
-  if (!options.dispatcher && scenario.dispatchers.size() > 1)
-    print_text("Add dispatcher to --best to search dispatchers, too.\n");
-  if (framework) print(plan_arguments_text(*first.scenario, *framework));
   std::vector<models::Answer> answers;
-  for (const RankedPlan& plan : r.best) answers.push_back(plan.answer);
-  warn_below(common, to_act_on(warnings, *first.scenario->cluster, answers));
-  if (!common.quiet) say(fmt::format("{} plans in {:.1f} s\n", r.candidates - r.skipped, seconds));
-  return 0;
+  for (const RankedPlan& plan : r.best) {
+    add_new(warnings, plan.answer.warnings);
+    answers.push_back(plan.answer);
+  }
+  const Columns<RankedPlan> columns = plan_columns(r, options);
+  ordered_json rows = ordered_json::array();
+  for (const RankedPlan& plan : r.best) rows.push_back(columns.json(plan));
+  return show_whatif(base, warnings, columns_of(framework).json(r), rows, common, [&] {
+    print_answer(answer_of(r, options));
+    print("\n" + people_table(columns, r.best, {"microbatches", "90 % interval", "P(best)"}).text());
+    print_text(fmt::format("\n{} on {}: {} GPUs, {} tokens a step\n", first.scenario->model.name,
+                           machine_text(*first.scenario), first.answer.gpus,
+                           models::format_count(first.answer.tokens)),
+               2);
+    print_text(
+        fmt::format(
+            "{} combinations: {} forecast, {} surely no faster, {} do not fit the memory, {} illegal, {} "
+            "left open; {}.\n",
+            r.candidates, r.forecast, r.slower, r.does_not_fit, r.illegal, r.skipped, r.method),
+        2);
+    if (!options.dispatcher && scenario.dispatchers.size() > 1)
+      print_text("Add dispatcher to --best to search dispatchers, too.\n");
+    if (framework) print(plan_arguments_text(*first.scenario, *framework));
+    warn_below(common, to_act_on(warnings, *first.scenario->cluster, answers));
+  });
 }
 
 }  // namespace moesim::tools

@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "models/workload/scenario.h"
+#include "models/answers/plan_search.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/common_options.h"
 
 namespace moesim::tools {
@@ -16,11 +17,11 @@ struct WhatifBest {
   std::string arguments;  // a framework: prints the best plan as its arguments
   int top = 10;
   int draws = 16;
-  std::int64_t most = 20'000;  // limit on forecasts
+  std::int64_t most = models::kMostForecasts;
 };
 
 // Prints the plans and returns the exit code. Throws InputError for an unknown axis and where no plan is
 // legal.
-int whatif_best(const models::Scenario& scenario, const WhatifBest& options, const CommonOptions& common);
+int whatif_best(const Base& base, const WhatifBest& options, const CommonOptions& common);
 
 }  // namespace moesim::tools

@@ -1,10 +1,9 @@
-#include "tools/moesim/questions/whatif_change.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -19,10 +18,13 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/study/study.h"
 #include "tools/moesim/questions/anchoring.h"
+#include "tools/moesim/questions/whatif.h"
 #include "tools/moesim/show/bars.h"
+#include "tools/moesim/show/cell.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
@@ -31,39 +33,50 @@ namespace moesim::tools {
 
 using nlohmann::ordered_json;
 
-namespace {
-
-ordered_json figures_or_error(const Answer& a) {
-  return a.ok() ? figures_json(a) : ordered_json{{"dispatcher", a.dispatcher}, {"error", a.error}};
+Columns<Answer> columns_of(Of<Answer>) {
+  return Columns<Answer>().either(
+      &Answer::ok, figures(),
+      {{"dispatcher", &Answer::dispatcher}, {"error", &Answer::error, "why there is no forecast"}});
 }
 
-}  // namespace
+Columns<Evaluation> columns_of(Of<Evaluation>) {
+  using C = Comparison;
+  const auto comparison = [](const Evaluation& e) -> const C& { return e.comparison; };
+  const Columns<C> figures{
+      {"dispatchers", &C::answers},
+      {"fastest", [](const C& c) { return c.shortest()->dispatcher; }},
+      {"probability", [](const C& c) { return c.decision.probability_of(c.decision.shortest); },
+       "share of the draws of the profile under which it is the fastest; null without draws"},
+      {"verdict", [](const C& c) { return models::name_of(c.decision.verdict); }, "of the recommendation"},
+      {"recommendation", recommendation()}};
+  const auto runs = [](const Evaluation& e) {
+    return e.runs ? std::optional(e.runs->dispatcher) : std::nullopt;
+  };
+  return Columns<Evaluation>()
+      .add(figures, comparison)
+      .add({{"dispatcher?", runs, "--set: what runs, and what differences are of"}});
+}
 
-ordered_json evaluation_json(const Comparison& e) {
-  ordered_json j;
-  j["dispatchers"] = ordered_json::array();
-  for (const Answer& a : e.answers) j["dispatchers"].push_back(figures_or_error(a));
-  if (const Answer* shortest = e.shortest()) {
-    j["fastest"] = shortest->dispatcher;
-    j["probability"] = or_null(e.decision.probability_of(e.decision.shortest));
-    j["verdict"] = models::name_of(e.decision.verdict);
-    j["recommendation"] = recommendation_json(e);
+int show_whatif(const Base& base, const std::vector<std::string>& warnings, const ordered_json& figures,
+                const ordered_json& rows, const CommonOptions& common, const std::function<void()>& people) {
+  if (wants_result(common)) {
+    ordered_json result = envelope("whatif", describe_inputs(common, base.resolved.asked), warnings);
+    add_model(result, base.resolved.scenario);
+    result.update(figures);
+    if (publish(result, common)) return 0;
   }
-  return j;
+  if (common.format == Format::kCsv) {
+    print(csv_of(rows));
+    warn_below(common, warnings);
+  } else {
+    people();
+  }
+  return 0;
 }
 
-ordered_json whatif_result(const Base& base, const std::vector<std::string>& warnings,
-                           const CommonOptions& common) {
-  ordered_json result = envelope("whatif", describe_inputs(common, base.resolved.asked), warnings);
-  add_model(result, base.resolved.scenario);
-  return result;
-}
-
-void print_asked(const Base& base, std::span<const models::ScenarioPath> varied) {
+void print_asked(const Base& base, const std::vector<std::string>& warnings, const CommonOptions& common,
+                 std::span<const ScenarioPath> varied) {
   print_text("\n" + asked_text(base.resolved.scenario, varied) + "\n" + chosen_text(base.resolved), 2);
-}
-
-std::vector<std::string> many_to_act_on(const std::vector<std::string>& warnings, const Base& base) {
   std::vector<std::string> kept = warnings;
   // A map over machines has none of its own.
   if (const auto& cluster = base.resolved.scenario.cluster) kept = to_act_on(warnings, *cluster, {});
@@ -72,17 +85,64 @@ std::vector<std::string> many_to_act_on(const std::vector<std::string>& warnings
       return warning.starts_with(fmt::format("{}:", known.name));
     });
   });
-  return kept;
+  warn_below(common, kept);
 }
 
-std::string change_text(const models::Estimate& ratio) {
-  return fmt::format("{:+.1f} % ({:+.1f} to {:+.1f})", 100 * (ratio.value - 1), 100 * (ratio.low - 1),
-                     100 * (ratio.high - 1));
+PointRow PointRow::of(const Comparison& c) {
+  PointRow row;
+  const Answer& best = *c.shortest();
+  row.fastest = best.dispatcher;
+  row.probability = c.decision.probability_of(c.decision.shortest);
+  row.fits = c.winner() && c.winner()->memory.fits;
+  double second = 0;
+  for (const Answer& a : c.answers) {
+    if (!a.ok()) continue;
+    row.time_us.emplace_back(a.dispatcher, a.time_us);
+    if (&a != &best && a.ranked() && (second == 0 || a.time_us.value < second)) second = a.time_us.value;
+  }
+  if (second > 0) row.speedup = second / best.time_us.value;
+  row.warnings = c.warnings;
+  return row;
+}
+
+Columns<PointRow> point_figures(bool intervals) {
+  Columns<PointRow> found{{"fastest", &PointRow::fastest},
+                          {"probability", &PointRow::probability},
+                          {"speedup", &PointRow::speedup, "of the fastest over the second"},
+                          {"fits", &PointRow::fits}};
+  if (intervals)
+    found.add({{"time_us", &PointRow::time_us}});
+  else
+    found.add({{"time_us", [](const PointRow& row) {
+                  nlohmann::ordered_map<std::string, double> all;
+                  for (const auto& [name, us] : row.time_us) all[name] = us.value;
+                  return all;
+                }}});
+  return Columns<PointRow>().either(&PointRow::ok, std::move(found), {{"error", &PointRow::error}});
+}
+
+std::vector<std::string> dispatchers_of(std::span<const PointRow> rows) {
+  std::vector<std::string> names;
+  for (const PointRow& row : rows)
+    for (const auto& [name, us] : row.time_us)
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  return names;
+}
+
+Base taking_part(const Base& base, const std::string& between) {
+  if (between.empty()) return base;
+  Question question = base.question;
+  models::set(question.said, find_path("dispatcher"), nlohmann::json(between), Origin::said("--between"));
+  return base.with(std::move(question));
 }
 
 namespace {
 
-using nlohmann::ordered_json;
+// Formats a ratio of times as "-3.1 % (-3.4 to -2.8)".
+std::string change_text(const models::Estimate& ratio) {
+  return fmt::format("{:+.1f} % ({:+.1f} to {:+.1f})", 100 * (ratio.value - 1), 100 * (ratio.low - 1),
+                     100 * (ratio.high - 1));
+}
 
 // One parsed --set.
 struct Change {
@@ -154,10 +214,6 @@ std::string today_text(const Today& today, const Comparison& c) {
   return c.answers.size() < 2 ? "" : fmt::format("baseline: {} ({})\n", today.answer->dispatcher, today.why);
 }
 
-ordered_json today_json(const Today& today) {
-  return {{"dispatcher", today.answer->dispatcher}, {"because", today.why}};
-}
-
 // Formats a value for people: named objects by name, lists of texts joined.
 template <class Json>
 std::string text_of(const Json& value) {
@@ -189,33 +245,32 @@ Change understand(const std::string& text, const models::Scenario& resolved, con
   return change;
 }
 
-// Returns the base with other values at some paths.
-Base changed(const Base& base, const std::vector<ScenarioPath>& paths, const std::vector<PathValue>& values) {
-  Question question = base.question;
-  models::set_all(question, paths, values, Origin::said("--set"));
-  return base.with(std::move(question), paths);
-}
-
-// Returns the base with all changes.
-Base changed(const Base& base, const std::vector<Change>& changes) {
+models::Point point_of(const std::vector<Change>& changes) {
   std::vector<ScenarioPath> paths;
-  std::vector<PathValue> values;
+  models::Point point;
   for (const Change& change : changes) {
-    for (const ScenarioPath& other : paths)
-      if (other.path == change.path.path)
-        throw InputError(fmt::format("--set: found {} twice, expected each path once", other.path));
+    if (std::ranges::find(paths, change.path.path, &ScenarioPath::path) != paths.end())
+      throw InputError(fmt::format("--set: found {} twice, expected each path once", change.path.path));
     paths.push_back(change.path);
-    values.push_back(change.value);
+    point.values.push_back(change.value);
   }
-  return changed(base, paths, values);
+  point.paths = std::make_shared<const std::vector<ScenarioPath>>(std::move(paths));
+  return point;
 }
 
-ordered_json change_json(const Change& c) {
-  ordered_json j{{"path", c.path.path}};
-  if (!c.from.empty()) j["from"] = c.from;
-  j["to"] = c.value.json;
-  j["text"] = c.text();
-  return j;
+// Returns the base with other values at some paths.
+Base changed(const Base& base, const models::Point& point) {
+  Question question = base.question;
+  models::set_all(question, *point.paths, point.values, Origin::said("--set"));
+  return base.with(std::move(question), *point.paths);
+}
+
+Columns<Change> columns_of(Of<Change>) {
+  return {{"path", [](const Change& c) { return c.path.path; }},
+          {"from?", [](const Change& c) { return where(!c.from.empty(), c.from); }},
+          {"to", [](const Change& c) { return ordered_json(c.value.json); },
+           "as in the scenario file, in SI units"},
+          {"text", &Change::text, "for people: path, before, after"}};
 }
 
 // A part of the time that differs before and after.
@@ -224,6 +279,13 @@ struct Moved {
   double before_us = 0, after_us = 0;
   double difference() const { return after_us - before_us; }
 };
+
+Columns<Moved> columns_of(Of<Moved>) {
+  return {{"category", &Moved::category},
+          {"baseline_us", &Moved::before_us},
+          {"change_us", &Moved::after_us},
+          {"difference_us", &Moved::difference}};
+}
 
 std::vector<Moved> moved_parts(const Answer& before, const Answer& after,
                                const std::vector<models::BreakdownPart>& all_parts) {
@@ -246,10 +308,6 @@ std::vector<models::BreakdownPart> all_categories() {
     all.push_back({std::string(sim::name(category)), {category}});
   }
   return all;
-}
-
-std::vector<Moved> moved_parts(const Answer& before, const Answer& after) {
-  return moved_parts(before, after, all_categories());
 }
 
 // Returns the parts that explain the difference; where another rank is last after the change, computing and
@@ -317,75 +375,74 @@ std::string because(const Today& today, const Answer& a) {
   return text;
 }
 
-// Calls row(name, before, after) for each dispatcher, null where it has no answer.
-template <class Row>
-void add_dispatchers(const Comparison& before, const Comparison& after, const Row& row) {
-  for (const Answer& b : before.answers) row(b.dispatcher, &b, named(after, b.dispatcher));
+// A dispatcher, null where it has no forecast.
+struct Pair {
+  std::string dispatcher;
+  const Answer *before, *after;
+
+  bool both() const { return before && after; }
+};
+
+std::vector<Pair> pairs_of(const Comparison& before, const Comparison& after) {
+  const auto forecast = [](const Answer* a) { return a && a->ok() ? a : nullptr; };
+  std::vector<Pair> all;
+  for (const Answer& b : before.answers)
+    all.push_back({b.dispatcher, forecast(&b), forecast(named(after, b.dispatcher))});
   for (const Answer& a : after.answers)
-    if (!named(before, a.dispatcher)) row(a.dispatcher, nullptr, &a);
+    if (!named(before, a.dispatcher)) all.push_back({a.dispatcher, nullptr, forecast(&a)});
+  return all;
 }
 
-Table side_by_side(const Comparison& before, const Comparison& after, const Answer& b, const Answer& a) {
-  Table table({{"dispatcher", Table::Align::kLeft},
-               {"baseline [us]"},
-               {"change [us]"},
-               {"difference [us]"},
-               {"low"},
-               {"high"},
-               {"time", Table::Align::kLeft},
-               {"tokens/s/GPU"},
-               {"memory [GB]"}});
-  const auto row = [&](const std::string& name, const Answer* b, const Answer* a) {
-    const auto time = [](const Answer* x) {
-      return x && x->ok() ? microseconds(x->time_us.value) : std::string("-");
-    };
-    std::vector<std::string> cells{name, time(b), time(a)};
-    if (b && a && b->ok() && a->ok()) {
-      const models::Estimate d = difference_us(*b, *a);
-      cells.insert(cells.end(), {fmt::format("{:+.1f}", d.value), fmt::format("{:+.1f}", d.low),
-                                 fmt::format("{:+.1f}", d.high), change_text(ratio(*b, *a))});
-    } else {
-      cells.insert(cells.end(), {"-", "-", "-", "-"});
-    }
-    const auto pair = [&](auto&& value) {
-      return fmt::format("{} -> {}", b && b->ok() ? value(*b) : "-", a && a->ok() ? value(*a) : "-");
-    };
-    cells.push_back(pair([](const Answer& x) { return fmt::format("{:.0f}", x.tokens_per_s_per_gpu()); }));
-    cells.push_back(pair([](const Answer& x) {
-      return fmt::format("{:.1f}{}", x.memory.max_bytes * 1e-9, x.memory.fits ? "" : " (no)");
-    }));
-    table.row(cells);
+Columns<Pair> differences() {
+  return {{"time_us", [](const Pair& p) { return difference_us(*p.before, *p.after); }},
+          {"ratio", [](const Pair& p) { return ratio(*p.before, *p.after); }}};
+}
+
+Columns<Pair> columns_of(Of<Pair>) {
+  return Columns<Pair>{{"dispatcher", &Pair::dispatcher}}.add(differences());
+}
+
+// As CSV.
+Columns<Pair> side_by_side() {
+  const Columns<Answer> figures{{"time_us", [](const Answer& a) { return a.time_us.value; }},
+                                {"tokens_per_s_per_gpu", &Answer::tokens_per_s_per_gpu},
+                                {"memory_bytes", [](const Answer& a) { return a.memory.max_bytes; }},
+                                {"fits", [](const Answer& a) { return a.memory.fits; }}};
+  const auto of = [&](const Answer* Pair::*one) {
+    return Columns<Pair>().add(figures, [one](const Pair& p) -> const Answer& { return *(p.*one); });
   };
-  add_dispatchers(before, after, row);
-  table.separator();
-  row("fastest", before.winner(), after.winner());
-  if (&b != before.winner() || &a != after.winner()) row("baseline and change", &b, &a);
-  return table;
+  return {{"dispatcher", &Pair::dispatcher},
+          {"baseline?", of(&Pair::before), "", [](const Pair& p) { return p.before != nullptr; }},
+          {"change?", of(&Pair::after), "", [](const Pair& p) { return p.after != nullptr; }},
+          {"difference?", differences(), "", &Pair::both}};
 }
 
-// A table with fewer columns, in the most readable unit; the JSON has the reasons of missing forecasts.
-Table people_side_by_side(const Comparison& before, const Comparison& after, const TimeUnit& unit) {
-  Table table({{"dispatcher", Table::Align::kLeft},
-               {unit.head("before")},
-               {"after"},
-               {"change", Table::Align::kLeft},
-               {"fits", Table::Align::kLeft},
-               {"memory [GB]", Table::Align::kRight, true},
-               {"tokens/s/GPU", Table::Align::kRight, true}});
-  add_dispatchers(before, after, [&](const std::string& name, const Answer* b, const Answer* a) {
-    const bool had = b && b->ok(), has = a && a->ok();
-    const auto pair = [&](auto&& value) {
-      const std::string from = had ? value(*b) : "-", to = has ? value(*a) : "-";
-      return from == to ? from : from + " -> " + to;
-    };
-    table.row({name, had ? unit.number(b->time_us.value) : "-", has ? unit.number(a->time_us.value) : "-",
-               had && has ? change_text(ratio(*b, *a)) : "-",
-               pair([](const Answer& x) { return x.memory.fits ? "yes" : "no"; }),
-               pair([](const Answer& x) { return fmt::format("{:.1f}", x.memory.max_bytes * 1e-9); }),
-               pair([](const Answer& x) { return fmt::format("{:.0f}", x.tokens_per_s_per_gpu()); })});
-    if (has && a->dispatcher == after.winner()->dispatcher) table.mark_best();
-  });
-  return table;
+// A figure before and after, once where it stays.
+template <class Value>
+std::string both(const Pair& p, Value value) {
+  const std::string from = p.before ? value(*p.before) : "-", to = p.after ? value(*p.after) : "-";
+  return from == to ? from : fmt::format("{} -> {}", from, to);
+}
+
+// In the most readable unit; the JSON has the reasons of missing forecasts.
+Table side_by_side(const Comparison& before, const Comparison& after, const TimeUnit& unit) {
+  using P = const Pair&;
+  using A = const Answer&;
+  const auto time = [](const Answer* a) { return a ? std::optional(a->time_us.value) : std::nullopt; };
+  const auto change = [](P p) { return p.both() ? change_text(ratio(*p.before, *p.after)) : "-"; };
+  const auto fits = [](A a) { return std::string(a.memory.fits ? "yes" : "no"); };
+  const auto memory = [](A a) { return fmt::format("{:.1f}", a.memory.max_bytes * 1e-9); };
+  const auto speed = [](A a) { return fmt::format("{:.0f}", a.tokens_per_s_per_gpu()); };
+  return people_table<Pair>(
+      {{"", &Pair::dispatcher, "", "dispatcher"},
+       {"", [=](P p) { return time(p.before); }, "", time_head(unit.head("before"), unit)},
+       {"", [=](P p) { return time(p.after); }, "", time_head("after", unit)},
+       {"", change, "", "change"},
+       {"", [=](P p) { return both(p, fits); }, "", "fits"},
+       {"", [=](P p) { return both(p, memory); }, "", "memory [GB]"},
+       {"", [=](P p) { return both(p, speed); }, "", "tokens/s/GPU"}},
+      pairs_of(before, after), {"memory [GB]", "tokens/s/GPU"},
+      [&](P p) { return p.after && p.after->dispatcher == after.winner()->dispatcher; });
 }
 
 // Where the time goes, before and after.
@@ -431,218 +488,233 @@ Base with_changes(const Base& base, const std::vector<std::string>& sets) {
   std::vector<Change> changes;
   changes.reserve(sets.size());
   for (const std::string& text : sets) changes.push_back(understand(text, resolved));
-  return changed(base, changes);
-}
-
-int run_changes(const Base& base, const std::vector<std::string>& sets, const std::string& said,
-                const models::AnswerOptions& asked, const CommonOptions& common) {
-  const Comparison before = ask(base.resolved.scenario, asked);
-  if (print_unexplained("whatif", before, common)) return 1;
-  const Today today = today_of(before, said);
-  std::vector<Change> changes;
-  changes.reserve(sets.size());
-  for (const std::string& text : sets) changes.push_back(understand(text, *before.scenario, &today));
-  const Base other = changed(base, changes);
-  const Comparison after = ask(other.resolved.scenario, of_change(asked, before));
-  std::vector<std::string> warnings = before.warnings;
-  add_new(warnings, after.warnings);
-  const Answer &b = *today.answer, &a = today.behind(after, changes);
-  if (wants_result(common)) {
-    ordered_json result = whatif_result(base, warnings, common);
-    result["today"] = today_json(today);
-    result["today"]["then"] = a.dispatcher;
-    result["changes"] = ordered_json::array();
-    for (const Change& change : changes) result["changes"].push_back(change_json(change));
-    result["baseline"] = evaluation_json(before);
-    result["change"] = evaluation_json(after);
-    result["difference"] = {{"time_us", estimate_json(difference_us(b, a))},
-                            {"ratio", estimate_json(ratio(b, a))},
-                            {"throughput_ratio", estimate_json(throughput_ratio(b, a))}};
-    result["differences"] = ordered_json::array();
-    for (const Answer& one : before.answers)
-      if (const Answer* other = named(after, one.dispatcher); other && one.ok() && other->ok())
-        result["differences"].push_back({{"dispatcher", one.dispatcher},
-                                         {"time_us", estimate_json(difference_us(one, *other))},
-                                         {"ratio", estimate_json(ratio(one, *other))}});
-    result["parts"] = ordered_json::array();
-    for (const Moved& part : moved_parts(b, a))
-      result["parts"].push_back({{"category", part.category},
-                                 {"baseline_us", part.before_us},
-                                 {"change_us", part.after_us},
-                                 {"difference_us", part.difference()}});
-    result["because"] = because(today, a);
-    if (before.anchor) result["anchor"] = anchor_json(*before.anchor);
-    if (publish(result, common)) {
-      warn_below(common, warnings);
-      return 0;
-    }
-  }
-  if (common.format == Format::kCsv) {
-    print(side_by_side(before, after, b, a).csv());
-    warn_below(common, warnings);
-    return 0;
-  }
-  const TimeUnit unit = TimeUnit::of(std::max(b.time_us.value, a.time_us.value));
-  print_answer(because(today, a));
-  print_text("Then: " + models::sentence(after) + "\n");
-  print("\n" + people_side_by_side(before, after, unit).text() + "\n" + bars_text(b, a, unit) + "\n");
-  print_text(question_text(after) + today_text(today, before), 2);
-  for (const Change& change : changes) print_text("changed: " + change.text() + "\n", 2);
-  print_text(chosen_text(base.resolved), 2);
-  if (other.resolved.chosen.options != base.resolved.chosen.options)
-    print_text(fmt::format("plan chosen for the change: {}\n", other.resolved.chosen.options), 2);
-  print_text(costs_text(before, after, b, a), 2);
-  print_text(assumed_text(after), 2);
-  if (before.anchor) print("\n" + anchor_text(before));
-  warn_below(common, warnings_to_act_on(warnings, base, before, after));
-  return 0;
+  return changed(base, point_of(changes));
 }
 
 namespace {
 
-using Answers = models::Study<Comparison>;
+// What a change makes of the question.
+struct Changed {
+  Comparison comparison = {};
+  std::string plan = {};  // that was chosen for it
+};
+using Answers = models::Study<Changed>;
 
-// One change by itself, answered.
-struct EachRow {
-  Change change;
-  const Answers::Row* after;
+// What was asked: a baseline, and what somebody runs today.
+struct Asked {
+  const Base& base;
+  const Comparison& before;
+  const Today& today;
+  const CommonOptions& common;
+  bool each;
+  std::vector<std::string> warnings;
+};
+
+// Changes at once, answered.
+struct ChangedRow {
+  const Asked* asked;
+  std::vector<Change> changes;
+  const Answers::Row* row;
   const Answer* answer = nullptr;  // of what runs then; null without a forecast
   double gain = 0;
 
-  const std::string& error() const { return after->error; }
   bool fits() const { return answer && answer->memory.fits; }
+  const Change& first() const { return changes.front(); }
+  const Answer& before() const { return *asked->today.answer; }
+  const Answer& after() const { return *answer; }
+  const Comparison& changed() const { return row->answer.comparison; }
+  std::string why() const { return because(asked->today, after()); }
 };
 
-ordered_json ranking_json(const Today& today, const std::vector<EachRow>& rows) {
-  const Answer& b = *today.answer;
-  ordered_json ranking = ordered_json::array();
-  for (const EachRow& row : rows) {
-    ordered_json j = change_json(row.change);
-    if (!row.answer) {
-      j["error"] = row.error();
-    } else {
-      const Answer& a = *row.answer;
-      j["dispatcher"] = a.dispatcher;
-      j["time_us"] = estimate_json(a.time_us);
-      j["difference_us"] = estimate_json(difference_us(b, a));
-      j["ratio"] = estimate_json(ratio(b, a));
-      j["throughput_ratio"] = estimate_json(throughput_ratio(b, a));
-      if (a.cost > 0) j["cost_per_million_tokens"] = a.cost_per_million_tokens();
-      j["fits"] = a.memory.fits;
-      j["fits_probability"] = a.memory.fits_probability;
-      j["because"] = because(today, a);
-    }
-    ranking.push_back(std::move(j));
-  }
-  return ranking;
+Columns<ChangedRow> today_columns() {
+  using R = ChangedRow;
+  return {
+      {"today",
+       {{"dispatcher", [](const R& r) { return r.before().dispatcher; }},
+        {"because", [](const R& r) { return r.asked->today.why; }},
+        {"then?", [](const R& r) { return where(!r.asked->each, r.answer ? r.answer->dispatcher : ""); }}},
+       "what runs in the baseline, what then runs behind --set, and why"}};
 }
 
-// `people`: without the reasons, which do not fit into 100 columns; they are in the JSON and on the page.
-Table ranking_table(const Answer& b, const std::vector<EachRow>& rows, bool people) {
-  const bool cost = b.cost > 0;
-  double largest = b.time_us.value;
-  for (const EachRow& row : rows)
-    if (row.answer) largest = std::max(largest, row.answer->time_us.value);
-  const TimeUnit unit = people ? TimeUnit::of(largest) : TimeUnit::us();
-  std::vector<Table::Column> columns{{"change", Table::Align::kLeft}, {unit.head("time")}};
-  if (!people) columns.push_back({"time", Table::Align::kLeft});
-  columns.push_back({"tokens/s/GPU", Table::Align::kLeft});
-  columns.push_back({"dispatcher", Table::Align::kLeft, people});
-  if (cost) columns.push_back({"per 10^6 tokens", Table::Align::kRight, people});
-  if (!people) columns.push_back({"moved most", Table::Align::kLeft});
-  Table table(columns);
-  const auto add = [&](const std::string& name, const Answer* a, const std::string& error) {
-    std::vector<std::string> cells{name};
-    if (!a) {
-      cells.resize(columns.size(), "-");
-      if (!people) cells.back() = error;
-      table.row(cells);
-      return;
-    }
-    cells.push_back(unit.number(a->time_us.value));
-    if (!people) cells.push_back(change_text(ratio(b, *a)));
-    cells.push_back(change_text(throughput_ratio(b, *a)));
-    cells.push_back(a->dispatcher + (a->memory.fits ? "" : " (does not fit)"));
-    if (cost) cells.push_back(a->cost > 0 ? fmt::format("{:.4g}", a->cost_per_million_tokens()) : "-");
-    const auto parts = reasons(b, *a);
-    const bool any = !parts.empty() && std::abs(parts.front().difference()) > 0.05;
-    if (!people)
-      cells.push_back(
-          any ? fmt::format("{} {} us", parts.front().category, unit.difference(parts.front().difference()))
-              : "");
-    table.row(cells);
+Evaluation baseline(const ChangedRow& r) { return {r.asked->before, &r.before()}; }
+Evaluation change(const ChangedRow& r) { return {r.changed(), r.answer}; }
+
+Columns<ChangedRow> change_columns() {
+  using R = ChangedRow;
+  Columns<Pair> difference = differences();
+  difference.add({{"throughput_ratio", [](const Pair& p) { return throughput_ratio(*p.before, *p.after); }}});
+  const auto pair = [](const R& r) { return Pair{"", &r.before(), r.answer}; };
+  const auto pairs = [](const R& r) {
+    std::vector<Pair> all = pairs_of(r.asked->before, r.changed());
+    std::erase_if(all, std::not_fn(&Pair::both));
+    return all;
   };
-  for (const EachRow& row : rows)
-    add(people ? row.change.short_text() : row.change.text(), row.answer, row.error());
+  const auto parts = [](const R& r) { return moved_parts(r.before(), r.after(), all_categories()); };
+  return today_columns()
+      .add({{"changes", &R::changes}, {"baseline", baseline}, {"change", change}})
+      .add(Columns<Pair>{{"difference", difference}}, pair)
+      .add({{"differences", pairs},
+            {"parts", parts},
+            {"because", &R::why, "one sentence"},
+            {"anchor?", [](const R& r) { return r.asked->before.anchor; }}});
+}
+
+int show_change(const Asked& asked, const ChangedRow& row) {
+  const Base& base = asked.base;
+  const Today& today = asked.today;
+  const Comparison &before = asked.before, &after = row.row->answer.comparison;
+  const Answer &b = *today.answer, &a = *row.answer;
+  ordered_json csv = ordered_json::array();
+  for (const Pair& pair : pairs_of(before, after)) csv.push_back(side_by_side().json(pair));
+  return show_whatif(base, asked.warnings, change_columns().json(row), csv, asked.common, [&] {
+    const TimeUnit unit = TimeUnit::of(std::max(b.time_us.value, a.time_us.value));
+    print_answer(because(today, a));
+    print_text("Then: " + models::sentence(after) + "\n");
+    print("\n" + side_by_side(before, after, unit).text() + "\n" + bars_text(b, a, unit) + "\n");
+    print_text(question_text(after) + today_text(today, before), 2);
+    for (const Change& change : row.changes) print_text("changed: " + change.text() + "\n", 2);
+    print_text(chosen_text(base.resolved), 2);
+    if (row.row->answer.plan != base.resolved.chosen.options)
+      print_text(fmt::format("plan chosen for the change: {}\n", row.row->answer.plan), 2);
+    print_text(costs_text(before, after, b, a), 2);
+    print_text(assumed_text(after), 2);
+    if (before.anchor) print("\n" + anchor_text(before));
+    warn_below(asked.common, warnings_to_act_on(asked.warnings, base, before, after));
+  });
+}
+
+Columns<ChangedRow> columns_of(Of<ChangedRow>) {
+  using R = ChangedRow;
+  const auto to_before = [](auto of) { return [of](const R& r) { return of(r.before(), r.after()); }; };
+  Columns<R> found;
+  found.add(figures().some({"dispatcher", "time_us"}), &R::after)
+      .add({{"difference_us", to_before(difference_us)},
+            {"ratio", to_before(ratio)},
+            {"throughput_ratio", to_before(throughput_ratio)}})
+      .add(figures().some({"cost_per_million_tokens", "fits", "fits_probability"}), &R::after)
+      .add({{"because", &R::why, "one sentence"}});
+  return Columns<R>()
+      .add(columns_of(Of<Change>{}), &R::first)
+      .either([](const R& r) { return r.answer != nullptr; }, std::move(found),
+              {{"error", [](const R& r) { return r.row->error; }}});
+}
+
+using Ranking = std::vector<ChangedRow>;
+
+std::string answer_of(const Ranking& rows) {
+  return fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().first().text(),
+                     change_text(throughput_ratio(rows.front().before(), rows.front().after()))) +
+         (rows.front().fits() ? "" : " It does not fit into memory.");
+}
+
+Columns<Ranking> ranking_columns() {
+  const auto first = [](const Ranking& rows) { return rows.front(); };
+  Columns<Ranking> all{{"answer", answer_of, "which change helps most"}};
+  return all.add(today_columns(), first)
+      .add(Columns<ChangedRow>{{"baseline", baseline}}, first)
+      .add({{"ranking", std::identity()}});
+}
+
+// A change and what then runs, or nothing.
+struct Ranked {
+  std::string name;
+  const Answer* answer;
+};
+
+// Without the reasons, which do not fit into 100 columns; they are in the JSON and on the page.
+Table ranking_table(const Answer& b, const std::vector<ChangedRow>& rows) {
+  using R = const Ranked&;
+  std::vector<Ranked> all(rows.size());
+  std::ranges::transform(rows, all.begin(), [](const ChangedRow& row) {
+    return Ranked{row.first().short_text(), row.answer};
+  });
+  double largest = b.time_us.value;
+  for (R r : all) largest = std::max(largest, r.answer ? r.answer->time_us.value : 0);
+  const TimeUnit unit = TimeUnit::of(largest);
+  using A = const Answer&;
+  const auto words = [](auto of) {
+    return [of](R r) -> std::string { return r.answer ? of(*r.answer) : "-"; };
+  };
+  const auto time = [](R r) { return r.answer ? std::optional(r.answer->time_us.value) : std::nullopt; };
+  const auto price = [](A a) -> std::string {
+    return a.cost > 0 ? fmt::format("{:.4g}", a.cost_per_million_tokens()) : "-";
+  };
+  const Columns<Ranked> columns{
+      {"", &Ranked::name, "", "change"},
+      {"", time, "", time_head(unit.head("time"), unit)},
+      {"", words([&](A a) { return change_text(throughput_ratio(b, a)); }), "", "tokens/s/GPU"},
+      {"", words([](A a) { return a.dispatcher + (a.memory.fits ? "" : " (does not fit)"); }), "",
+       "dispatcher"},
+      {"", words(price), "", b.cost > 0 ? "per 10^6 tokens" : Head()}};
+  Table table = people_table(columns, all, {"dispatcher", "per 10^6 tokens"});
   table.separator();
-  add("baseline", &b, "");
+  table.row(columns.cells({}, {"baseline", &b}));
   return table;
+}
+
+int show_ranking(Asked& asked, std::vector<ChangedRow> rows) {
+  const Comparison& before = asked.before;
+  const Today& today = asked.today;
+  for (const ChangedRow& row : rows)
+    for (const std::string& warning : row.row->answer.comparison.warnings)
+      if (std::ranges::find(before.warnings, warning) == before.warnings.end())
+        add_new(asked.warnings, {row.first().text() + ": " + warning});
+  // A change that does not fit the memory helps less than one that does.
+  std::stable_sort(rows.begin(), rows.end(), [](const ChangedRow& x, const ChangedRow& y) {
+    return std::pair(x.fits(), x.gain) > std::pair(y.fits(), y.gain);
+  });
+  const ordered_json figures = ranking_columns().json(rows);
+  return show_whatif(asked.base, asked.warnings, figures, figures["ranking"], asked.common, [&] {
+    print_answer(answer_of(rows));
+    print("\n" + ranking_table(*today.answer, rows).text());
+    for (const ChangedRow& row : rows)
+      if (!row.answer) print_text(fmt::format("{}: {}\n", row.first().text(), row.row->error), 2);
+    print_text("\neach change by itself, the most helpful first: " + question_text(before), 2);
+    print_text(today_text(today, before) + chosen_text(asked.base.resolved) + assumed_text(before), 2);
+    warn_below(asked.common, warnings_to_act_on(before.warnings, asked.base, before, before));
+  });
 }
 
 }  // namespace
 
-int run_each(const Base& base, const std::vector<std::string>& sets, const std::string& said,
-             const models::AnswerOptions& asked, const CommonOptions& common) {
-  const Comparison before = ask(base.resolved.scenario, asked);
+ordered_json schema_of_change() { return change_columns().schema(); }
+ordered_json schema_of_ranking() { return ranking_columns().schema(); }
+const ResultSchema kChange("whatif", "whatif --set", with_model<schema_of_change>);
+const ResultSchema kRanking("whatif", "whatif --each", with_model<schema_of_ranking>);
+
+int run_changes(const Base& base, const std::vector<std::string>& sets, bool each, const std::string& said,
+                const models::AnswerOptions& options, const CommonOptions& common) {
+  const Comparison before = ask(base.resolved.scenario, options);
   if (print_unexplained("whatif", before, common)) return 1;
   const Today today = today_of(before, said);
-  const Answer& b = *today.answer;
-  std::vector<Change> changes;
+  std::vector<ChangedRow> rows(each ? sets.size() : 1);
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    rows[each ? i : 0].changes.push_back(understand(sets[i], *before.scenario, &today));
   std::vector<models::Point> points;
-  for (const std::string& text : sets) {
-    const Change& change = changes.emplace_back(understand(text, *before.scenario, &today));
-    points.push_back(models::Point::of(change.path, change.value));
-  }
+  points.reserve(rows.size());
+  for (const ChangedRow& row : rows) points.push_back(point_of(row.changes));
   Answers study(
       [&]() -> Answers::Asker {
         return [&](const models::Point& point) {
-          return ask(changed(base, *point.paths, point.values).resolved.scenario, of_change(asked, before));
+          const models::Resolved other = changed(base, point).resolved;
+          return Changed{ask(other.scenario, of_change(options, before)), other.chosen.options};
         };
       },
       {.threads = common.threads});
   const std::vector<Answers::Row*> answers = study.rows(points);
-  std::vector<EachRow> rows;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    EachRow& row = rows.emplace_back(EachRow{changes[i], answers[i]});
-    if (!answers[i]->ok()) continue;
-    row.answer = &today.behind(answers[i]->answer, {&changes[i], 1});
-    row.gain = throughput_ratio(b, *row.answer).value;
-  }
   if (std::ranges::none_of(answers, &Answers::Row::ok))
-    throw InputError(fmt::format("{}: {}", rows.front().change.text(), answers.front()->error));
-  std::vector<std::string> warnings = before.warnings;
-  for (const EachRow& row : rows)
-    for (const std::string& warning : row.after->answer.warnings)
-      if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
-        add_new(warnings, {row.change.text() + ": " + warning});
-  // A change that does not fit the memory helps less than one that does.
-  std::stable_sort(rows.begin(), rows.end(), [](const EachRow& x, const EachRow& y) {
-    return std::pair(x.fits(), x.gain) > std::pair(y.fits(), y.gain);
-  });
-  const std::string answer = fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
-                                         change_text(throughput_ratio(b, *rows.front().answer))) +
-                             (rows.front().fits() ? "" : " It does not fit into memory.");
-  if (wants_result(common)) {
-    ordered_json result = whatif_result(base, warnings, common);
-    result["answer"] = answer;
-    result["today"] = today_json(today);
-    result["baseline"] = evaluation_json(before);
-    result["ranking"] = ranking_json(today, rows);
-    if (publish(result, common)) return 0;
+    throw InputError((each ? rows.front().first().text() + ": " : "") + answers.front()->error);
+  Asked asked{base, before, today, common, each, before.warnings};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].asked = &asked;
+    rows[i].row = answers[i];
+    if (!answers[i]->ok()) continue;
+    rows[i].answer = &today.behind(answers[i]->answer.comparison, rows[i].changes);
+    rows[i].gain = throughput_ratio(*today.answer, *rows[i].answer).value;
   }
-  const Table table = ranking_table(b, rows, common.format == Format::kTable);
-  if (common.format == Format::kCsv) {
-    print(table.csv());
-    return 0;
-  }
-  print_answer(answer);
-  print("\n" + table.text());
-  for (const EachRow& row : rows)
-    if (!row.answer) print_text(fmt::format("{}: {}\n", row.change.text(), row.error()), 2);
-  print_text("\neach change by itself, the most helpful first: " + question_text(before), 2);
-  print_text(today_text(today, before) + chosen_text(base.resolved) + assumed_text(before), 2);
-  warn_below(common, warnings_to_act_on(before.warnings, base, before, before));
-  return 0;
+  if (each) return show_ranking(asked, std::move(rows));
+  add_new(asked.warnings, rows.front().changed().warnings);
+  return show_change(asked, rows.front());
 }
 
 }  // namespace moesim::tools

@@ -1,5 +1,4 @@
-#include "tools/moesim/questions/whatif_map_svg.h"
-
+// The map of the fastest dispatchers as an SVG picture.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,8 +7,7 @@
 #include <iterator>
 
 #include "base/text.h"
-#include "models/answers/answer.h"
-#include "models/hardware/cluster.h"
+#include "tools/moesim/questions/whatif.h"
 
 namespace moesim::tools {
 
@@ -32,7 +30,7 @@ constexpr int kLeft = 110, kTop = 56, kText = 12;
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : one_line(text)) {
+  for (const char c : printable(text, "\n")) {
     if (c == '&')
       out += "&amp;";
     else if (c == '<')
@@ -65,11 +63,7 @@ const char* ink_on(const Colour& c) {
 
 class Picture {
  public:
-  Picture(const WinnerMap& map, const std::string& title) : map_(map) {
-    // In the order of the scenario, so that a dispatcher has one colour in all its maps.
-    for (const MapCell& c : map.cells)
-      for (const auto& [name, us] : c.time_us)
-        if (std::find(names_.begin(), names_.end(), name) == names_.end()) names_.push_back(name);
+  Picture(const WinnerMap& map, const std::string& title) : map_(map), names_(dispatchers_of(map.cells)) {
     const auto columns = static_cast<int>(map.columns.size()), rows = static_cast<int>(map.rows.size());
     cell_width_ = std::clamp(720 / columns, 4, 64);
     cell_height_ = std::clamp(480 / rows, 4, 40);
@@ -88,7 +82,6 @@ class Picture {
     text(kLeft, 22, "start", head, "font-size=\"15\" font-weight=\"bold\"");
     text(kLeft, 42, "start", "numbers: how many times as fast as the second");
     cells();
-    borders();
     axes();
     legend();
     put("</svg>\n");
@@ -119,21 +112,21 @@ class Picture {
   void cells() {
     for (std::size_t y = 0; y < map_.rows.size(); ++y)
       for (std::size_t x = 0; x < map_.columns.size(); ++x) {
-        const MapCell& c = map_.at(y, x);
+        const PointRow& c = map_.at(y, x);
         const Colour fill =
             c.ok() ? mixed(colour_of(c.fastest), strength_of(c.speedup)) : Colour{217, 217, 217};
         std::string hint =
             fmt::format("{} = {}, {} = {}", map_.across.path, label_of(map_.across, map_.columns[x]),
                         map_.down.path, label_of(map_.down, map_.rows[y]));
         if (!c.ok()) hint += "\n" + c.error;
-        for (const auto& [name, us] : c.time_us) hint += fmt::format("\n{}: {:.1f} us", name, us);
+        for (const auto& [name, us] : c.time_us) hint += fmt::format("\n{}: {:.1f} us", name, us.value);
         if (c.ok())
           hint += fmt::format("\n{} is the fastest{}{}", c.fastest,
                               c.probability ? fmt::format(" with probability {:.2f}", *c.probability) : "",
                               c.fits ? "" : "\nnothing fits the memory");
-        put(R"(<g><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" fill="{}"/>)", hint_text(hint),
+        put(R"(<g><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" fill="{}"/>)", escaped(hint),
             left_of(x), top_of(y), cell_width_, cell_height_, hex(fill));
-        if (c.ok() && c.probability < models::Decision::kSure)
+        if (c.ok() && !c.sure())
           put(R"svg(<rect x="{}" y="{}" width="{}" height="{}" fill="url(#unsure)"/>)svg", left_of(x),
               top_of(y), cell_width_, cell_height_);
         if (c.ok() && cell_width_ >= 34 && cell_height_ >= 14 && c.time_us.size() > 1)
@@ -141,32 +134,6 @@ class Picture {
               left_of(x) + cell_width_ / 2, top_of(y) + cell_height_ / 2 + 4, ink_on(fill), c.speedup);
         put("</g>\n");
       }
-  }
-
-  static std::string hint_text(const std::string& hint) {
-    std::string out;
-    for (std::size_t from = 0; from <= hint.size();) {
-      const std::size_t end = std::min(hint.find('\n', from), hint.size());
-      out += (from > 0 ? "\n" : "") + escaped(std::string_view(hint).substr(from, end - from));
-      from = end + 1;
-    }
-    return out;
-  }
-
-  // Draws lines where the winner changes.
-  void borders() {
-    put(R"(<path fill="none" stroke="#000" stroke-width="2" d=")");
-    const auto differ = [](const MapCell& a, const MapCell& b) {
-      return a.ok() && b.ok() && a.fastest != b.fastest;
-    };
-    for (std::size_t y = 0; y < map_.rows.size(); ++y)
-      for (std::size_t x = 0; x < map_.columns.size(); ++x) {
-        if (x + 1 < map_.columns.size() && differ(map_.at(y, x), map_.at(y, x + 1)))
-          put("M{} {}v{}", left_of(x + 1), top_of(y), cell_height_);
-        if (y + 1 < map_.rows.size() && differ(map_.at(y, x), map_.at(y + 1, x)))
-          put("M{} {}h{}", left_of(x), top_of(y), cell_width_);
-      }
-    put("\"/>\n");
     put(R"(<rect x="{}" y="{}" width="{}" height="{}" fill="none" stroke="#444"/>)"
         "\n",
         kLeft, kTop, static_cast<int>(map_.columns.size()) * cell_width_, bottom_ - kTop);
@@ -196,13 +163,8 @@ class Picture {
   void legend() {
     int y = bottom_ + 56;
     for (const std::string& name : names_) {
-      constexpr int kSteps = 12;
-      for (int s = 0; s < kSteps; ++s) {
-        const double speedup = std::pow(kFullSpeedup, s / (kSteps - 1.0));
-        put(R"(<rect x="{}" y="{}" width="8" height="13" fill="{}"/>)", kLeft + 8 * s, y,
-            hex(mixed(colour_of(name), strength_of(speedup))));
-      }
-      text(kLeft + 8 * kSteps + 8, y + 11, "start", name);
+      put(R"(<rect x="{}" y="{}" width="24" height="13" fill="{}"/>)", kLeft, y, hex(colour_of(name)));
+      text(kLeft + 32, y + 11, "start", name);
       y += 20;
     }
     put(R"svg(<rect x="{}" y="{}" width="24" height="13" fill="#888"/><rect x="{}" y="{}" width="24" height="13" fill="url(#unsure)"/>)svg"
@@ -217,25 +179,12 @@ class Picture {
   }
 
   const WinnerMap& map_;
-  std::vector<std::string> names_;
+  std::vector<std::string> names_;  // in the order of the scenario: a dispatcher has one colour in all maps
   int cell_width_ = 0, cell_height_ = 0, width_ = 0, height_ = 0, bottom_ = 0;
   std::string out_;
 };
 
 }  // namespace
-
-std::string label_of(const ScenarioPath& path, const PathValue& value) {
-  return !models::is_number(path.type) ? value.text : shown(path, value.number);
-}
-
-std::string title_of(const Base& base, const WinnerMap& map) {
-  const models::Scenario& s = base.resolved.scenario;
-  const auto varies = [&](std::string_view path) { return map.across.path == path || map.down.path == path; };
-  std::string title = varies("model") ? "" : s.model.name;
-  if (s.cluster && !varies("cluster")) title += (title.empty() ? "" : " on ") + s.cluster->name;
-  if (!title.empty()) title += ", ";
-  return title + (s.is_step() ? "one training step" : "one MoE layer");
-}
 
 std::string map_svg(const WinnerMap& map, const std::string& title) { return Picture(map, title).take(); }
 

@@ -15,7 +15,9 @@
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
 #include "models/workload/model_summary.h"
+#include "tools/moesim/read/argument_checks.h"
 #include "tools/moesim/read/megatron_rules.h"
+#include "tools/moesim/read/shell_words.h"
 #include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/command.h"
 
@@ -61,6 +63,8 @@ ArgumentTable read_table(std::string_view framework, std::vector<ArgumentRule> r
       table.aliases.emplace_back(alias, aliases->find(alias)->string());
   table.irrelevant = known_arguments(file.at("irrelevant"), framework);
   table.approximated = known_arguments(file.at("approximated"), framework);
+  table.replaced = known_arguments(file.at("replaced"), framework);
+  table.elsewhere = known_arguments(file.at("elsewhere"), framework);
   table.refused = known_arguments(file.at("refused"), framework);
   return table;
 }
@@ -108,25 +112,20 @@ UsedArgument classified(const ArgumentTable& table, const JobReader& reader, con
   } else if (const KnownArguments* i = known(table.irrelevant, setting.name)) {
     result.use = ArgumentUse::kIrrelevant;
     result.because = i->because;
+  } else if (known(table.replaced, setting.name) || known(table.elsewhere, setting.name)) {
+    result.use = ArgumentUse::kIrrelevant;
+    result.because = "the model is that of --model";
   }
   return result;
 }
-
-// Words in names that concern a model's shape.
-constexpr std::array<std::string_view, 32> kShapeWords{
-    "layer", "layers",    "hidden",  "head",   "heads", "expert",     "experts", "moe",
-    "ffn",   "attention", "attn",    "vocab",  "kv",    "vocabulary", "hybrid",  "mamba",
-    "ssm",   "mlp",       "pattern", "rank",   "lora",  "latent",     "dim",     "topk",
-    "embed", "embedding", "embd",    "window", "mtp",   "mla",        "router",  "intermediate"};
 
 // Returns whether an unknown argument may change the job's model.
 bool may_define_model(const Setting& setting) {
   if (says_nothing(setting)) return false;
   std::string words = lower(setting.name);
   std::ranges::replace(words, '.', '_');
-  return std::ranges::any_of(split(words, '_'), [](std::string_view word) {
-    return std::ranges::find(kShapeWords, word) != kShapeWords.end();
-  });
+  return std::ranges::any_of(split(words, '_'),
+                             [](std::string_view word) { return is_script_word("shape", word); });
 }
 
 // Name of the option that leaves arguments out.
@@ -277,7 +276,12 @@ std::string JobReader::text(std::string_view name, std::string_view fallback) {
 
 std::string JobReader::choice(std::string_view name, std::string_view fallback,
                               std::initializer_list<std::string_view> choices) {
-  std::string value = text(name, fallback);
+  // "none" may be a choice.
+  const Setting* said = find(name);
+  std::string value =
+      said && said->values.size() == 1 && std::ranges::find(choices, said->values[0]) != choices.end()
+          ? said->values[0]
+          : text(name, fallback);
   if (std::ranges::find(choices, value) != choices.end() || value == fallback) return value;
   fail(name, fmt::format("one of {}", fmt::join(choices, ", ")));
 }
@@ -324,6 +328,13 @@ void JobReader::fail(std::string_view name, const std::string& expected) {
 
 void JobReader::fail_without(const std::string& found, const std::string& expected) const {
   throw InputError(SourcePlace{file_.file}, found, expected);
+}
+
+void JobReader::lacks_model(const std::string& found, const std::string& expected) {
+  if (job_.no_model.empty())
+    job_.no_model =
+        InputError(SourcePlace{file_.file}, found, expected + ", or --model NAME or a config.json beside it")
+            .what();
 }
 
 void JobReader::set(std::string_view path, ordered_json value) {
@@ -376,7 +387,11 @@ Job read_job(const JobFile& given, JobFramework framework) {
     if (known(table.refused, s.name)) classified(table, reader, s);
   for (const ArgumentRule& rule : table.rules) {
     reader.forget_place();
+    const ordered_json model = job.scenario.value("model", ordered_json());
     if (rule.in) rule.in(reader);
+    if (model == job.scenario.value("model", ordered_json())) continue;
+    for (const Setting& s : file.settings)
+      if (std::ranges::find(rule.names, s.name) != rule.names.end()) job.of_model.push_back(s.shown);
   }
   for (const Setting& s : file.settings) {
     UsedArgument one = classified(table, reader, s);
@@ -393,9 +408,13 @@ Job read_job(const JobFile& given, JobFramework framework) {
     job.arguments.push_back(std::move(one));
   }
   job.arguments.insert(job.arguments.end(), ignored.begin(), ignored.end());
+  for (const BrokenRule& broken : broken_rules(file, framework))
+    job.notes.push_back(fmt::format("{}: {} {} {}", file.file, name_of(framework),
+                                    broken.warns ? "goes on with" : "does not start with", broken.text()));
   for (const std::string& text : file.unread)
     job.arguments.push_back({{text, text, {}, "", {file.file}}, ArgumentUse::kUnknown, ""});
   job.scenario["scope"] = "step";
+  if (!job.no_model.empty()) job.scenario.erase("model");
   // A built-in model keeps its name.
   if (job.scenario.contains("model") && !job.scenario["model"].contains("base")) {
     const std::string name = std::filesystem::path(file.file).stem().string();
@@ -404,30 +423,47 @@ Job read_job(const JobFile& given, JobFramework framework) {
   return job;
 }
 
-JobArguments arguments_of(const models::Scenario& s, JobFramework framework) {
+Arguments written_arguments(const models::Scenario& s, JobFramework framework) {
+  Arguments all;
+  for (const ArgumentRule& rule : table_of(framework).rules)
+    if (rule.out) rule.out(s, all);
+  return all;
+}
+
+JobFile file_of(const Arguments& arguments, std::int64_t gpus) {
+  JobFile file;
+  file.file = "arguments";
+  file.gpus = gpus;
+  const auto text = [](const ordered_json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  for (const auto& [name, value] : arguments) {
+    Setting setting;
+    setting.name = setting.shown = name;
+    if (value.is_array())
+      for (const auto& item : value) setting.values.push_back(text(item));
+    else
+      setting.values.push_back(text(value));
+    file.settings.push_back(std::move(setting));
+  }
+  return file;
+}
+
+JobArguments arguments_of(const models::Scenario& s, JobFramework framework, int version) {
   if (!s.resolved) throw InputError("scenario: found one that is not resolved");
   if (s.dispatchers.size() != 1)
     throw InputError(
         fmt::format("dispatcher: found {}, expected one, whose arguments are written", s.dispatchers.size()));
-  const ArgumentTable& table = table_of(framework);
   JobArguments result;
-  for (const ArgumentRule& rule : table.rules)
-    if (rule.out) rule.out(s, result.arguments);
+  result.arguments = written_arguments(s, framework);
+  for (const BrokenRule& broken : broken_rules(s, result.arguments, framework, version))
+    if (!broken.warns)
+      throw InputError(
+          fmt::format("the plan in arguments of {}: found {}, expected a plan that {} starts with",
+                      name_of(framework), broken.text(), name_of(framework)));
 
   // Reads the arguments back to find what they lose.
-  JobFile file;
-  file.file = "arguments";
-  file.gpus = s.parallel.world();
-  for (const auto& [name, value] : result.arguments) {
-    Setting setting;
-    setting.name = setting.shown = name;
-    if (value.is_array())
-      for (const auto& item : value)
-        setting.values.push_back(item.is_string() ? item.get<std::string>() : item.dump());
-    else
-      setting.values.push_back(value.is_string() ? value.get<std::string>() : value.dump());
-    file.settings.push_back(std::move(setting));
-  }
+  const JobFile file = file_of(result.arguments, s.parallel.world());
   models::Scenario back;
   try {
     const Job job = read_job(file, framework);
@@ -468,6 +504,11 @@ JobArguments arguments_of(const models::Scenario& s, JobFramework framework) {
 
 namespace {
 
+// Whether an argument is a variable of the environment.
+bool is_variable(std::string_view name) {
+  return !name.empty() && name.front() >= 'A' && name.front() <= 'Z';
+}
+
 std::string word_of(const ordered_json& value) {
   return shell_word(value.is_string() ? value.get<std::string>() : value.dump());
 }
@@ -475,7 +516,7 @@ std::string word_of(const ordered_json& value) {
 std::string shell_text(const Arguments& arguments) {
   std::string text;
   for (const auto& [name, value] : arguments) {
-    if (value == false) continue;
+    if (value == false || is_variable(name)) continue;
     std::string line = "--" + name;
     std::ranges::replace(line, '_', '-');
     if (value.is_array())
@@ -519,7 +560,8 @@ std::string arguments_text(const Arguments& arguments, JobFramework framework) {
     return json_text(json);
   }
   std::string text;
-  for (const auto& [name, value] : arguments) text += fmt::format("{}: {}\n", name, value.dump());
+  for (const auto& [name, value] : arguments)
+    if (!is_variable(name)) text += fmt::format("{}: {}\n", name, value.dump());
   return text;
 }
 
@@ -549,11 +591,18 @@ models::Scenario with_dispatcher(const models::Scenario& scenario, const std::st
   return one;
 }
 
-std::string plan_arguments_text(const models::Scenario& plan, JobFramework framework) {
-  const JobArguments made = arguments_of(plan, framework);
+std::string variables_text(const Arguments& arguments) {
+  std::string text;
+  for (const auto& [name, value] : arguments)
+    if (is_variable(name)) text += fmt::format("export {}={}\n", name, word_of(value));
+  return text;
+}
+
+std::string plan_arguments_text(const models::Scenario& plan, JobFramework framework, int version) {
+  const JobArguments made = arguments_of(plan, framework, version);
   std::string text = fmt::format("\narguments of {}:\n", name_of(framework));
   for (const std::string& one : made.left_out) text += fmt::format("not among them: {}\n", one);
-  return text + "\n" + arguments_text(made.arguments, framework);
+  return text + "\n" + variables_text(made.arguments) + arguments_text(made.arguments, framework);
 }
 
 }  // namespace moesim::tools

@@ -56,6 +56,8 @@ struct Job {
   std::vector<std::string> notes;    // other assumptions of the reader, one line each
   std::string no_model;  // error message where --model is not given either; empty: the file has a model
 
+  std::vector<std::string> of_model;  // arguments that describe the file's model
+
   // Returns arguments that are not modelled or unknown, one line each.
   std::vector<std::string> remarks() const;
 };
@@ -74,7 +76,12 @@ struct JobArguments {
 };
 // Returns the arguments of a resolved scenario with one dispatcher (none for a dense model). Throws
 // InputError for other scenarios.
-JobArguments arguments_of(const models::Scenario& scenario, JobFramework framework);
+// Throws InputError, too, for a plan that breaks a rule of the framework (argument_checks.h); `version`: as there.
+JobArguments arguments_of(const models::Scenario& scenario, JobFramework framework, int version = 0);
+// Likewise without any check.
+Arguments written_arguments(const models::Scenario& scenario, JobFramework framework);
+// Returns written arguments as a job's file of them would be read.
+JobFile file_of(const Arguments& arguments, std::int64_t gpus);
 // Likewise in the syntax of the framework's files: "--name value" lines, TOML, JSON, YAML.
 std::string arguments_text(const Arguments& arguments, JobFramework framework);
 
@@ -89,7 +96,9 @@ nlohmann::ordered_json job_arguments_json(const JobArguments& made, JobFramework
 models::Scenario with_dispatcher(const models::Scenario& scenario, const std::string& dispatcher);
 // Returns the text of a plan's arguments, preceded by lines on what they leave out. Throws InputError for
 // features that the framework lacks.
-std::string plan_arguments_text(const models::Scenario& plan, JobFramework framework);
+std::string plan_arguments_text(const models::Scenario& plan, JobFramework framework, int version = 0);
+// The lines that set the environment variables among a plan's arguments.
+std::string variables_text(const Arguments& arguments);
 
 // Typed access to the settings of a job; records which were read and builds the scenario.
 class JobReader {
@@ -120,6 +129,8 @@ class JobReader {
   [[noreturn]] void fail(std::string_view name, const std::string& expected);
   // Throws for a missing argument.
   [[noreturn]] void fail_without(const std::string& found, const std::string& expected) const;
+  // Records that the file's model lacks a size: --model has to say it.
+  void lacks_model(const std::string& found, const std::string& expected);
 
   // Sets the scenario's value at a path, "parallel.tp".
   void set(std::string_view path, nlohmann::ordered_json value);
@@ -165,6 +176,9 @@ struct ArgumentTable {
   std::vector<std::pair<std::string, std::string>> aliases;  // alias, name in the table
   std::vector<KnownArguments> irrelevant;
   std::vector<KnownArguments> approximated;
+  // Arguments that say where the model stands: it is --model's, also where the file has sizes (replaced), or where it
+  // has none.
+  std::vector<KnownArguments> replaced, elsewhere;
   // Refused unless the value is off (false, 0, none), or equal to the only accepted value.
   std::vector<KnownArguments> refused;
 };

@@ -48,8 +48,13 @@ void write_precision(const Scenario&, Arguments& out) { out.emplace_back("bf16.e
 
 void read_zero(JobReader& r) {
   const std::int64_t stage = r.whole("zero_optimization.stage", 0, 3).value_or(0);
-  if (stage == 2) r.fail("zero_optimization.stage", "0, 1 or 3: gradients alone are not sharded here");
   r.set("training.sharding", stage == 0 ? "ddp" : stage == 1 ? "zero1" : "fsdp");
+  // ZeRO-2 (arXiv 1910.02054) shards gradients and states: FSDP whose weights are gathered once a step.
+  if (stage == 2) {
+    r.set("training.reshard_after_forward", false);
+    r.approximate("zero_optimization.stage",
+                  "ZeRO-2 is priced as FSDP that keeps its gathered weights for a step");
+  }
   const bool overlap = r.flag("zero_optimization.overlap_comm", stage == 3);
   r.set("training.overlap.gradients", overlap);
   r.set("training.overlap.parameters", stage == 3 && overlap);
@@ -68,7 +73,10 @@ void read_zero(JobReader& r) {
 
 void write_zero(const Scenario& s, Arguments& out) {
   const ShardingScheme scheme = s.training.sharding;
-  const int stage = scheme == ShardingScheme::kZero1 ? 1 : scheme == ShardingScheme::kFsdp ? 3 : 0;
+  const int stage = scheme == ShardingScheme::kZero1   ? 1
+                    : scheme != ShardingScheme::kFsdp  ? 0
+                    : s.training.reshard_after_forward ? 3
+                                                       : 2;
   out.emplace_back("zero_optimization.stage", stage);
   out.emplace_back("zero_optimization.overlap_comm", s.training.overlap.gradients);
   if (models::offloads_optimizer(s.training.offload))

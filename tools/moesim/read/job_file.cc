@@ -90,18 +90,26 @@ Added added_by(const std::vector<std::string>& with) {
   return added;
 }
 
-// Arguments that distinguish a Megatron job from other commands of a script.
-constexpr std::array<std::string_view, 9> kMarks{
-    "--num-layers",        "--hidden-size",      "--num-attention-heads",
-    "--seq-length",        "--micro-batch-size", "--tensor-model-parallel-size",
-    "--global-batch-size", "--num-experts",      "--pipeline-model-parallel-size"};
+// Returns the name of the argument that a word says, "--num-layers", "--num_layers=4" or Hydra's
+// "model.num_layers=4"; "": none.
+std::string argument_of(std::string_view word) {
+  const std::string_view name = word.substr(0, word.find('='));
+  if (is_argument(name)) return with_underscores(name.substr(2));
+  const std::size_t dot = name.rfind('.');
+  if (name.size() == word.size() || dot == std::string_view::npos) return "";
+  const auto part = [](std::string_view one) { return is_shell_name(one); };
+  return std::ranges::all_of(split(name.substr(std::min(name.find_first_not_of("+~"), dot)), '.'), part)
+             ? std::string(name.substr(dot + 1))
+             : "";
+}
 
+// Returns how many arguments distinguish a Megatron job from other commands of a script; a recipe has a whole one.
 std::size_t marks_in(const std::vector<std::string>& words) {
-  return static_cast<std::size_t>(std::ranges::count_if(kMarks, [&](std::string_view mark) {
-    return std::ranges::any_of(words, [&](const std::string& w) {
-      return w == mark || (w.starts_with(mark) && w.substr(mark.size(), 1) == "=");
-    });
-  }));
+  std::set<std::string> names;
+  for (const std::string& word : words) names.insert(argument_of(word));
+  return static_cast<std::size_t>(std::ranges::count_if(
+             script_words("marks"), [&](const auto& mark) { return names.contains(mark); })) +
+         names.count("recipe") + names.count("use_checkpoint_args");
 }
 
 // Returns the number of a launcher's option.
@@ -476,13 +484,10 @@ void check_dotted_keys(std::string_view text, const std::string& file) {
 std::vector<Setting> settings_of_words(const std::vector<std::string>& words, const SourcePlace& place) {
   std::vector<Setting> settings;
   for (const std::string& word : words) {
-    if (is_argument(word)) {
-      Setting s;
+    if (std::string name = argument_of(word); !name.empty()) {
       const std::size_t equals = word.find('=');
-      s.shown = word.substr(0, equals);
-      s.name = with_underscores(s.shown.substr(2));
+      Setting s{std::move(name), word.substr(0, equals), {}, "", place};
       if (equals != std::string::npos) s.values.push_back(word.substr(equals + 1));
-      s.place = place;
       settings.push_back(std::move(s));
     } else if (!settings.empty()) {
       settings.back().values.push_back(word);
@@ -512,9 +517,9 @@ ShellCommand chosen_command(const std::vector<ShellCommand>& commands, const std
   }
   if (marks_in(bare.words) >= std::max<std::size_t>(most, 1)) job = std::move(bare), another = false;
   if (job.words.empty())
-    throw InputError(SourcePlace{file},
-                     "no command with a job's arguments (--num-layers, --micro-batch-size, ...)",
-                     "a script that runs one, or the arguments themselves");
+    throw NoJobCommand(SourcePlace{file},
+                       "no command with a job's arguments (--num-layers, --micro-batch-size, ...)",
+                       "a script that runs one, or the arguments themselves");
   if (another) throw InputError(job.place, "several commands with a job's arguments", "one job a file");
   return job;
 }
@@ -548,10 +553,15 @@ JobFile job_of_command(const ShellCommand& command, const ShellScript& script, c
       values.push_back(script.shown(value));
     }
     s.values = std::move(values);
-    if (const std::string shown = script.shown(s.shown); shown != s.shown) {
+    // verl's other models have arguments of the same names.
+    const bool others = s.shown.starts_with("critic.") || s.shown.starts_with("reward_model.") ||
+                        (s.shown.starts_with("actor_rollout_ref.") &&
+                         s.shown.find(".actor.") == std::string::npos && !s.shown.ends_with("model.path"));
+    if (const std::string shown = script.shown(s.shown); others || shown != s.shown) {
       result.unread.push_back(shown);
       continue;
     }
+    if (s.shown.ends_with("model.path")) s.name = "model_path";
     collector.put(std::move(s));
   }
   // Transformer Engine reads its attention switches from the environment.
@@ -580,6 +590,8 @@ JobFile read_shell_job(std::string_view text, const std::string& file, const std
   try {
     const ShellScript script(text, file, added.values);
     return job_of_command(chosen_command(script.commands(), file), script, file, added);
+  } catch (const NoJobCommand& error) {
+    throw NoJobCommand(error.what() + std::string(kExactWays));
   } catch (const InputError& error) {
     throw InputError(error.what() + std::string(kExactWays));
   }

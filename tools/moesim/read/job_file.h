@@ -37,6 +37,12 @@ inline constexpr std::uint64_t kMaxJobFileBytes = std::uint64_t{4} << 20;
 inline constexpr int kMaxJobFileDepth = 64;
 inline constexpr std::size_t kMaxExpandedBytes = std::size_t{16} << 20;
 
+// No command of a script has a job's arguments.
+class NoJobCommand : public InputError {
+ public:
+  using InputError::InputError;
+};
+
 // Splits words into settings: "--name value ...", "--name=value". Words before the first "--" are dropped.
 std::vector<Setting> settings_of_words(const std::vector<std::string>& words, const SourcePlace& place);
 

@@ -7,8 +7,8 @@
 
 namespace moesim::tools {
 
-std::string launch_script(const models::Scenario& plan, const std::string& command) {
-  const JobArguments made = arguments_of(plan, JobFramework::kMegatron);
+std::string launch_script(const models::Scenario& plan, const std::string& command, int version) {
+  const JobArguments made = arguments_of(plan, JobFramework::kMegatron, version);
   const models::Cluster& cluster = *plan.cluster;
   std::string text = fmt::format(
       "#!/bin/bash\n#SBATCH --nodes={0}\n#SBATCH --ntasks-per-node=1\n"
@@ -18,12 +18,13 @@ std::string launch_script(const models::Scenario& plan, const std::string& comma
   for (const std::string& one : made.left_out) text += fmt::format("# Not among the arguments: {}\n", one);
   text += "# Data, tokenizer, learning rate and checkpoints are yours: \"$@\".\nset -euo pipefail\n";
   text += fmt::format(
-      "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
+      "{}MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
       "ARGUMENTS=(\n{})\n"
       "srun torchrun --nnodes={} --nproc-per-node={} --rdzv-backend=c10d \\\n"
       "  --rdzv-endpoint=\"$MASTER_ADDR:29500\" --rdzv-id=\"$SLURM_JOB_ID\" \\\n"
       "  pretrain_gpt.py \"${{ARGUMENTS[@]}}\" \"$@\"\n",
-      arguments_text(made.arguments, JobFramework::kMegatron), cluster.nodes, cluster.gpus_per_node);
+      variables_text(made.arguments), arguments_text(made.arguments, JobFramework::kMegatron), cluster.nodes,
+      cluster.gpus_per_node);
   return text;
 }
 

@@ -94,28 +94,6 @@ class Parser {
 
 std::optional<List> layer_list(std::string_view text) { return Parser(text).all(); }
 
-std::optional<ExpertLayers> expert_layers(const List& list) {
-  std::vector<std::int64_t> places;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (list[i] != 0 && list[i] != 1) return std::nullopt;
-    if (list[i] == 1) places.push_back(static_cast<std::int64_t>(i));
-  }
-  if (places.empty()) return std::nullopt;
-  const auto size = static_cast<std::int64_t>(list.size());
-  ExpertLayers form;
-  form.every = places.size() > 1 ? places[1] - places[0] : size - places[0];
-  form.dense = places[0] - (form.every - 1);
-  if (places.size() == 1)
-    form = {size - 1 == places[0] ? size - 1 : places[0] - (form.every - 1), form.every};
-  if (places.size() == 1 && size - 1 == places[0]) form.every = 1;
-  if (form.dense < 0) return std::nullopt;
-  for (std::int64_t i = 0; i < size; ++i) {
-    const bool experts = i >= form.dense && (i - form.dense) % form.every == form.every - 1;
-    if (experts != (list[static_cast<std::size_t>(i)] == 1)) return std::nullopt;
-  }
-  return form;
-}
-
 std::string layer_list_text(const ExpertLayers& form, std::int64_t layers) {
   std::vector<std::string> parts;
   const auto add = [&](int what, std::int64_t count) {

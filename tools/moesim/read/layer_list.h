@@ -19,8 +19,6 @@ std::optional<std::vector<std::int64_t>> layer_list(std::string_view text);
 struct ExpertLayers {
   std::int64_t dense = 0, every = 1;
 };
-// Returns the form of a list of ones and zeros; nullopt for lists without it.
-std::optional<ExpertLayers> expert_layers(const std::vector<std::int64_t>& list);
 // Returns the list expression of the form for so many layers.
 std::string layer_list_text(const ExpertLayers& form, std::int64_t layers);
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "base/file_io.h"
 #include "base/json_reader.h"
 #include "base/text.h"
+#include "models/hardware/embedded_profiles.h"
 #include "models/workload/fields.h"
 
 namespace moesim::tools {
@@ -26,53 +28,51 @@ constexpr std::array<std::string_view, 4> kDeepSpeedKeys{
     "\"train_batch_size\"", "\"train_micro_batch_size_per_gpu\"", "\"zero_optimization\"",
     "\"gradient_accumulation_steps\""};
 
-// Configurations of unsupported frameworks, by their characteristic words. Their model is in another file.
-struct Foreign {
-  std::string_view name, model;  // of the framework; the key that names its model
-  std::array<std::string_view, 2> marks;
-};
-constexpr std::array<Foreign, 6> kForeign{{
-    {"Primus", "model", {"pre_trainer:", "PRIMUS_"}},
-    {"Primus (a model file)", "extends", {"\nextends:", "\nextends :"}},
-    {"NeMo Automodel", "pretrained_model_name_or_path", {"nemo_automodel.", "NeMoAutoModel"}},
-    {"MaxText", "model_name", {"base_emb_dim", "ici_fsdp_parallelism"}},
-    {"OLMo-core", "model", {"olmo_core.", "olmo_core "}},
-    {"torchtitan (Python)", "flavor", {"from torchtitan", "import torchtitan"}},
-}};
 constexpr std::string_view kSayIt =
     "its model and plan as options (--model NAME or a config.json, --cluster, --tp, --pp, --ep, --dp), or "
-    "the "
-    "arguments of the command that runs it (`moesim scenario from megatron -- COMMAND`)";
+    "the arguments of the command that runs it (`moesim scenario from megatron -- COMMAND`)";
 
+// Refuses the files of frameworks that are not read (known_arguments.json) by their words, with what of them says
+// options of moesim.
 void refuse_foreign(const std::string& text, const std::string& name) {
   const std::string lines = "\n" + text;
-  for (const Foreign& f : kForeign)
-    for (const std::string_view mark : f.marks)
-      if (const std::size_t at = lines.find(mark); at != std::string::npos)
-        throw InputError(
-            SourcePlace{name,
-                        std::count(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(at + 1), '\n')},
-            fmt::format("{} of {}, whose model stands elsewhere (key {})", trim(mark), f.name, f.model),
-            std::string(kSayIt));
+  const JsonNode file = JsonNode::parse(models::embedded_table("known_arguments"), "known_arguments.json");
+  for (const JsonNode& node : file.find("frameworks")->items()) {
+    JsonObject row(node);
+    for (const JsonNode& node_of_mark : row.at("marks").items()) {
+      std::string mark = node_of_mark.string();
+      if (mark.starts_with('^')) mark[0] = '\n';  // at the start of a line
+      const std::size_t at = lines.find(mark);
+      if (at == std::string::npos) continue;
+      std::vector<std::string> options;
+      if (const auto known = row.find("options"))
+        for (const std::string& key : known->keys())
+          if (lines.find(key) != std::string::npos)
+            options.push_back(fmt::format("{} as {}", key, known->find(key)->string()));
+      throw InputError(
+          SourcePlace{name,
+                      std::count(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(at + 1), '\n')},
+          fmt::format("{} of {}, whose model stands elsewhere (key {})", trim(mark), row.at("name").string(),
+                      row.at("model").string()),
+          options.empty() ? row.string("way", std::string(kSayIt))
+                          : fmt::format("its plan as options beside --model NAME or its config.json: {}",
+                                        join(options, ", ")));
+    }
+  }
 }
 
-// Keys that name a model described elsewhere.
-constexpr std::array<std::string_view, 8> kModelKeys{"pretrained_model_name_or_path",
-                                                     "model_name_or_path",
-                                                     "model_config_path",
-                                                     "hf_model_id",
-                                                     "base_model",
-                                                     "model_path",
-                                                     "model.flavor",
-                                                     "model_name"};
-
-std::string no_model(const JobFile& file) {
-  for (const std::string_view key : kModelKeys)
-    for (const Setting& s : file.settings)
-      if (s.name == key && !s.values.empty())
-        return fmt::format(
-            "{}: found a model that is described elsewhere ({} {}), expected --model NAME or its config.json",
-            s.place.str(), s.shown, s.values.front());
+// Returns why a file's model has to be said by --model; "" where it has its own.
+std::string no_model(const JobFile& file, JobFramework framework, bool has) {
+  const ArgumentTable& table = table_of(framework);
+  for (const std::vector<KnownArguments>* list : {&table.replaced, &table.elsewhere})
+    for (const KnownArguments& known : *list)
+      for (const std::string& key : known.names)
+        for (const Setting& s : file.settings)
+          if ((list == &table.replaced || !has) && s.name == key && !says_nothing(s))
+            return fmt::format(
+                "{}: found a model that is described elsewhere ({}{}{}), expected --model NAME or its config.json",
+                s.place.str(), s.shown, s.values.empty() ? "" : " ", join(s.values, " "));
+  if (has) return "";
   return fmt::format(
       "{}: found no model (num_layers, hidden_size, ...), expected --model NAME or a config.json beside it",
       file.file);
@@ -87,7 +87,10 @@ std::string recipe_of(JobFramework framework) {
 Job job_of_file(const JobFile& file, JobFramework framework) {
   Job job = read_job(file, framework);
   job.framework = recipe_of(framework);
-  if (!job.scenario.contains("model")) job.no_model = no_model(file);
+  if (std::string elsewhere = no_model(file, framework, job.scenario.contains("model")); !elsewhere.empty()) {
+    job.scenario.erase("model");
+    if (job.no_model.empty()) job.no_model = std::move(elsewhere);
+  }
   return job;
 }
 
@@ -132,8 +135,14 @@ Job load_job(const std::filesystem::path& file, JobFramework framework,
       break;
   }
   if (by_running) return job_of_file(read_job_by_running(name, with), framework);
-  if (!is_yaml(file) && framework == JobFramework::kMegatron)
-    return job_of_file(read_shell_job(text, name, with), framework);
+  if (!is_yaml(file) && framework == JobFramework::kMegatron) {
+    try {
+      return job_of_file(read_shell_job(text, name, with), framework);
+    } catch (const NoJobCommand&) {
+      refuse_foreign(text, name);
+      throw;
+    }
+  }
   refuse_foreign(text, name);
   return job_of_file(read_yaml_job(text, name, with), framework);
 }

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "models/workload/model_layers.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/read/layer_list.h"
 #include "tools/moesim/read/megatron_rules.h"
@@ -36,13 +37,13 @@ void read_expert_layers(JobReader& r) {
   }
   if (std::ranges::count(holds, 1) == 0)
     r.fail("moe_layer_freq", "a layer with experts, or no --num-experts");
-  const std::optional<ExpertLayers> form = expert_layers(holds);
-  r.set("model.dense_layers", form ? form->dense : 0);
-  r.set("model.moe_every", form ? form->every : 1);
-  if (form) return;
   std::string letters;
   for (const std::int64_t one : holds) letters += one == 1 ? 'E' : '-';
-  r.set("model.ffns", letters);
+  Architecture form;
+  models::set_ffns(form, letters);
+  r.set("model.dense_layers", form.dense_layers);
+  r.set("model.moe_every", form.moe_every);
+  if (!form.ffns.empty()) r.set("model.ffns", form.ffns);
 }
 
 void read_experts(JobReader& r) {
@@ -53,10 +54,12 @@ void read_experts(JobReader& r) {
   const std::int64_t hidden = r.whole("hidden_size").value_or(1);
   const std::int64_t inner = r.whole("moe_ffn_hidden_size").value_or(inner_size(r, hidden));
   r.set("model.expert_ffn", inner);
-  r.set("model.expert_bias", switched(r, "add_bias_linear", "disable_bias_linear", true));
+  // With linear biases the router has one, too.
+  const bool biased = switched(r, "add_bias_linear", "disable_bias_linear", true);
+  r.set("model.expert_bias", biased);
   r.set("model.shared_ffn", r.whole("moe_shared_expert_intermediate_size", 0).value_or(0));
   r.set("model.shared_gate", r.flag("moe_use_shared_expert_gate") || r.flag("moe_shared_expert_gate"));
-  r.set("model.router_bias", r.flag("moe_router_enable_expert_bias"));
+  r.set("model.router_bias", r.flag("moe_router_enable_expert_bias") || biased);
   if (const auto devices = r.whole("moe_router_topk_limited_devices")) {
     // The older form of groups: one per expert-parallel rank.
     r.set("model.routing_groups", r.whole_or("expert_model_parallel_size", 1));
@@ -80,8 +83,15 @@ void write_experts(const Scenario& s, Arguments& out) {
   out.emplace_back("moe_router_topk", s.topk > 0 ? s.topk : a.topk);
   out.emplace_back("moe_ffn_hidden_size", a.expert_ffn);
   if (a.shared_ffn > 0) out.emplace_back("moe_shared_expert_intermediate_size", a.shared_ffn);
-  put_flag(out, a.shared_gate, "moe_use_shared_expert_gate");
-  put_flag(out, a.router_bias, "moe_router_enable_expert_bias");
+  put_flag(out, a.shared_gate, "moe_shared_expert_gate");
+  // The bias of balancing without a loss goes with sigmoid; that of gpt-oss with the linear ones.
+  if (a.router_bias && !a.expert_bias) {
+    out.emplace_back("moe_router_score_function", "sigmoid");
+    out.emplace_back("moe_router_enable_expert_bias", true);
+  } else {
+    put_flag(out, (s.topk > 0 ? s.topk : a.topk) == 1, "moe_router_pre_softmax");
+  }
+  put_flag(out, a.attention.output_bias, "no_bias_dropout_fusion");
   if (a.routing_groups > 1) {
     out.emplace_back("moe_router_num_groups", a.routing_groups);
     out.emplace_back("moe_router_group_topk", a.routing_topk_groups);
@@ -153,6 +163,9 @@ void read_dispatcher(JobReader& r) {
 void write_dispatcher(const Scenario& s, Arguments& out) {
   if (s.model.experts == 0) return;
   const models::DispatcherSpec& d = s.dispatchers.front();
+  if (!writes_dispatcher(d.name))
+    throw InputError(
+        fmt::format("dispatcher: found {}, which Megatron has not, expected one of its own", d.name));
   const auto option = [&](const char* key) {
     const auto at = d.options.find(key);
     return at == d.options.end() ? std::string() : at->second;
@@ -172,21 +185,24 @@ void write_dispatcher(const Scenario& s, Arguments& out) {
     out.emplace_back("moe_flex_dispatcher_backend", d.name.substr(5));
     if (const auto sms = parse_int(option("sms")))
       out.emplace_back(d.name == "flex-deepep" ? "moe_deepep_num_sms" : "moe_hybridep_num_sms", *sms);
-  } else {
-    throw InputError(
-        fmt::format("dispatcher: found {}, which Megatron has not, expected one of its own", d.name));
   }
   if (const auto factor = parse_number(option("capacity_factor")); factor && *factor > 0)
     out.emplace_back("moe_expert_capacity_factor", *factor);
   put_flag(out, is_on("pad", false), "moe_pad_expert_input_to_capacity");
   put_flag(out, is_on("shared_overlap", false), "moe_shared_expert_overlap");
-  put_flag(out, !option("pad_map").empty(), "moe_router_padding_for_fp8");
+  put_flag(out, !option("pad_map").empty(), "moe_router_padding_for_quantization");
   const std::string_view router = models::name_of(s.router_dtype);
   if (router == "fp32" || router == "fp64") out.emplace_back("moe_router_dtype", router);
   put_flag(out, s.routing.text == "uniform", "moe_router_force_load_balancing");
 }
 
 }  // namespace
+
+bool writes_dispatcher(std::string_view name) {
+  constexpr std::array<std::string_view, 5> kNames{"allgather", "alltoall", "alltoall-legacy", "flex-deepep",
+                                                   "flex-hybridep"};
+  return std::ranges::find(kNames, name) != kNames.end();
+}
 
 std::int64_t experts_of(JobReader& r) {
   return r.whole(r.has("moe_num_experts") ? "moe_num_experts" : "num_experts", 0).value_or(0);

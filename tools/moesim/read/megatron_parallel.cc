@@ -5,7 +5,10 @@
 #include <array>
 
 #include "base/text.h"
+#include "models/step/pipeline_layout.h"
+#include "models/workload/layer_stack.h"
 #include "models/workload/scenario.h"
+#include "tools/moesim/read/argument_checks.h"
 #include "tools/moesim/read/megatron_rules.h"
 
 namespace moesim::tools::megatron {
@@ -59,30 +62,18 @@ void write_tensor_parallel(const Scenario& s, Arguments& out) {
   if (s.model.experts > 0) out.emplace_back("expert_tensor_parallel_size", s.parallel.etp);
 }
 
-// Returns the stages of a layout, "Et*3|(tt|)*29m|L": the number of bars plus one.
-std::optional<std::int64_t> stages_of_layout(std::string_view text) {
-  // One number for every part of the text between bars, repeated as the brackets are.
-  std::int64_t bars = 0, inside = 0;
-  bool open = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '(' && open) return std::nullopt;
-    if (c == '(') open = true, inside = 0;
-    if (c == '|') ++(open ? inside : bars);
-    if (c != ')') continue;
-    if (!open) return std::nullopt;
-    open = false;
-    std::int64_t times = 1;
-    if (text.substr(i + 1, 1) == "*") {
-      std::size_t end = i + 2;
-      while (end < text.size() && text[end] >= '0' && text[end] <= '9') ++end;
-      const auto n = parse_int(text.substr(i + 2, end - i - 2));
-      if (!n || *n < 1 || *n > (1 << 20)) return std::nullopt;
-      times = *n;
-    }
-    bars += inside * times;
+// Returns the layers of each stage as a layout, "Etttt|ttttt|tttttL"; "" where Megatron cuts so by itself.
+std::string layout_of(const Scenario& s) {
+  const models::Parallel& p = s.parallel;
+  if (p.pp == 1 || !s.model.pattern.empty()) return "";
+  if (s.model.layers % (p.pp * p.vpp) == 0 && models::is_cut_evenly(s.model, p)) return "";
+  std::vector<std::string> stages;
+  for (const models::Chunk& chunk : models::PipelineLayout(s, false).chunks) {
+    std::string stage = chunk.embedding ? "E" : "";
+    for (const models::LayerKind& layer : chunk.layers) stage += layer.mtp ? 'm' : 't';
+    stages.push_back(stage + (chunk.head ? "L" : ""));
   }
-  return open ? std::nullopt : std::optional(bars + (text.ends_with('|') ? 0 : 1));
+  return join(stages, "|");
 }
 
 void read_pipeline(JobReader& r) {
@@ -100,10 +91,10 @@ void read_pipeline(JobReader& r) {
     vpp = layers / pp / *layers_each;
   }
   if (!layout.empty()) {
-    const auto stages = stages_of_layout(layout);
-    if (!stages || *stages % pp != 0)
+    const auto counts = count_layout(layout);
+    if (counts.empty() || counts.at('|') % pp != 0)
       r.fail("pipeline_model_parallel_layout", fmt::format("a layout of stages for {} ranks", pp));
-    vpp = *stages / pp;
+    vpp = counts.at('|') / pp;
     r.approximate("pipeline_model_parallel_layout",
                   "stages are cut so that the heaviest is as light as possible, not as it says");
   }
@@ -117,7 +108,10 @@ void read_pipeline(JobReader& r) {
 
 void write_pipeline(const Scenario& s, Arguments& out) {
   out.emplace_back("pipeline_model_parallel_size", s.parallel.pp);
-  if (s.parallel.vpp > 1) out.emplace_back("num_virtual_stages_per_pipeline_rank", s.parallel.vpp);
+  if (const std::string layout = layout_of(s); !layout.empty())
+    out.emplace_back("pipeline_model_parallel_layout", layout);
+  else if (s.parallel.vpp > 1)
+    out.emplace_back("num_virtual_stages_per_pipeline_rank", s.parallel.vpp);
 }
 
 void read_batch(JobReader& r) {
@@ -140,6 +134,11 @@ void read_order(JobReader& r) {
 
 void write_order(const Scenario& s, Arguments& out) {
   put_flag(out, s.training.stages_inside, "use_tp_pp_dp_mapping");
+  // Before Blackwell Megatron asks for it, so that communication is issued before the products that hide it.
+  const bool splits = s.parallel.tp > 1 || s.parallel.cp > 1;
+  const bool others =
+      s.training.sharding == models::ShardingScheme::kFsdp || s.training.overlap.expert_communication;
+  if (splits && !others && before_blackwell(s)) out.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", 1);
 }
 
 }  // namespace

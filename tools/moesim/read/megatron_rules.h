@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/moesim/read/arguments.h"
@@ -29,6 +30,8 @@ bool has_model(JobReader& reader);
 bool switched(JobReader& reader, const char* name, const char* off, bool fallback);
 // Returns the inner size of a dense FFN.
 std::int64_t inner_size(JobReader& reader, std::int64_t hidden);
+// Whether the arguments can say a dispatcher.
+bool writes_dispatcher(std::string_view name);
 // Returns the experts of a layer, under Megatron's name or that of MegaBlocks' version; 0: none.
 std::int64_t experts_of(JobReader& reader);
 

@@ -19,11 +19,11 @@ using models::Scenario;
 void read_sizes(JobReader& r) {
   if (!has_model(r)) return;
   const auto hidden = r.whole("hidden_size");
-  if (!hidden) r.fail_without("no --hidden-size", "the model's width");
+  if (!hidden) return r.lacks_model("no --hidden-size", "the model's width");
   r.set("model.hidden", *hidden);
   const HybridPattern pattern = hybrid_pattern(r);
   const auto layers = r.whole("num_layers", 1, 1 << 20);
-  if (!layers && pattern.layers.empty()) r.fail_without("no --num-layers", "the number of layers");
+  if (!layers && pattern.layers.empty()) return r.lacks_model("no --num-layers", "the number of layers");
   // Megatron counts the pattern's letters whatever --num-layers is.
   r.set("model.layers", pattern.layers.empty() ? *layers : static_cast<std::int64_t>(pattern.layers.size()));
   r.set("model.experts", 0);
@@ -66,8 +66,8 @@ void read_vocabulary(JobReader& r) {
   if (!has_model(r)) return;
   const auto vocabulary = r.whole("vocab_size");
   if (!vocabulary)
-    r.fail_without("no --vocab-size: the tokenizer's is not in the file",
-                   "--vocab-size, as in --with \"--vocab-size 32000\"");
+    return r.lacks_model("no --vocab-size: the tokenizer's is not in the file",
+                         "--vocab-size, as in --with \"--vocab-size 32000\"");
   const std::int64_t step =
       r.whole_or("make_vocab_size_divisible_by", 128) * r.whole_or("tensor_model_parallel_size", 1);
   const bool pads = r.flag("should_pad_vocab", true);
@@ -101,7 +101,7 @@ void read_windows(JobReader& r) {
 void read_attention(JobReader& r) {
   if (!has_model(r)) return;
   const auto heads = r.whole("num_attention_heads");
-  if (!heads) r.fail_without("no --num-attention-heads", "the number of attention heads");
+  if (!heads) return r.lacks_model("no --num-attention-heads", "the number of attention heads");
   r.set("model.attention.heads", *heads);
   const bool bias = switched(r, "add_bias_linear", "disable_bias_linear", true);
   const bool query_bias = r.flag("add_qkv_bias");
@@ -116,8 +116,13 @@ void read_attention(JobReader& r) {
     r.set("model.attention.value_dim", r.whole_or("v_head_dim", 128));
     r.flag("qk_layernorm");  // for the latent vectors, which have norms anyway
   } else {
+    // Megatron's command line drops groups without the flag (arguments.py); a configuration's fields have no flag.
+    const Setting* said = r.find("num_query_groups");
     const auto groups = r.whole("num_query_groups");
-    const bool grouped = r.flag("group_query_attention", groups.has_value());
+    const bool grouped = r.flag("group_query_attention", groups && !said->shown.starts_with("--"));
+    if (groups && !grouped)
+      r.approximate("num_query_groups",
+                    "without --group-query-attention every head has its own keys and values");
     r.set("model.attention.kv_heads", grouped ? groups.value_or(1) : *heads);
     if (const auto columns = r.whole("kv_channels")) {
       r.set("model.attention.head_dim", *columns);
@@ -159,9 +164,12 @@ void read_attention_kernel(JobReader& r) {
 }
 
 void write_attention_kernel(const Scenario& s, Arguments& out) {
-  if (s.training.attention == models::AttentionKernel::kFlash) return;
-  out.emplace_back("attention_backend", "unfused");
-  if (s.training.attention == models::AttentionKernel::kUnfused) out.emplace_back("attention_dropout", 0.0);
+  if (s.training.attention != models::AttentionKernel::kFlash)
+    out.emplace_back("attention_backend", "unfused");
+  // Both are 0.1 unless given.
+  if (s.training.attention != models::AttentionKernel::kUnfusedDropout)
+    out.emplace_back("attention_dropout", 0.0);
+  out.emplace_back("hidden_dropout", 0.0);
 }
 
 void write_attention(const Scenario& s, Arguments& out) {

@@ -41,7 +41,9 @@ void read_recompute(JobReader& r) {
     modules.emplace_back("moe");
   if (modules.empty()) return;
   try {
-    r.set("training.recompute", models::StepRecompute::parse(join(modules, "+")).text());
+    const auto recompute = models::StepRecompute::parse(join(modules, "+"));
+    if (recompute.operations) throw InputError("op is torchtitan's");
+    r.set("training.recompute", recompute.text());
   } catch (const InputError& error) {
     r.fail("recompute_modules", std::string("other modules: ") + error.what());
   }
@@ -50,6 +52,8 @@ void read_recompute(JobReader& r) {
 void write_recompute(const Scenario& s, Arguments& out) {
   const models::StepRecompute& c = s.training.recompute;
   if (!c.any()) return;
+  if (c.operations)
+    throw InputError("recompute: found op, which is torchtitan's; expected modules of --recompute-modules");
   out.emplace_back("recompute_granularity", c.full ? "full" : "selective");
   if (c.full) {
     out.emplace_back("recompute_method", "uniform");
@@ -93,7 +97,11 @@ void write_sharding(const Scenario& s, Arguments& out) {
     out.emplace_back("use_megatron_fsdp", true);
     out.emplace_back("data_parallel_sharding_strategy", "optim_grads_params");
     out.emplace_back("use_distributed_optimizer", true);
+    out.emplace_back("ckpt_format", "fsdp_dtensor");
   }
+  if (s.training.sharding == ShardingScheme::kHsdp)
+    throw InputError(
+        "sharding: found hsdp, which is not written as arguments of Megatron, expected ddp, zero1 or fsdp");
 }
 
 void read_overlap(JobReader& r) {
@@ -115,7 +123,8 @@ void read_overlap(JobReader& r) {
 void write_overlap(const Scenario& s, Arguments& out) {
   const models::StepOverlap& o = s.training.overlap;
   put_flag(out, o.gradients, "overlap_grad_reduce");
-  put_flag(out, o.parameters, "overlap_param_gather");
+  // Without a distributed optimizer there is nothing to gather.
+  put_flag(out, o.parameters && s.training.sharding != ShardingScheme::kDdp, "overlap_param_gather");
   put_flag(out, o.expert_communication, "overlap_moe_expert_parallel_comm");
   put_flag(out, o.delayed_wgrad, "delay_wgrad_compute");
 }
@@ -171,8 +180,9 @@ void write_optimizer(const Scenario& s, Arguments& out) {
   const models::TrainingSettings& t = s.training;
   out.emplace_back("optimizer", t.muon ? "muon" : "adam");
   if (t.muon) out.emplace_back("muon_num_ns_steps", t.newton_schulz_steps);
-  if (t.optimizer != models::OptimizerTypes{}) {
+  if (t.optimizer != models::OptimizerTypes{} || models::offloads_optimizer(t.offload))
     out.emplace_back("use_precision_aware_optimizer", true);
+  if (t.optimizer != models::OptimizerTypes{}) {
     const std::string text = t.optimizer.text();
     const auto parts = split(text, ',');
     out.emplace_back("main_params_dtype", parts[0]);
@@ -185,20 +195,43 @@ void write_optimizer(const Scenario& s, Arguments& out) {
 }
 
 void read_graphs(JobReader& r) {
-  std::string how = r.choice("cuda_graph_impl", "none", {"none", "local", "transformer_engine"});
+  std::string how =
+      r.choice("cuda_graph_impl", "none", {"none", "local", "transformer_engine", "full_iteration"});
   if (r.flag("external_cuda_graph")) how = "transformer_engine";
   if (r.flag("enable_cuda_graph")) how = "local";
   const std::vector<std::string> scope = r.list("cuda_graph_scope");
+  r.list("cuda_graph_modules");
   if (how == "none") return;
-  const bool whole = std::ranges::find(scope, "full_iteration") != scope.end();
+  const bool whole = how == "full_iteration" || std::ranges::find(scope, "full_iteration") != scope.end();
   r.set("training.launch", whole ? "graphs" : "partial-graphs");
 }
 
 void write_graphs(const Scenario& s, Arguments& out) {
   if (s.training.launch == models::LaunchMode::kEager) return;
   const bool whole = s.training.launch == models::LaunchMode::kGraphs;
-  out.emplace_back("cuda_graph_impl", whole ? "local" : "transformer_engine");
-  out.emplace_back("cuda_graph_scope", whole ? "full_iteration" : "attn");
+  out.emplace_back("cuda_graph_impl", whole ? "full_iteration" : "transformer_engine");
+  if (whole)
+    out.emplace_back("no_check_for_nan_in_loss_and_grad", true);
+  else
+    out.emplace_back("cuda_graph_modules",
+                     s.model.experts > 0 ? ordered_json{"attn", "moe_router"} : ordered_json("attn"));
+}
+
+// Megatron-SWIFT's adapters (swift/megatron/argument/megatron_base_args.py): all-linear are those of attention, dense
+// FFNs, shared and routed experts.
+void read_lora(JobReader& r) {
+  const bool renamed = r.has("tuner_type");
+  const bool some = r.choice(renamed ? "tuner_type" : "train_type", "full", {"full", "lora"}) == "lora";
+  const std::int64_t rank = r.whole_or("lora_rank", 8);
+  std::vector<std::string> modules = r.list("target_modules");
+  if (!some) return;
+  r.set("training.lora", rank);
+  std::ranges::sort(modules);
+  const bool all = modules.empty() || modules == std::vector<std::string>{"all-linear"};
+  if (!all && modules != std::vector<std::string>{"linear_proj", "linear_qkv"})
+    r.fail("target_modules",
+           "all-linear, or linear_qkv and linear_proj: adapters of other weights are not modelled here");
+  r.set("training.lora_modules", all ? "attention+ffn+experts" : "attention");
 }
 
 }  // namespace
@@ -224,9 +257,11 @@ std::vector<ArgumentRule> training_rules() {
             "accumulate_allreduce_grads_in_fp32", "optimizer_cpu_offload", "optimizer_offload_fraction"},
            read_optimizer,
            write_optimizer},
-          {{"cuda_graph_impl", "cuda_graph_scope", "enable_cuda_graph", "external_cuda_graph"},
+          {{"cuda_graph_impl", "cuda_graph_scope", "cuda_graph_modules", "enable_cuda_graph",
+            "external_cuda_graph"},
            read_graphs,
-           write_graphs}};
+           write_graphs},
+          {{"train_type", "tuner_type", "lora_rank", "target_modules"}, read_lora, {}}};
 }
 
 }  // namespace moesim::tools::megatron

@@ -29,14 +29,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 34> kLaunchers{
-    "torchrun",      "python",      "python3",    "python3.8",  "python3.9", "python3.10",
-    "python3.11",    "python3.12",  "python3.13", "python3.14", "srun",      "sbatch",
-    "salloc",        "mpirun",      "mpiexec",    "orterun",    "deepspeed", "accelerate",
-    "mpiexec.hydra", "ray",         "horovodrun", "ssh",        "pdsh",      "docker",
-    "podman",        "singularity", "apptainer",  "enroot",     "kubectl",   "qsub",
-    "bsub",          "conda",       "uv",         "poetry"};
-
 // Records its words. Shells that it starts are followed: their launchers are the same.
 constexpr std::string_view kLauncher = R"(
 name=${0##*/}
@@ -87,7 +79,7 @@ exit 0
 // Every bash reads this first: launchers stay first, whatever the script does to its PATH.
 std::string environment_file() {
   std::string text;
-  for (const std::string_view name : kLaunchers)
+  for (const std::string& name : script_words("launchers"))
     text += fmt::format("{}() {{ \"$MOESIM_BIN/{}\" \"$@\"; }}\n", name, name);
   return text + "trap '[[ $PATH == \"$MOESIM_BIN\":* ]] || PATH=$MOESIM_BIN:$PATH' DEBUG\nset -T\n";
 }
@@ -106,8 +98,7 @@ std::string called_by_path(std::string_view text) {
       const std::string_view word = line.substr(from, to - from);
       const std::size_t slash = word.rfind('/');
       const bool path = from > 0 && line[from - 1] == '=' && line.substr(0, from - 1).ends_with("PATH");
-      if (slash != std::string_view::npos && !path &&
-          std::ranges::find(kLaunchers, word.substr(slash + 1)) != kLaunchers.end())
+      if (slash != std::string_view::npos && !path && is_script_word("launchers", word.substr(slash + 1)))
         return std::string(word);
       from = to + 1;
     }
@@ -213,7 +204,7 @@ std::vector<ShellCommand> run_with_launchers(std::string_view text, const std::s
   const fs::path bin = folder.path() / "bin";
   fs::create_directory(bin);
   folder.write("bin/start", "#!" + bash + kLauncher.data(), true);
-  for (const std::string_view name : kLaunchers) fs::create_symlink("start", bin / name);
+  for (const std::string& name : script_words("launchers")) fs::create_symlink("start", bin / name);
   folder.write("environment", environment_file());
   folder.write("launches", "");
 

@@ -19,35 +19,7 @@ namespace {
 constexpr std::size_t npos = std::string_view::npos;
 constexpr std::size_t kMaxWork = 4'000'000;  // commands, characters read, variables copied
 
-// Variables maintained by bash: scripts that change them are not supported, and their values are only known
-// in a run.
-constexpr std::array<std::string_view, 24> kKept{
-    "RANDOM", "SRANDOM", "SECONDS", "LINENO",     "EPOCHSECONDS", "EPOCHREALTIME",   "FUNCNAME",  "DIRSTACK",
-    "GROUPS", "HISTCMD", "_",       "PIPESTATUS", "PWD",          "OLDPWD",          "UID",       "EUID",
-    "PPID",   "IFS",     "OPTIND",  "OPTARG",     "GLOBIGNORE",   "POSIXLY_CORRECT", "SHELLOPTS", "REPLY"};
-// Variables of the login: never assumed to be unset.
-constexpr std::array<std::string_view, 14> kPresent{"HOME",     "PATH",   "USER",     "LOGNAME", "SHELL",
-                                                    "TERM",     "LANG",   "SHLVL",    "OSTYPE",  "MACHTYPE",
-                                                    "HOSTTYPE", "OPTERR", "HOSTNAME", "PS4"};
-// Files that set up a machine's software and leave a script's own variables unchanged.
-constexpr std::array<std::string_view, 10> kSetUps{"activate",   ".bashrc", ".bash_profile", ".profile",
-                                                   "profile",    "bashrc",  "conda.sh",      "setvars.sh",
-                                                   "modules.sh", "lmod.sh"};
-// Builtins without effect on the followed state, and those that are refused.
-constexpr std::array<std::string_view, 22> kHarmless{
-    "cd",   "pushd", "popd", "wait", "ulimit",  "alias", "umask",  "unalias", "jobs",    "kill", "disown",
-    "echo", "times", "dirs", "type", "history", "help",  "printf", "hash",    "suspend", "find", "command"};
-constexpr std::array<std::string_view, 16> kNotFollowed{
-    "shopt",    "coproc",  "enable", "let",    "caller", "bind",    "break",   "continue",
-    "readonly", "builtin", "local",  "return", "read",   "getopts", "mapfile", "readarray"};
-
-bool among(std::span<const std::string_view> list, std::string_view word) {
-  return std::ranges::find(list, word) != list.end();
-}
-
-bool kept_by_bash(std::string_view name) {
-  return among(kKept, name) || name.starts_with("BASH") || name.starts_with("COMP_");
-}
+bool kept_by_bash(std::string_view name) { return is_script_word("kept", name); }
 
 // Returns the length of a parameter's name at the start of a text. `digits`: it may have several.
 std::size_t parameter_length(std::string_view text, bool digits) {
@@ -112,14 +84,23 @@ struct State {
   bool operator==(const State&) const = default;
 };
 
+// A script that submits itself, with sbatch's words.
+struct Submitted {
+  std::vector<std::string> words;
+  std::size_t self;  // index of the script
+  long line;
+};
+
 }  // namespace
 
 class ShellRun {
  public:
   ShellRun(ShellScript& script, const std::string& file) : script_(script), file_(file) {}
 
-  void run(std::string_view text, const std::vector<std::string>& variables) {
+  void run(std::string_view text, const std::vector<std::string>& variables,
+           const Submitted& submitted = {}) {
     slurm_lines(text);
+    slurm_options(submitted.words);
     for (const std::string& one : variables) {
       const std::size_t equals = std::min(one.find('='), one.size());
       const std::string name = one.substr(0, equals), given = one.substr(std::min(equals + 1, one.size()));
@@ -191,7 +172,8 @@ class ShellRun {
 
   // Returns the variable for modification; refuses those that bash keeps.
   Variable& changed(const std::string& name) {
-    if (kept_by_bash(name)) refuse("a change of " + name + ", which bash keeps,");
+    if (kept_by_bash(name) && (name != "IFS" || substituting_ == 0))
+      refuse("a change of " + name + ", which bash keeps,");
     return state_.variables[name];
   }
 
@@ -234,8 +216,9 @@ class ShellRun {
 
   Found not_set(const std::string& name, const std::string& written) {
     Found found;
-    found.outside = state_.anything.empty() && !among(kPresent, name) && !kept_by_bash(name);
-    if (assuming_ && found.outside) {
+    found.outside = state_.anything.empty() && !is_script_word("present", name) && !kept_by_bash(name);
+    if (found.outside &&
+        (assuming_ == kTested || (assuming_ == kCompared && !is_script_word("of_launchers", name)))) {
       script_.assumed_.insert("$" + name);
       return {false, false, false, false, {}};
     }
@@ -344,7 +327,8 @@ class ShellRun {
     const char mark = in_double ? ShellText::kQuoted : ShellText::kExpanded;
     for (const std::string& item : found.items) count(item.size());
     if (!found.list || (in_double && found.star)) {
-      out.back().add(join(found.items, " "), mark);
+      const Variable* ifs = variable("IFS");
+      out.back().add(join(found.items, ifs ? ifs->items[0].substr(0, 1) : " "), mark);
       return;
     }
     if (found.items.empty()) empty_list_ = true;
@@ -438,18 +422,25 @@ class ShellRun {
   std::string output_of(std::string_view inside) {
     const std::string written = "$(" + std::string(inside) + ")";
     if (trim(inside).starts_with('<')) return unknown(written, "it is the text of a file");
-    const bool assuming = std::exchange(assuming_, false);
+    const Assuming assuming = std::exchange(assuming_, kNo);
     const long line = line_;
     ShellNodePtr program;
     echoed_ = kShellUnknown;
+    ++substituting_;
     in_subshell([&] {
       state_.errexit = false;
       program = evaluate(std::string(inside));
     });
+    --substituting_;
     substitution_ = state_.status;
     assuming_ = assuming, line_ = line;
     while (echoed_.ends_with('\n')) echoed_.pop_back();
-    const ShellNode& command = program->parts.size() == 1 ? *program->parts[0] : *program;
+    // Assignments before it print nothing.
+    const auto prints = [](const ShellNodePtr& part) {
+      return part->kind != Kind::kSimple || !part->words.empty();
+    };
+    const bool one = std::ranges::count_if(program->parts, prints) == 1 && prints(program->parts.back());
+    const ShellNode& command = one ? *program->parts.back() : *program;
     const auto is = [&](std::size_t i, auto name) {
       return command.words.size() > i && command.words[i].raw == name;
     };
@@ -518,6 +509,7 @@ class ShellRun {
   }
 
   void split_text(const ShellText& text, Words& all) {
+    if (variable("IFS") && text.marks.find(ShellText::kExpanded) != npos) refuse("words that IFS splits,");
     ShellText open;
     const auto push = [&] {
       std::string word = open.plain();
@@ -614,9 +606,11 @@ class ShellRun {
     const bool matches = raws.size() == 3 && (raws[1] == "=" || raws[1] == "==" || raws[1] == "!=");
     Words words;
     for (const std::string_view raw : raws) {
-      assuming_ = raws.size() == 2 && (raws[0] == "-z" || raws[0] == "-n");
+      assuming_ = matches                                                    ? kCompared
+                  : raws.size() == 2 && (raws[0] == "-z" || raws[0] == "-n") ? kTested
+                                                                             : kNo;
       if (!matches || words.empty()) words.push_back(value(raw));
-      assuming_ = false;
+      assuming_ = kNo;
     }
     const ShellTruth truth = matches ? shell_match(pattern(raws[2]), words[0]) : shell_test(words);
     return truth ? ShellTruth(*truth != ((matches && raws[1] == "!=") != turned)) : truth;
@@ -843,13 +837,16 @@ class ShellRun {
   void simple(const ShellNode& node) {
     substitution_ = 0;
     const std::string_view first = node.words.empty() ? "" : node.words[0].raw;
+    const std::string_view middle = node.words.size() == 5 ? node.words[2].raw : "";
+    const bool compares = middle == "=" || middle == "==" || middle == "!=";
     Words words;
     for (std::size_t i = 0; i < node.words.size(); ++i) {
       line_ = node.words[i].line;
       const std::string_view before = i > 0 ? node.words[i - 1].raw : "";
-      assuming_ = (first == "[" || first == "test") && (before == "-z" || before == "-n");
+      if (first == "[" || first == "test")
+        assuming_ = compares ? kCompared : before == "-z" || before == "-n" ? kTested : kNo;
       fields(node.words[i].raw, words);
-      assuming_ = false;
+      assuming_ = kNo;
     }
     line_ = node.line;
     const auto prefix =
@@ -926,7 +923,8 @@ class ShellRun {
     const std::string& name = words[0];
     const std::span<const std::string> rest = std::span(words).subspan(1);
     const auto is = [&](auto... names) { return ((name == names) || ...); };
-    if (among(kNotFollowed, name) || (name == "command" && !rest.empty() && !rest[0].starts_with('-')))
+    if (is_script_word("not_followed", name) ||
+        (name == "command" && !rest.empty() && !rest[0].starts_with('-')))
       refuse(name);
     state_.status = 0;
     if (is(":", "true")) return true;
@@ -965,8 +963,14 @@ class ShellRun {
     if (name == "trap") return note("the command of trap is taken to change nothing"), true;
     if (name == "echo") return echoed_ = join(rest, " "), true;
     state_.status = std::nullopt;
-    if (name == "printf" && !rest.empty() && rest[0] == "-v") refuse("printf -v");
-    return among(kHarmless, name);
+    if (name == "printf" && !rest.empty() && rest[0] == "-v") {
+      const std::size_t at = rest.size() == 4 ? rest[2].find("%s") : npos;
+      if (at == npos || rest[2].find('\\') != npos || std::ranges::count(rest[2], '%') > 1)
+        refuse("printf -v");
+      set_variable(rest[1], std::string(rest[2]).replace(at, 2, rest[3]));
+      return state_.status = 0, true;
+    }
+    return is_script_word("harmless", name);
   }
 
   // export, declare, typeset
@@ -1023,7 +1027,7 @@ class ShellRun {
   void source(const Words& words) {
     const std::string file = words.size() > 1 ? script_.shown(words[1]) : "";
     state_.status = std::nullopt;
-    if (among(kSetUps, name_of_program(file)) || file.starts_with("/etc/profile") ||
+    if (is_script_word("set_ups", name_of_program(file)) || file.starts_with("/etc/profile") ||
         file.find("/modules/init/") != npos)
       note(file + " is taken as leaving the script's variables alone");
     else
@@ -1032,13 +1036,20 @@ class ShellRun {
 
   void external(const ShellNode& node, const Words& words) {
     state_.status = std::nullopt;
+    if (name_of_program(words[0]) == "sbatch" && !variable("SLURM_JOB_ID"))
+      for (std::size_t i = 1; i < words.size(); ++i)
+        if (const std::string self = script_.shown(words[i]);
+            self.find("$0") != npos || self.find("BASH_SOURCE") != npos)
+          throw Submitted{words, i, node.line};
     if (nested_shell(node, words)) return;
     ShellCommand command{words, {file_, node.line}, uncertain_ > 0, "", "", "", ""};
-    for (const auto& [name, said] : {std::pair("SLURM_NNODES", &command.nodes),
-                                     {"SLURM_NTASKS_PER_NODE", &command.tasks},
+    const bool swift = words[0] == "megatron";  // Megatron-SWIFT's launcher
+    for (const auto& [name, said] : {std::pair(swift ? "NNODES" : "SLURM_NNODES", &command.nodes),
+                                     {swift ? "NPROC_PER_NODE" : "SLURM_NTASKS_PER_NODE", &command.tasks},
                                      {"NVTE_FLASH_ATTN", &command.flash},
                                      {"NVTE_FUSED_ATTN", &command.fused}})
       if (const Variable* v = variable(name); v && !v->items.empty()) *said = v->items[0];
+    if (swift && command.nodes.empty()) command.nodes = "1";
     for (const std::string& word : words) count(word.size());
     if (may_have_failed_) note("set -e: the commands before are taken to succeed");
     if (words[0] == "xargs" || words[0] == "parallel")
@@ -1131,8 +1142,12 @@ class ShellRun {
   const std::string& file_;
   State state_;
   long line_ = 1;
-  int depth_ = 0, calls_ = 0, guarded_ = 0, uncertain_ = 0;
-  bool assuming_ = false;    // unset variables are assumed to be unset, with a remark
+  int depth_ = 0, calls_ = 0, guarded_ = 0, uncertain_ = 0, substituting_ = 0;
+  enum Assuming {
+    kNo,
+    kTested,
+    kCompared
+  } assuming_ = kNo;         // unset variables are taken as unset, with a remark
   bool empty_list_ = false;  // "${A[@]}" was empty
   bool may_have_failed_ = false;
   std::optional<int> substitution_ = 0;  // status of the last $( )
@@ -1145,7 +1160,23 @@ class ShellRun {
 
 ShellScript::ShellScript(std::string_view text, const std::string& file,
                          const std::vector<std::string>& variables) {
-  ShellRun(*this, file).run(text, variables);
+  try {
+    ShellRun(*this, file).run(text, variables);
+  } catch (const Submitted& submitted) {
+    commands_.clear(), assumed_.clear();
+    notes_ = {
+        fmt::format("{}:{}: the script submits itself: read as inside of its job, where $SLURM_JOB_ID is set",
+                    file, submitted.line)};
+    std::vector<std::string> inside = variables;
+    inside.emplace_back("SLURM_JOB_ID=1");
+    for (const std::string& word : submitted.words)
+      for (const std::string_view pair :
+           split(std::string_view(word).substr(word.starts_with("--export=") ? 9 : word.size()), ','))
+        if (pair.find('=') != npos) inside.emplace_back(pair);
+    for (std::size_t i = submitted.self + 1; i < submitted.words.size(); ++i)
+      inside.push_back(fmt::format("{}={}", i - submitted.self, submitted.words[i]));
+    ShellRun(*this, file).run(text, inside, submitted);
+  }
 }
 
 const ShellScript::Reason* ShellScript::reason(std::string_view word, std::size_t at) const {

@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
+
+#include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "models/hardware/embedded_profiles.h"
 #include "tools/moesim/read/job_file.h"
 #include "tools/moesim/read/shell_syntax.h"
+#include "tools/moesim/read/shell_words.h"
 
 namespace moesim::tools {
 
@@ -37,23 +42,9 @@ class Sum {
 
  private:
   using Number = ShellNumber;
-  struct Operator {
-    std::string_view sign;
-    int level;  // a higher one binds tighter
-  };
-  static constexpr std::array<Operator, 13> kOperators{{{"||", 1},
-                                                        {"&&", 2},
-                                                        {"==", 3},
-                                                        {"!=", 3},
-                                                        {"<=", 4},
-                                                        {">=", 4},
-                                                        {"<", 4},
-                                                        {">", 4},
-                                                        {"+", 5},
-                                                        {"-", 5},
-                                                        {"*", 6},
-                                                        {"/", 6},
-                                                        {"%", 6}}};
+  // A later level binds tighter.
+  static inline const std::vector<std::vector<std::string_view>> kLevels{
+      {"||"}, {"&&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "%"}};
 
   bool take(std::string_view sign) {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
@@ -62,21 +53,21 @@ class Sum {
     return true;
   }
   Number choice(int depth) {
-    const Number which = binary(1, depth);
+    const Number which = binary(0, depth);
     if (!take("?")) return which;
     const Number yes = choice(depth + 1);
     ok_ = take(":") && ok_;
     const Number no = choice(depth + 1);
     return !which ? which : *which != 0 ? yes : no;
   }
-  Number binary(int level, int depth) {
-    Number left = unary(depth);
+  Number binary(std::size_t level, int depth) {
+    if (level == kLevels.size()) return unary(depth);
+    Number left = binary(level + 1, depth);
     while (ok_) {
-      const auto op = std::ranges::find_if(
-          kOperators, [&](const Operator& one) { return one.level >= level && take(one.sign); });
-      if (op == kOperators.end()) break;
-      const Number right = binary(op->level + 1, depth);
-      left = left && right ? result(op->sign, *left, *right) : Number();
+      const auto sign = std::ranges::find_if(kLevels[level], [&](std::string_view one) { return take(one); });
+      if (sign == kLevels[level].end()) break;
+      const Number right = binary(level + 1, depth);
+      left = left && right ? result(*sign, *left, *right) : Number();
     }
     return left;
   }
@@ -135,6 +126,23 @@ class Sum {
 };
 
 }  // namespace
+
+const std::vector<std::string>& script_words(std::string_view list) {
+  static const auto lists = [] {
+    std::map<std::string, std::vector<std::string>, std::less<>> all;
+    const auto file = nlohmann::json::parse(models::embedded_table("script_words"));
+    for (const auto& [name, words] : file.items())
+      if (words.is_array()) words.get_to(all[name]);
+    return all;
+  }();
+  return lists.find(list)->second;
+}
+
+bool is_script_word(std::string_view list, std::string_view word) {
+  return std::ranges::any_of(script_words(list), [&](std::string_view one) {
+    return one.ends_with('*') ? word.starts_with(one.substr(0, one.size() - 1)) : word == one;
+  });
+}
 
 std::size_t after_unknown(std::string_view text, std::size_t at) {
   return std::min(text.find(kShellUnknown, at + 1), text.size() - 1) + 1;

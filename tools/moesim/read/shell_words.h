@@ -14,6 +14,10 @@ namespace moesim::tools {
 
 bool is_shell_name(std::string_view text);
 
+// Returns a list of script_words.json, and whether a word is on it.
+const std::vector<std::string>& script_words(std::string_view list);
+bool is_script_word(std::string_view list, std::string_view word);
+
 // One command other than a builtin, with expanded words. A word may contain unknown pieces
 // (ShellScript::unknown()).
 struct ShellCommand {

@@ -126,6 +126,9 @@ void read_schedule(JobReader& r) {
            "1F1B or Interleaved1F1B: torchtitan's others are not modelled here");
   // torchtitan's default number of stages per rank.
   r.set("parallel.vpp", schedule == "1F1B" ? 1 : 2);
+  for (const char* less : {"parallelism.pipeline_parallel_first_stage_less_layers",
+                           "parallelism.pipeline_parallel_last_stage_less_layers"})
+    if (r.has(less)) r.approximate(less, "stages are cut so that the heaviest is as light as possible");
   if (const auto layers = r.whole("parallelism.pipeline_parallel_layers_per_stage"))
     r.fail("parallelism.pipeline_parallel_layers_per_stage",
            "nothing: --vpp says how many stages a rank has");
@@ -177,10 +180,8 @@ void read_recompute(JobReader& r) {
   if (mode == "selective") {
     if (const std::string option = r.text("activation_checkpoint.selective_ac_option", "op"); option != "op")
       r.fail("activation_checkpoint.selective_ac_option", "op: recomputing some layers is not modelled here");
-    if (r.has("activation_checkpoint.mode"))
-      r.approximate("activation_checkpoint.mode", "norms and activations are recomputed, products are kept");
   }
-  r.set("training.recompute", mode == "selective" ? "layernorm+moe_act" : mode);
+  r.set("training.recompute", mode == "selective" ? "op" : mode);
 }
 
 void write_recompute(const Scenario& s, Arguments& out) {
@@ -235,7 +236,9 @@ std::vector<ArgumentRule> torchtitan_rules() {
         "parallelism.pipeline_parallel_microbatch_size", "training.global_batch_size", "training.seq_len"},
        read_batch,
        write_batch},
-      {{"parallelism.pipeline_parallel_schedule", "parallelism.pipeline_parallel_layers_per_stage"},
+      {{"parallelism.pipeline_parallel_schedule", "parallelism.pipeline_parallel_layers_per_stage",
+        "parallelism.pipeline_parallel_first_stage_less_layers",
+        "parallelism.pipeline_parallel_last_stage_less_layers"},
        read_schedule,
        write_schedule},
       {{"training.mixed_precision_param", "training.mixed_precision_reduce", "training.dtype",

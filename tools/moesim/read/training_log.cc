@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
+#include "tools/moesim/read/event_file.h"
 
 namespace moesim::tools {
 
@@ -31,8 +34,10 @@ std::string uncoloured(std::string_view line) {
 std::optional<double> number_behind(std::string_view line, std::string_view label) {
   const std::size_t at = line.find(label);
   if (at == std::string_view::npos) return std::nullopt;
+  std::string_view rest = line.substr(at + label.size());
+  rest.remove_prefix(std::min(rest.find_first_not_of(" \t:="), rest.size()));
   std::string digits;
-  for (const char c : trim(line.substr(at + label.size()))) {
+  for (const char c : rest) {
     if (c == ',') continue;
     if (std::isdigit(static_cast<unsigned char>(c)) == 0 && c != '.' && c != 'e' && c != 'E' && c != '+' &&
         c != '-')
@@ -126,11 +131,128 @@ std::int64_t count_behind(std::string_view line, std::string_view label) {
   return static_cast<std::int64_t>(number_behind(line, label).value_or(0));
 }
 
+// A way in which a framework prints a step.
+struct Style {
+  std::string_view framework, marker, value,
+      step;  // words of its lines; before the value, before its number or ""
+  TrainingLog::Unit unit;
+  double scale;
+};
+
+using Unit = TrainingLog::Unit;
+constexpr Style kStyles[] = {
+    {"Megatron", "elapsed time per iteration (ms):", "elapsed time per iteration (ms):", "iteration",
+     Unit::kSeconds, 1e-3},
+    {"Megatron-Bridge", "Step Time :", "Step Time :", "", Unit::kSeconds, 1},
+    {"NeMo", "train_step_timing in s", "train_step_timing in s", "global_step", Unit::kSeconds, 1},
+    {"MaxText", "completed step:", "seconds:", "completed step:", Unit::kSeconds, 1},
+    {"torchtitan", "tps:", "tps:", "step:", Unit::kTokensPerSecondAndGpu, 1},
+    {"DeepSpeed", "CurrSamplesPerSec=", "CurrSamplesPerSec=", "global_step=", Unit::kSamplesPerSecond, 1},
+};
+constexpr std::size_t kTorchtitan = 4;
+constexpr std::size_t kTable = std::size(kStyles);  // the style of rows with named values
+
+const Style* style_of(std::string_view line) {
+  const auto* const at = std::ranges::find_if(kStyles, [&](const Style& style) {
+    return line.find(style.marker) != std::string_view::npos &&
+           line.find(style.step) != std::string_view::npos;
+  });
+  return at == std::end(kStyles) ? nullptr : at;
+}
+
+// Names of values in metrics' files, the first that a file has.
+struct Metric {
+  std::string_view part;  // of the name, in lower case
+  Unit unit;
+  double scale;
+};
+constexpr Metric kMetrics[] = {{"iteration-time", Unit::kSeconds, 1},
+                               {"train_step_timing", Unit::kSeconds, 1},
+                               {"step_time", Unit::kSeconds, 1},
+                               {"end_to_end(s)", Unit::kSeconds, 1},
+                               {"tps_per_gpu", Unit::kTokensPerSecondAndGpu, 1},
+                               {"throughput(tps)", Unit::kTokensPerSecondAndGpu, 1},
+                               {"tokens_per_sec_per_gpu", Unit::kTokensPerSecondAndGpu, 1}};
+
+const Metric* metric_of(std::string_view name) {
+  const std::string text = lower(name);
+  const auto* const at = std::ranges::find_if(
+      kMetrics, [&](const Metric& one) { return text.find(one.part) != std::string::npos; });
+  return text.ends_with("__min") || text.ends_with("__max") || at == std::end(kMetrics) ? nullptr : at;
+}
+
+// Reads a CSV of W&B, whose first column is the step, and files with a JSON object a line.
+class MetricsFile {
+ public:
+  // Returns a step of a line; nullopt for lines that have none.
+  std::optional<LoggedStep> step(std::string_view line, long number) {
+    line = trim(line);
+    if (line.starts_with('{')) return of_object(line, number);
+    if (number == 1) {
+      heads_ = split(line, ',');
+      for (std::size_t i = 1; i < heads_.size() && !metric_; ++i)
+        if ((metric_ = metric_of(unquoted(heads_[i])))) column_ = i;
+      return std::nullopt;
+    }
+    if (!metric_ || column_ == 0) return std::nullopt;
+    const auto cells = split(line, ',');
+    if (cells.size() != heads_.size()) return std::nullopt;
+    return made(parse_number(unquoted(cells[column_])), parse_number(unquoted(cells.front())), number);
+  }
+  const Metric* metric() const { return metric_; }
+
+ private:
+  static std::string_view unquoted(std::string_view text) {
+    text = trim(text);
+    return text.size() > 1 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
+  }
+  std::optional<LoggedStep> made(std::optional<double> value, std::optional<double> step, long number) const {
+    if (!value || !(*value > 0) || *value > 1e12) return std::nullopt;
+    return LoggedStep{*value * metric_->scale, static_cast<std::int64_t>(step.value_or(0)), 0, number};
+  }
+  // Finds the values without reading the whole object: a history has thousands of keys a line.
+  std::optional<LoggedStep> of_object(std::string_view line, long number) {
+    for (const Metric& one : kMetrics) {
+      if (metric_ && metric_ != &one) continue;
+      const std::size_t at = lower(line).find(one.part);
+      if (at == std::string_view::npos) continue;
+      const std::size_t colon = line.find(':', at);
+      if (colon == std::string_view::npos) continue;
+      metric_ = &one;
+      std::optional<double> step;
+      for (const std::string_view key : {"\"step\":", "\"_step\":", "\"global_step\":"})
+        if (!step) step = number_behind(line, key);
+      return made(number_behind(line.substr(colon), ":"), step, number);
+    }
+    return std::nullopt;
+  }
+
+  std::vector<std::string_view> heads_;
+  std::size_t column_ = 0;
+  const Metric* metric_ = nullptr;
+};
+
 }  // namespace
 
+bool has_steps(std::string_view text) {
+  if (is_event_file(text)) return true;
+  MetricsFile metrics;
+  long number = 0;
+  for (const std::string_view line : split(text, '\n'))
+    if (style_of(line) || metrics.step(line, ++number)) return true;
+  return false;
+}
+
 TrainingLog read_training_log(std::string_view text, const std::string& file) {
+  if (is_event_file(text)) {
+    const EventLines lines = lines_of_events(text, file);
+    TrainingLog log = read_training_log(lines.text, file);
+    if (lines.cut) log.notes.push_back(file + ": ends inside a record, as the file of a running job does");
+    return log;
+  }
   TrainingLog log;
-  LoggedSteps megatron, torchtitan;
+  std::array<LoggedSteps, kTable + 1> found;
+  MetricsFile metrics;
   JobFile dump, next;  // arguments of the steps read, and of the following ones
   bool inside = false;
   long number = 0;
@@ -143,27 +265,37 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
       inside = next.settings.empty();  // every rank may print them
     } else if (inside) {
       read_argument(line, {file, number}, next);
-    } else if (const auto ms = number_behind(line, "elapsed time per iteration (ms):")) {
-      megatron.add(
-          {*ms * 1e-3, count_behind(line, "iteration"), count_behind(line, "global batch size:"), number});
+    } else if (const Style* style = style_of(line)) {
+      const auto value = number_behind(line, style->value);
+      if (!value) continue;
+      found[static_cast<std::size_t>(style - kStyles)].add(
+          {*value * style->scale, style->step.empty() ? 0 : count_behind(line, style->step),
+           count_behind(line, "global batch size:"), number});
       if (!next.settings.empty()) dump = std::exchange(next, {});
-    } else if (line.find("step:") != std::string::npos) {
-      if (const auto tps = number_behind(line, "tps:"))
-        torchtitan.add({*tps, count_behind(line, "step:"), 0, number});
+    } else if (const auto step = metrics.step(line, number)) {
+      found[kTable].add(*step);
     }
   }
-  if (megatron.empty() && torchtitan.empty())
-    throw InputError(SourcePlace{file}, "no steps",
-                     "lines of Megatron (\"elapsed time per iteration (ms): ...\") or torchtitan (\"step: "
-                     "... tps: ...\")");
-  if (!megatron.empty() && !torchtitan.empty())
+  const auto empty = [](const LoggedSteps& steps) { return steps.empty(); };
+  const auto at = std::ranges::find_if_not(found, empty);
+  if (at == found.end())
+    throw InputError(
+        SourcePlace{file}, "no steps",
+        "lines of Megatron (\"elapsed time per iteration (ms): ...\"), torchtitan (\"step: "
+        "... tps: ...\"), Megatron-Bridge, NeMo, MaxText or DeepSpeed, or metrics as JSON lines, CSV or TensorBoard's events");
+  // Megatron's trainers print lines of their own beside Megatron's; torchtitan prints none of these.
+  const LoggedSteps& titan = found[kTorchtitan];
+  if (&*at != &titan && !titan.empty())
     throw InputError(SourcePlace{file}, "steps of Megatron and of torchtitan", "the log of one job");
-  LoggedSteps& steps = megatron.empty() ? torchtitan : megatron;
-  steps.settle(file, log.notes);
-  for (const LoggedStep& step : steps.steps())
-    (megatron.empty() ? log.tokens_per_s : log.step_s).push_back(step.value);
-  log.global_batch = steps.steps().back().batch;
-  log.batch_line = steps.steps().back().line;
+  const auto style = static_cast<std::size_t>(at - found.begin());
+  if (style < kTable)
+    log.unit = kStyles[style].unit;
+  else if (const auto* metric = metrics.metric())
+    log.unit = metric->unit;
+  at->settle(file, log.notes);
+  for (const LoggedStep& step : at->steps()) log.steps.push_back(step.value);
+  log.global_batch = at->steps().back().batch;
+  log.batch_line = at->steps().back().line;
   if (!dump.settings.empty()) {
     dump.file = file;
     dump.complete = true;
@@ -179,13 +311,25 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
   return log;
 }
 
-std::vector<double> step_seconds(const TrainingLog& log, const models::Scenario& s) {
-  if (!log.step_s.empty()) return log.step_s;
+double step_work(TrainingLog::Unit unit, const models::Scenario& s) {
   const models::Parallel& p = s.parallel;
-  const auto tokens = static_cast<double>(p.micro_batch * p.microbatches * p.seq);
+  const auto samples = static_cast<double>(p.micro_batch * p.microbatches);  // of a replica
+  switch (unit) {
+    case TrainingLog::Unit::kSeconds:
+      break;
+    case TrainingLog::Unit::kSamplesPerSecond:
+      return samples * static_cast<double>(p.dp);
+    case TrainingLog::Unit::kTokensPerSecondAndGpu:
+      return samples * static_cast<double>(p.seq) / static_cast<double>(p.tp * p.cp * p.pp);
+  }
+  return 1;
+}
+
+std::vector<double> step_seconds(const TrainingLog& log, const models::Scenario& s) {
+  if (log.unit == TrainingLog::Unit::kSeconds) return log.steps;
+  const double work = step_work(log.unit, s);
   std::vector<double> steps;
-  for (const double tps : log.tokens_per_s)
-    steps.push_back(tokens / (tps * static_cast<double>(p.tp * p.cp * p.pp)));
+  for (const double rate : log.steps) steps.push_back(work / rate);
   return steps;
 }
 

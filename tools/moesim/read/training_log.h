@@ -13,8 +13,10 @@
 namespace moesim::tools {
 
 struct TrainingLog {
-  // One of these, in log order: seconds per iteration (Megatron), tokens per second and device (torchtitan).
-  std::vector<double> step_s, tokens_per_s;
+  // What the steps are measured in.
+  enum class Unit : std::uint8_t { kSeconds, kTokensPerSecondAndGpu, kSamplesPerSecond };
+  Unit unit = Unit::kSeconds;
+  std::vector<double> steps;         // in log order
   std::int64_t global_batch = 0;     // sequences per step, as Megatron prints them; 0: not printed
   long batch_line = 0;               // line of the last step that prints it
   std::optional<JobFile> arguments;  // from Megatron's dump, defaults included
@@ -23,12 +25,19 @@ struct TrainingLog {
 
 inline constexpr std::uint64_t kMaxTrainingLogBytes = std::uint64_t{1} << 30;
 
-// Reads a log, skipping launchers' prefixes and colours. An iteration that several ranks print counts once.
+// Reads a log of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, MaxText, DeepSpeed or Automodel, a JSON
+// object a line (torchtitan's and Automodel's metrics, an export of W&B's history), a CSV export of W&B, or
+// an event file of TensorBoard, skipping launchers' prefixes and colours. An iteration that several ranks print counts once.
 // A file with several runs counts by its last run, and a run by its steps with the last global batch. Throws
 // InputError for a log without steps, or with steps of both kinds.
 TrainingLog read_training_log(std::string_view text, const std::string& file);
 
-// Returns seconds of every step. torchtitan logs tokens per second and device, counted once per replica.
+// Whether a text has steps that read_training_log() reads.
+bool has_steps(std::string_view text);
+
+// Returns the work of a step in a unit of rates: seconds times rate.
+double step_work(TrainingLog::Unit unit, const models::Scenario& scenario);
+// Returns seconds of every step.
 std::vector<double> step_seconds(const TrainingLog& log, const models::Scenario& scenario);
 
 // Returns the steps without warm-up: drops the first two (one of fewer than four), of more than twenty the

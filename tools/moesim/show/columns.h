@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <concepts>
 #include <functional>
 #include <initializer_list>
@@ -110,18 +111,30 @@ inline Help one_of(std::initializer_list<const char*> names, const char* what = 
   return {what, {{"enum", std::vector<std::string>(names.begin(), names.end())}}};
 }
 
-// How a table shows a figure: the head of its column, its decimals, and what it is multiplied with. Without a
-// name it is in no table.
+// The help of what another schema says.
+inline Help as_in(const char* schema, const char* what = "") { return {what, {{"$ref", schema}}}; }
+
+// How a table shows a figure: the head of its column, and its decimals and what it is multiplied with, or a
+// function that shows it. Without a name it is in no table; what is none is "-".
 struct Head {
   Head() = default;
   Head(const char* head, int decimals = 0, double scale = 1) : name(head), digits(decimals), times(scale) {}
+  Head(std::string head, std::function<std::string(double)> text)
+      : name(std::move(head)), number(std::move(text)) {}
+  Head(std::string head, std::function<std::string(const std::string&)> text)
+      : name(std::move(head)), words(std::move(text)) {}
 
   template <class Value>
   std::string text(const Value& value) const {
     if constexpr (Text<Value>)
-      return std::string(std::string_view(value));
+      return words ? words(std::string(value)) : std::string(std::string_view(value));
+    else if constexpr (std::same_as<Value, bool>)
+      return value ? "yes" : "no";
     else if constexpr (std::is_arithmetic_v<Value>)
-      return fmt::format("{:.{}f}", static_cast<double>(value) * times, digits);
+      return number ? number(static_cast<double>(value))
+                    : fmt::format("{:.{}f}", static_cast<double>(value) * times, digits);
+    else if constexpr (MaybeNone<Value>)
+      return value ? text(*value) : "-";
     else
       return json_of(value).dump();
   }
@@ -129,9 +142,12 @@ struct Head {
   std::string name;
   int digits = 0;
   double times = 1;
+  std::function<std::string(double)> number = {};
+  std::function<std::string(const std::string&)> words = {};
 };
 
-// A figure of a T. A path that ends with "?" is absent where its value is none; others are null then.
+// A figure of a T. A path that ends with "?" is absent where its value is none; others are null then. Without
+// a path it is in tables alone.
 template <class T>
 class Column {
  public:
@@ -149,10 +165,11 @@ class Column {
         return;
       }
     write_ = [path = path_, get](nlohmann::ordered_json& out, const T& of) {
-      out[path] = json_of<Value>(std::invoke(get, of));
+      if (!path.empty()) out[path] = json_of<Value>(std::invoke(get, of));
     };
     describe(schema_of<Value>(), help);
-    head_ = {head.name, Text<Value> ? Table::Align::kLeft : Table::Align::kRight};
+    const bool left = Text<Value> || std::same_as<Value, bool>;
+    head_ = {head.name, left ? Table::Align::kLeft : Table::Align::kRight};
     cell_ = [get, head](const T& of) { return head.text<Value>(std::invoke(get, of)); };
   }
   // An object of figures of the same T; with "?" absent unless it `holds`.
@@ -193,21 +210,67 @@ class Columns {
  public:
   Columns(std::initializer_list<Column<T>> columns = {}) : columns_(columns) {}
 
-  // Adds the figures of a part of T.
+  // Adds the figures of a part of T, none where it has none.
   template <class Part, class Get>
   Columns& add(const Columns<Part>& others, Get get) {
+    constexpr bool kMaybe = MaybeNone<std::remove_cvref_t<std::invoke_result_t<const Get&, const T&>>>;
     for (const Column<Part>& other : others.columns_) {
       Column<T> own(other.path_);
-      own.maybe_ = other.maybe_;
+      own.maybe_ = other.maybe_ || kMaybe;
       own.schema_ = other.schema_;
+      own.head_ = other.head_;
       own.write_ = [write = other.write_, get](nlohmann::ordered_json& out, const T& of) {
-        write(out, std::invoke(get, of));
+        if constexpr (!kMaybe)
+          write(out, std::invoke(get, of));
+        else if (const auto& part = std::invoke(get, of))
+          write(out, *part);
       };
+      if constexpr (!kMaybe)
+        own.cell_ = [cell = other.cell_, get](const T& of) { return cell(std::invoke(get, of)); };
       columns_.push_back(std::move(own));
     }
+    for (const auto& one : others.either_) either_.push_back(one);
     return *this;
   }
   Columns& add(const Columns& others) { return add(others, std::identity{}); }
+  // Adds a list of parts of T, of which it tells `figures`.
+  template <class Part, class Get>
+  Columns& list(std::string_view path, Columns<Part> figures, Get get, const Help& help = {}) {
+    Column<T> own(path);
+    own.describe({{"type", "array"}, {"items", figures.schema()}}, help);
+    own.write_ = [path = own.path_, figures = std::move(figures), get](nlohmann::ordered_json& out,
+                                                                       const T& of) {
+      auto& array = out[path] = nlohmann::ordered_json::array();
+      for (const Part& part : std::invoke(get, of)) array.push_back(figures.json(part));
+    };
+    columns_.push_back(std::move(own));
+    return *this;
+  }
+
+  // Adds `figures` of a T that `holds`, `others` of any other.
+  Columns& either(const std::function<bool(const T&)>& holds, Columns figures, Columns others) {
+    for (const bool wanted : {true, false}) {
+      Columns& part = wanted ? figures : others;
+      either_.push_back({{"required", part.schema()["required"]}});
+      for (Column<T>& column : part.columns_) {
+        column.maybe_ = true;
+        column.write_ = [=, write = std::move(column.write_)](nlohmann::ordered_json& out, const T& of) {
+          if (holds(of) == wanted) write(out, of);
+        };
+        columns_.push_back(std::move(column));
+      }
+    }
+    return *this;
+  }
+
+  // Those with these paths, in their order.
+  Columns some(std::initializer_list<std::string_view> paths) const {
+    Columns chosen;
+    for (const std::string_view path : paths)
+      for (const Column<T>& column : columns_)
+        if (column.path_ == path) chosen.columns_.push_back(column);
+    return chosen;
+  }
 
   nlohmann::ordered_json json(const T& of) const {
     nlohmann::ordered_json out = nlohmann::ordered_json::object();
@@ -220,10 +283,12 @@ class Columns {
                                   {"required", nlohmann::ordered_json::array()},
                                   {"properties", nlohmann::ordered_json::object()}};
     for (const Column<T>& column : columns_) {
+      if (column.path_.empty()) continue;
       if (!column.maybe_) schema["required"].push_back(column.path_);
       schema["properties"][column.path_] = column.schema_;
     }
     schema["additionalProperties"] = false;
+    if (!either_.empty()) schema["anyOf"] = either_;
     return schema;
   }
 
@@ -244,7 +309,19 @@ class Columns {
   friend class Columns;
 
   std::vector<Column<T>> columns_;
+  nlohmann::ordered_json either_;  // what is required of each
 };
+
+template <class Row>
+Table table_of(const Columns<Row>& columns, const std::vector<Row>& rows) {
+  Table table(columns.heads({}));
+  for (const Row& row : rows) table.row(columns.cells({}, row));
+  return table;
+}
+template <class Row>
+Table table_of(const std::vector<Row>& rows) {
+  return table_of(columns_of(Of<Row>{}), rows);
+}
 
 // A value that is there on a condition.
 template <class Value>

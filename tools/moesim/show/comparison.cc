@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "models/answers/plan_space.h"
 #include "models/answers/sentences.h"
 #include "models/hardware/cluster.h"
 #include "models/question/assumed.h"
@@ -20,8 +21,10 @@
 #include "models/workload/model_json.h"
 #include "models/workload/model_summary.h"
 #include "tools/moesim/show/bars.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison_detail.h"
 #include "tools/moesim/show/machine_text.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
@@ -29,81 +32,9 @@ namespace moesim::tools {
 namespace {
 
 using models::Answer;
-using models::BreakdownPart;
 using models::Comparison;
 using models::Scenario;
 using sim::Category;
-
-// The columns of the times, with their unit in a file.
-struct Columns {
-  const char* time;
-  double per_us;
-  std::vector<BreakdownPart> parts;
-};
-
-const Columns& columns_of(const Scenario& s) {
-  static const Columns kLayer{"time [us]",
-                              1,
-                              {{"attention", {Category::attention}},
-                               {"router", {Category::router}},
-                               {"permute", {Category::permute, Category::unpermute}},
-                               {"dispatch", {Category::dispatch}},
-                               {"expert", {Category::expert}},
-                               {"combine", {Category::combine}},
-                               {"host", {Category::host_sync}},
-                               {"wait", {Category::straggler_wait}}}};
-  static const Columns kStep{"step [ms]",
-                             1e-3,
-                             {{"attention", {Category::attention}},
-                              {"experts", {Category::expert}},
-                              {"router+permute", {Category::router, Category::permute, Category::unpermute}},
-                              {"dispatch+combine", {Category::dispatch, Category::combine}},
-                              {"dense+loss", {Category::other, Category::embedding, Category::loss}},
-                              {"host", {Category::host_sync}},
-                              {"wait", {Category::straggler_wait}},
-                              {"p2p", {Category::p2p}},
-                              {"bubble", {Category::bubble}},
-                              {"grads", {Category::grad_sync}},
-                              {"optimizer", {Category::optimizer}}}};
-  return s.is_step() ? kStep : kLayer;
-}
-
-// Returns all figures of all dispatchers: the columns of a file.
-Table summary_table(const Comparison& c) {
-  const Columns& columns = columns_of(*c.scenario);
-  const bool step = c.scenario->is_step();
-  std::vector<Table::Column> heads{{"dispatcher", Table::Align::kLeft}, {columns.time}, {"low"}, {"high"}};
-  if (step)
-    for (const char* name : {"tokens/s/GPU", "TFLOP/s/GPU", "MFU"}) heads.push_back({name});
-  for (const BreakdownPart& part : columns.parts) heads.push_back({part.name});
-  for (const char* name :
-       {"tx/rank [MB]", "max", "syncs", "overload", "dropped", "memory [GB]", "fits", "P(fits)"})
-    heads.push_back({name});
-  Table table(heads);
-  for (const Answer& a : c.answers) {
-    if (!a.ok()) continue;
-    const auto time = [&](double us) { return fmt::format("{:.1f}", us * columns.per_us); };
-    std::vector<std::string> row{a.dispatcher, time(a.time_us.value), time(a.time_us.low),
-                                 time(a.time_us.high)};
-    if (step) {
-      row.push_back(fmt::format("{:.0f}", a.tokens_per_s_per_gpu()));
-      row.push_back(fmt::format("{:.1f}", a.tflops_per_gpu()));
-      row.push_back(fmt::format("{:.1f} %", a.mfu * 100));
-    }
-    for (const BreakdownPart& part : columns.parts) row.push_back(time(part.us(a.breakdown_us)));
-    const SentBytes tx = sent_bytes(a);
-    row.push_back(fmt::format("{:.3f}", tx.mean * 1e-6));
-    row.push_back(fmt::format("{:.3f}", static_cast<double>(tx.max) * 1e-6));
-    row.push_back(fmt::format("{}+{}", a.host_syncs_forward, a.host_syncs_backward));
-    row.push_back(fmt::format("{:.2f}", a.overload.printed().max));
-    row.push_back(a.dropped_rows > 0 ? fmt::format("{:.1f} %", 100 * a.dropped_share) : "0");
-    row.push_back(fmt::format("{:.2f}", a.memory.max_bytes * 1e-9));
-    row.push_back(a.memory.fits ? "yes" : fmt::format("no: {}", format_bytes(a.memory.missing_bytes)));
-    row.push_back(fmt::format("{:.2f}", a.memory.fits_probability));
-    table.row(row);
-  }
-  return table;
-}
 
 // Returns the unit of all times of a comparison that people see.
 TimeUnit unit_of(const Comparison& c) {
@@ -148,7 +79,7 @@ std::vector<std::size_t> shown_answers(const Comparison& c, bool all) {
 }
 
 // "yes", "no", or how likely where neither is sure.
-std::string fits_text(const models::Answer& a) {
+std::string fits_text(const Answer& a) {
   const double p = a.memory.fits_probability;
   const char* likely = a.memory.fits ? "yes" : "no";
   return p > 0.005 && p < 0.995 ? fmt::format("{} ({:.0f} %)", likely, 100 * p) : likely;
@@ -156,74 +87,49 @@ std::string fits_text(const models::Answer& a) {
 
 // Returns the columns that decide, few enough for a terminal. The others are in the CSV, parts of the time in --detail
 // times.
-Table people_table(const Comparison& c, const std::vector<std::size_t>& answers) {
-  const bool step = c.scenario->is_step();
+Table screen_table(const Comparison& c, const std::vector<std::size_t>& answers) {
+  using Index = std::size_t;
   const TimeUnit unit = unit_of(c);
-  const auto any = [&](auto&& holds) {
-    return std::any_of(c.answers.begin(), c.answers.end(),
-                       [&](const Answer& a) { return a.ok() && holds(a); });
+  const bool step = c.scenario->is_step();
+  const std::string time = unit.head(!c.scenario->train ? "forward" : step ? "step" : "layer");
+  const auto of = [&](Index i) -> const Answer& { return c.answers[i]; };
+  const auto any = [&](const auto& has) {
+    return std::ranges::any_of(answers, [&](Index i) { return has(c.answers[i]); });
   };
-  const bool overload = !step && any([](const Answer& a) { return a.overload.printed().max > 1.005; });
-  const bool dropped = any([](const Answer& a) { return a.dropped_rows > 0; });
-  std::vector<Table::Column> heads{{"dispatcher", Table::Align::kLeft},
-                                   {unit.head(!c.scenario->train ? "forward"
-                                              : step             ? "step"
-                                                                 : "layer")},
-                                   {"90 % interval"}};
-  const bool shares = !c.decision.fastest.empty() && c.decision.runner_up >= 0;
-  if (shares) heads.push_back({"P(fastest)", Table::Align::kRight, true});
-  if (step) {
-    heads.push_back({"tokens/s/GPU", Table::Align::kRight, true});
-    heads.push_back({"MFU"});
-  } else {
-    heads.push_back({"sent/rank [MB]", Table::Align::kRight, true});
-  }
-  if (overload) heads.push_back({"overload"});
-  if (dropped) heads.push_back({"dropped"});
-  heads.push_back({"memory [GB]"});
-  heads.push_back({"fits", Table::Align::kLeft});
-  Table table(heads);
-  for (const std::size_t i : answers) {
-    const Answer& a = c.answers[i];
-    std::vector<std::string> row{marked(c, i), unit.number(a.time_us.value),
-                                 a.draws_us.empty() ? "-"
-                                                    : fmt::format("{} to {}", unit.number(a.time_us.low),
-                                                                  unit.number(a.time_us.high))};
-    if (shares) row.push_back(a.ranked() ? fmt::format("{:.2f}", c.decision.fastest[i]) : "-");
-    if (step) {
-      row.push_back(fmt::format("{:.0f}", a.tokens_per_s_per_gpu()));
-      row.push_back(fmt::format("{:.1f} %", a.mfu * 100));
-    } else {
-      row.push_back(fmt::format("{:.3f}", sent_bytes(a).mean * 1e-6));
-    }
-    if (overload) row.push_back(fmt::format("{:.2f}", a.overload.printed().max));
-    if (dropped) row.push_back(fmt::format("{:.1f} %", 100 * a.dropped_share));
-    row.push_back(fmt::format("{:.2f}", a.memory.max_bytes * 1e-9));
-    row.push_back(fits_text(a));
-    table.row(row);
-    if (is_best(c, i)) table.mark_best();
-  }
-  return table;
+  const auto range = [&](Index i) {
+    return of(i).draws_us.empty() ? std::nullopt : interval(of(i).time_us, unit);
+  };
+  Columns<Index> all{{"", [&](Index i) { return marked(c, i); }, "", "dispatcher"},
+                     {"", [&](Index i) { return of(i).time_us.value; }, "", time_head(time, unit)},
+                     {"", range, "", "90 % interval"}};
+  if (!c.decision.fastest.empty() && c.decision.runner_up >= 0)
+    all.add(
+        {{"", [&](Index i) { return where(of(i).ranked(), c.decision.fastest[i]); }, "", {"P(fastest)", 2}}});
+  if (step)
+    all.add(figures().some({"tokens_per_s_per_gpu", "mfu"}), of);
+  else
+    all.add({{"", [&](Index i) { return sent_bytes(of(i)).mean; }, "", {"sent/rank [MB]", 3, 1e-6}}});
+  if (!step && any([](const Answer& a) { return a.overload.printed().max > 1.005; }))
+    all.add({{"", [&](Index i) { return of(i).overload.printed().max; }, "", {"overload", 2}}});
+  if (any([](const Answer& a) { return a.dropped_rows > 0; }))
+    all.add({{"", [&](Index i) { return of(i).dropped_share; }, "", share_head("dropped", 1)}});
+  all.add(memory_for_people(), of);
+  return people_table<Index>(all, answers, {"P(fastest)", "tokens/s/GPU", "sent/rank [MB]"},
+                             [&](Index i) { return is_best(c, i); });
 }
 
 // Returns the parts of the time, a column for each nonzero one.
 Table times_table(const Comparison& c) {
   const TimeUnit unit = unit_of(c);
-  std::vector<BreakdownPart> parts;
-  for (const BreakdownPart& part : columns_of(*c.scenario).parts)
-    if (std::any_of(c.answers.begin(), c.answers.end(),
-                    [&](const Answer& a) { return a.ok() && part.us(a.breakdown_us) > 0; }))
-      parts.push_back(part);
-  std::vector<Table::Column> heads{{unit.head("dispatcher"), Table::Align::kLeft}, {"all"}};
-  for (const BreakdownPart& part : parts) heads.push_back({part.name});
-  Table table(heads);
-  for (const Answer& a : c.answers) {
-    if (!a.ok()) continue;
-    std::vector<std::string> row{a.dispatcher, unit.number(a.time_us.value)};
-    for (const BreakdownPart& part : parts) row.push_back(unit.number(part.us(a.breakdown_us)));
-    table.row(row);
+  Columns<Answer> all{{"", &Answer::dispatcher, "", unit.head("dispatcher").c_str()},
+                      {"", [](const Answer& a) { return a.time_us.value; }, "", time_head("all", unit)}};
+  const std::vector<BarPart> parts = breakdown_parts({});
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto us = [i](const Answer& a) { return breakdown_parts(a.breakdown_us)[i].value; };
+    if (std::ranges::any_of(c.answers, [&](const Answer& a) { return a.ok() && us(a) > 0; }))
+      all.add({{"", us, "", time_head(parts[i].name, unit)}});
   }
-  return table;
+  return people_table(all, forecasts(c));
 }
 
 // Where the time of each dispatcher goes, beside each other; and who has how much to compute.
@@ -247,38 +153,16 @@ std::string time_bars(const Comparison& c, const std::vector<std::size_t>& answe
   return text;
 }
 
-Table collective_table(const Comparison& c) {
-  Table table({{"per step", Table::Align::kLeft},
-               {"op", Table::Align::kLeft},
-               {"ranks"},
-               {"calls"},
-               {"buffer [MB]"},
-               {"sent [MB]"},
-               {"time [us]"}});
-  for (const models::TimedCollective& one : c.step_collectives)
-    table.row({std::string(one.what.what), std::string(models::name_of(one.what.kind)),
-               fmt::format("{}", one.what.group), fmt::format("{}", one.what.calls_per_step()),
-               fmt::format("{:.3f}", static_cast<double>(one.what.bytes_per_step()) * 1e-6),
-               fmt::format("{:.3f}", static_cast<double>(one.what.tx_per_step()) * 1e-6),
-               microseconds(one.us_per_step())});
-  return table;
-}
-
 // "PP 2 x VPP 8, EP 8, DP 16": the sizes that are not one.
 std::string sizes_text(const models::Parallel& p) {
   std::vector<std::string> sizes;
-  const auto add = [&](const char* name, std::int64_t size) {
-    if (size > 1) sizes.push_back(fmt::format("{} {}", name, size));
-  };
-  add("TP", p.tp);
-  add("CP", p.cp);
-  if (p.vpp > 1)
-    sizes.push_back(fmt::format("PP {} x VPP {}", p.pp, p.vpp));
-  else
-    add("PP", p.pp);
-  add("EP", p.ep);
-  add("ETP", p.etp);
-  add("DP", p.dp);
+  for (const auto& [path, name, size] : models::kParallelSizes) {
+    if (p.*size == 1 || size == &models::Parallel::micro_batch) continue;
+    if (size == &models::Parallel::vpp && !sizes.empty())
+      sizes.back() += fmt::format(" x VPP {}", p.vpp);
+    else
+      sizes.push_back(fmt::format("{} {}", name, p.*size));
+  }
   return sizes.empty() ? "all sizes 1" : join(sizes, ", ");
 }
 
@@ -335,25 +219,50 @@ std::string remarks(const Comparison& c, const std::vector<std::size_t>& answers
   if (!explain && w->outside_domain > kTold)
     text += fmt::format("{:.0f} % of the time of {} lies outside of what was measured on {}: --explain\n",
                         100 * w->outside_domain, w->dispatcher, c.scenario->cluster->profile.name());
+  const models::TrainingSettings& t = c.scenario->training;
+  if (t.precision != "bf16" && t.launch == models::LaunchMode::kEager &&
+      t.framework != models::Framework::kNone && !c.scenario->is_step())
+    text += fmt::format(
+        "{} adds launches of casts, which are a forecast of the host: nobody published them of one layer; --launch graphs "
+        "takes them away\n",
+        t.precision);
   if (w->cost > 0) text += fmt::format("cost: {}\n", cost_text(*w, *c.scenario));
+  if (const auto energy = models::energy_of(*c.scenario, *w); energy && (w->cost > 0 || explain))
+    text += fmt::format("energy: {}\n", energy_text(*energy));
   if (!w->memory.fits)
-    text += fmt::format("does not fit: stage {} misses {}{}\n", w->memory.stage,
-                        format_bytes(w->memory.missing_bytes),
-                        // Names one change: the cheapest, which the first line contains.
-                        c.fitting || !c.scenario->is_step() ? ""
-                        : w->memory.recompute_that_fits.empty()
-                            ? "; no recomputation makes it fit"
-                            : "; --recompute " + w->memory.recompute_that_fits + " would make it fit");
+    text += fmt::format(
+        "does not fit: stage {} misses {}{}\n", w->memory.stage, format_bytes(w->memory.missing_bytes),
+        // Names one change: the cheapest, which the first line contains.
+        c.fitting && !c.scenario->is_step()
+            ? (c.fitting->options.empty() ? "; no pipeline on these GPUs fits"
+                                          : "; " + c.fitting->options + " is the smallest pipeline that fits")
+        : c.fitting || !c.scenario->is_step() ? ""
+        : w->memory.recompute_that_fits.empty()
+            ? "; no recomputation makes it fit"
+            : "; --recompute " + w->memory.recompute_that_fits + " would make it fit");
   return text;
 }
 
 }  // namespace
+
+Columns<Answer> memory_for_people() {
+  return {{"", [](const Answer& a) { return a.memory.max_bytes; }, "", {"memory [GB]", 2, 1e-9}},
+          {"", fits_text, "", "fits"}};
+}
 
 SentBytes sent_bytes(const Answer& a) {
   const auto [low, high] = std::ranges::minmax(a.tx_bytes);
   return {
       low, high,
       std::accumulate(a.tx_bytes.begin(), a.tx_bytes.end(), 0.0) / static_cast<double>(a.tx_bytes.size())};
+}
+
+std::string energy_text(const models::Energy& e) {
+  const models::Estimate& joules = e.joules_per_token;
+  return fmt::format(
+      "{:.3g} kWh per step, {:.3g} J ({:.3g} to {:.3g}) per token; nodes draw {:.3g} kW each, {:.4g} kW "
+      "together at their peak",
+      e.kwh_per_step, joules.value, joules.low, joules.high, e.node_watts.value * 1e-3, e.peak_watts * 1e-3);
 }
 
 std::string cost_text(const Answer& a, const Scenario& s) {
@@ -398,8 +307,9 @@ std::string question_text(const Comparison& c, bool explain) {
 std::string assumed_text(const Comparison& c, bool explain) {
   std::vector<std::string> assumed;
   for (const models::Assumed& one : models::assumed_of(c)) assumed.push_back(one.text());
-  // Of a first screen, which also holds what settles an open choice; all stand in the JSON.
-  const std::size_t most = c.decision.settle.empty() ? 4 : 3;
+  // Of a first screen, which also holds what an uneven routing costs, or what settles an open choice.
+  const bool even = c.scenario->routing.kind == models::RoutingSpec::Kind::kBalanced;
+  const std::size_t most = !c.decision.settle.empty() ? 1 : even ? 4 : 2;
   if (!explain && assumed.size() > most) assumed.resize(most);
   return assumed.empty() ? "" : fmt::format("assumed: {}\n", join(assumed, ", "));
 }
@@ -409,7 +319,7 @@ void print_comparison(const Comparison& c, Detail detail, bool explain, std::str
   if (c.winner()) print_text(models::because(c) + "\n");
   print("\n");
   const std::vector<std::size_t> answers = shown_answers(c, explain);
-  print(people_table(c, answers).text());
+  print(screen_table(c, answers).text());
   const auto forecast = static_cast<std::size_t>(std::ranges::count_if(c.answers, &Answer::ok));
   if (const std::size_t more = forecast - answers.size() + c.excluded.size();
       c.scenario->all_dispatchers && !explain && more > 0)
@@ -421,8 +331,11 @@ void print_comparison(const Comparison& c, Detail detail, bool explain, std::str
   if (const auto table = table_of_detail(c, detail)) print("\n" + table->text());
   if (detail == Detail::kMemory) print("\n" + memory_tree(c));
   if (!c.step_collectives.empty() && (explain || c.scenario->sharding_asked()))
-    print("\n" + collective_table(c).text());
+    print("\n" + table_of(c.step_collectives).text());
   print_text(remarks(c, answers, explain), 2);
+  // A first screen has room for one remedy and fewer assumptions beside it, and for neither beside an open choice.
+  const auto cost = explain || c.decision.settle.empty() ? models::imbalance_of(c) : std::nullopt;
+  if (cost) print_text(cost->text(explain ? cost->remedies.size() : 1) + "\n", 2);
   print_text(assumed_text(c, explain), 2);
   if (!c.decision.settle.empty()) print_text(fmt::format("to settle it: {}\n", c.decision.settle), 2);
 }
@@ -441,12 +354,5 @@ std::vector<std::string> to_act_on(const std::vector<std::string>& warnings, con
     if (!notes.contains(one) && !one.starts_with(profile)) kept.push_back(one);
   return kept;
 }
-
-Table detail_table(const Comparison& c, Detail detail) {
-  if (auto table = table_of_detail(c, detail)) return *std::move(table);
-  return summary_table(c);
-}
-
-std::string comparison_csv(const Comparison& c, Detail detail) { return detail_table(c, detail).csv(); }
 
 }  // namespace moesim::tools

@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "models/answers/answer.h"
+#include "models/answers/energy.h"
 #include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_json.h"
@@ -30,14 +31,19 @@ SentBytes sent_bytes(const models::Answer& answer);
 
 // One dispatcher's answer: the figures that every verb shows, and all that `compare` shows.
 Columns<models::Answer> figures();
-nlohmann::ordered_json figures_json(const models::Answer& answer);
 nlohmann::ordered_json answer_json(const models::Answer& answer, const models::Scenario& scenario,
                                    Detail detail = Detail::kNone);
 // Formats "12.3 USD per step, 0.5 per million tokens on 64 GPUs"; needs prices.
 std::string cost_text(const models::Answer& answer, const models::Scenario& scenario);
+Columns<models::MemoryCause> columns_of(Of<models::MemoryCause>);
+Columns<models::RankMemory> columns_of(Of<models::RankMemory>);
+Columns<models::StageMemory> columns_of(Of<models::StageMemory>);
+Columns<models::TimedCollective> columns_of(Of<models::TimedCollective>);
+Columns<models::StepQuantiles> columns_of(Of<models::StepQuantiles>);
+Columns<models::Energy> columns_of(Of<models::Energy>);
+std::string energy_text(const models::Energy& energy);
 // The dispatcher to run and what that can cost.
 Columns<models::Comparison> recommendation();
-nlohmann::ordered_json recommendation_json(const models::Comparison& comparison);
 // A comparison as it is told.
 struct ComparisonResult {
   const models::Comparison& comparison;
@@ -59,9 +65,6 @@ void print_comparison(const models::Comparison& comparison, Detail detail, bool 
 // and of what a dispatcher's program counts, which --explain tells.
 std::vector<std::string> to_act_on(const std::vector<std::string>& warnings, const models::Cluster& cluster,
                                    std::span<const models::Answer> answers);
-// Returns the table of a detail; the summary for kNone.
-Table detail_table(const models::Comparison& comparison, Detail detail);
-
 // Returns all dispatchers as Chrome trace events: for a layer one process per dispatcher and rank, for a step
 // one per dispatcher and stage. Needs AnswerOptions::trace.
 std::string comparison_timeline(const models::Comparison& comparison, const CommonOptions& common,

@@ -12,11 +12,9 @@
 #include "base/units.h"
 #include "models/programs/program.h"
 #include "sim/graph/collective.h"
-#include "tools/moesim/show/columns.h"
+#include "tools/moesim/show/people.h"
 
 namespace moesim::tools {
-
-namespace {
 
 using models::Answer;
 using models::Comparison;
@@ -27,6 +25,8 @@ std::vector<std::reference_wrapper<const Answer>> forecasts(const Comparison& c)
     if (a.ok()) all.emplace_back(a);
   return all;
 }
+
+namespace {
 
 Table message_table(const Comparison& c) {
   Table table({{"dispatcher", Table::Align::kLeft},
@@ -66,29 +66,20 @@ Table table_of(const Comparison& c, std::vector<Row> (*rows_of)(const Answer&)) 
 }
 
 Table memory_table(const Comparison& c) {
-  Table table({{"dispatcher", Table::Align::kLeft},
-               {"stage"},
-               {"rank"},
-               {"parameters [GB]"},
-               {"gradients"},
-               {"optimizer"},
-               {"activations"},
-               {"transient"},
-               {"buffers"},
-               {"total"},
-               {"limit"},
-               {"first that does not fit", Table::Align::kLeft}});
-  const auto gb = [](double bytes) { return fmt::format("{:.2f}", bytes * 1e-9); };
-  for (const Answer& f : forecasts(c)) {
-    const models::RankMemory& m = f.memory.worst;
-    table.row({f.dispatcher, fmt::format("{}", f.memory.stage), fmt::format("{}", f.memory.rank),
-               gb(m.parameters), gb(m.gradients), gb(m.optimizer), gb(m.activations), gb(m.transient),
-               gb(m.persistent), gb(f.memory.max_bytes), gb(f.memory.limit_bytes),
-               f.memory.fits ? "-"
-                             : fmt::format("stage {}; stage {} misses {}", f.memory.first_stage,
-                                           f.memory.stage, format_bytes(f.memory.missing_bytes))});
-  }
-  return table;
+  using M = models::StepMemory;
+  const auto of = [](auto member) { return [member](const Answer& a) { return a.memory.*member; }; };
+  const auto missing = [](const Answer& a) {
+    return where(!a.memory.fits, fmt::format("stage {}; stage {} misses {}", a.memory.first_stage,
+                                             a.memory.stage, format_bytes(a.memory.missing_bytes)));
+  };
+  Columns<Answer> all{{"", &Answer::dispatcher, "", "dispatcher"},
+                      {"", of(&M::stage), "", "stage"},
+                      {"", of(&M::rank), "", "rank"}};
+  all.add(columns_of(Of<models::RankMemory>{}), of(&M::worst));
+  all.add({{"", of(&M::max_bytes), "", {"total", 2, 1e-9}},
+           {"", of(&M::limit_bytes), "", {"limit", 2, 1e-9}},
+           {"", missing, "", "first that does not fit"}});
+  return people_table(all, forecasts(c));
 }
 
 // Returns the branches below a cause, of "dense part/bf16" those below "dense part", largest first.

@@ -1,16 +1,20 @@
+#include <algorithm>
 #include <functional>
 #include <optional>
 
 #include <nlohmann/json.hpp>
 
+#include "models/answers/energy.h"
 #include "models/answers/sentences.h"
 #include "models/hardware/cluster.h"
 #include "models/question/assumed.h"
 #include "models/step/training_flops.h"
 #include "models/workload/model_summary.h"
+#include "tools/moesim/show/cell.h"
 #include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/comparison_detail.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 
@@ -22,6 +26,16 @@ Columns<models::MemoryCause> columns_of(Of<models::MemoryCause>) {
            one_of({"parameters", "gradients", "optimizer", "activations", "transient", "persistent"})},
           {"what", &C::what, "trunk/branch"},
           {"bytes", &C::bytes}};
+}
+
+Columns<models::RankMemory> columns_of(Of<models::RankMemory>) {
+  using R = models::RankMemory;
+  return {{"parameters_bytes", &R::parameters, "", {"parameters [GB]", 2, 1e-9}},
+          {"gradients_bytes", &R::gradients, "", {"gradients", 2, 1e-9}},
+          {"optimizer_bytes", &R::optimizer, "", {"optimizer", 2, 1e-9}},
+          {"activations_bytes", &R::activations, "", {"activations", 2, 1e-9}},
+          {"transient_bytes", &R::transient, "", {"transient", 2, 1e-9}},
+          {"persistent_bytes", &R::persistent, "", {"buffers", 2, 1e-9}}};
 }
 
 Columns<models::StageMemory> columns_of(Of<models::StageMemory>) {
@@ -65,13 +79,13 @@ Columns<models::Answer::Balance> columns_of(Of<models::Answer::Balance>) {
 
 Columns<models::TimedCollective> columns_of(Of<models::TimedCollective>) {
   using T = models::TimedCollective;
-  return {{"what", [](const T& t) { return t.what.what; }},
-          {"op", [](const T& t) { return models::name_of(t.what.kind); }},
-          {"ranks", [](const T& t) { return t.what.group; }},
-          {"calls", [](const T& t) { return t.what.calls_per_step(); }},
-          {"buffer_bytes", [](const T& t) { return t.what.bytes_per_step(); }},
-          {"tx_bytes", [](const T& t) { return t.what.tx_per_step(); }},
-          {"time_us", &T::us_per_step}};
+  return {{"what", [](const T& t) { return t.what.what; }, "", "per step"},
+          {"op", [](const T& t) { return models::name_of(t.what.kind); }, "", "op"},
+          {"ranks", [](const T& t) { return t.what.group; }, "", "ranks"},
+          {"calls", [](const T& t) { return t.what.calls_per_step(); }, "", "calls"},
+          {"buffer_bytes", [](const T& t) { return t.what.bytes_per_step(); }, "", {"buffer [MB]", 3, 1e-6}},
+          {"tx_bytes", [](const T& t) { return t.what.tx_per_step(); }, "", {"sent [MB]", 3, 1e-6}},
+          {"time_us", &T::us_per_step, "", {"time [us]", 1}}};
 }
 
 Columns<models::Assumed> columns_of(Of<models::Assumed>) {
@@ -80,6 +94,28 @@ Columns<models::Assumed> columns_of(Of<models::Assumed>) {
           {"value", &A::value},
           {"alternative", &A::alternative},
           {"effect", &A::effect, "relative change of the winner's time under the alternative"}};
+}
+
+Columns<models::Imbalance> columns_of(Of<models::Imbalance>) {
+  using I = models::Imbalance;
+  return {{"routing", &I::routing},
+          {"us", &I::us, "of a layer's or a step's time"},
+          {"share", &I::share, "of that time"},
+          {"remedies", &I::remedies,
+           "what makes it faster by more than 1 %, the fastest first; a capacity drops rows"}};
+}
+
+Columns<models::StepQuantiles> columns_of(Of<models::StepQuantiles>) {
+  using Q = models::StepQuantiles;
+  return {{"p50", &Q::p50}, {"p90", &Q::p90}, {"p99", &Q::p99}};
+}
+
+Columns<models::Energy> columns_of(Of<models::Energy>) {
+  using E = models::Energy;
+  return {{"node_watts", &E::node_watts, "of a node, mean over the step, with its fans and power supplies"},
+          {"peak_watts", &E::peak_watts, "of all nodes, while all GPUs compute"},
+          {"joules_per_token", &E::joules_per_token},
+          {"kwh_per_step", &E::kwh_per_step}};
 }
 
 namespace {
@@ -115,27 +151,19 @@ Columns<Excluded> columns_of(Of<Excluded>) {
 
 Columns<Answer> memory_columns() {
   const auto of = [](auto member) { return [member](const Answer& a) { return a.memory.*member; }; };
-  const auto worst = [](auto member) { return [member](const Answer& a) { return a.memory.worst.*member; }; };
   using M = models::StepMemory;
-  using R = models::RankMemory;
-  return {
-      {"rank", of(&M::rank)},
-      {"stage", of(&M::stage)},
-      {"parameters_bytes", worst(&R::parameters)},
-      {"gradients_bytes", worst(&R::gradients)},
-      {"optimizer_bytes", worst(&R::optimizer)},
-      {"activations_bytes", worst(&R::activations)},
-      {"transient_bytes", worst(&R::transient)},
-      {"persistent_bytes", worst(&R::persistent)},
-      {"total_bytes", of(&M::max_bytes)},
-      {"limit_bytes", of(&M::limit_bytes)},
-      {"host_bytes?", [](const Answer& a) { return where(a.memory.host_bytes > 0, a.memory.host_bytes); }},
-      {"first_not_fitting?",
-       {{"stage", of(&M::first_stage)}, {"missing_bytes", of(&M::missing_bytes)}},
-       "",
-       [](const Answer& a) { return !a.memory.fits; }},
-      {"stages", of(&M::stages), "by pipeline stage, when its fullest rank holds most"},
-      {"curve", &Answer::memory_over_time}};
+  Columns<Answer> all{{"rank", of(&M::rank)}, {"stage", of(&M::stage)}};
+  all.add(columns_of(Of<models::RankMemory>{}), of(&M::worst));
+  return all.add(
+      {{"total_bytes", of(&M::max_bytes)},
+       {"limit_bytes", of(&M::limit_bytes)},
+       {"host_bytes?", [](const Answer& a) { return where(a.memory.host_bytes > 0, a.memory.host_bytes); }},
+       {"first_not_fitting?",
+        {{"stage", of(&M::first_stage)}, {"missing_bytes", of(&M::missing_bytes)}},
+        "",
+        [](const Answer& a) { return !a.memory.fits; }},
+       {"stages", of(&M::stages), "by pipeline stage, when its fullest rank holds most"},
+       {"curve", &Answer::memory_over_time}});
 }
 
 // Counters of one layer. Those of a step are added up over its layers and microbatches, as a job prints them
@@ -200,20 +228,13 @@ Columns<Told> step_columns() {
   const auto if_step = [](auto value) {
     return [value](const Told& t) { return where(t.scenario.is_step(), std::invoke(value, t.answer)); };
   };
-  const auto quantile = [](auto member) {
-    return [member](const Told& t) { return t.answer.step_time.*member; };
-  };
   const auto goodput = [](auto member) {
     return [member](const Told& t) { return t.answer.goodput.*member; };
   };
   const auto step = [](const Told& t) { return t.scenario.is_step(); };
-  using Q = models::StepQuantiles;
   using G = models::Goodput;
   return {
-      {"step_time_us?",
-       {{"p50", quantile(&Q::p50)}, {"p90", quantile(&Q::p90)}, {"p99", quantile(&Q::p99)}},
-       "what half, 90 % and 99 % of the steps take at most",
-       step},
+      {"step_time_us?", if_step(&Answer::step_time), "what half, 90 % and 99 % of the steps take at most"},
       {"bubble_us?",
        if_step([](const Answer& a) { return a.breakdown_us[static_cast<std::size_t>(Category::bubble)]; })},
       {"critical_stage?", if_step(&Answer::critical_stage)},
@@ -231,6 +252,8 @@ Columns<Told> step_columns() {
         {"checkpoint_interval_s", goodput(&G::interval_s)}},
        "",
        [=](const Told& t) { return step(t) && t.answer.goodput.failures_per_day > 0; }},
+      {"energy?", [](const Told& t) { return models::energy_of(t.scenario, t.answer); },
+       "of all nodes, without network and cooling"},
       {"recompute_that_fits?",
        [=](const Told& t) {
          const std::string& least = t.answer.memory.recompute_that_fits;
@@ -316,18 +339,18 @@ ordered_json mesh_json(const models::DeviceMesh& mesh) {
     names.insert(names.begin(), axis.name);
     groups[axis.name] = grid.groups(axis.name);
     ordered_json rows = ordered_json::array();
-    for (std::size_t i = 0; i < ranks.size(); i += static_cast<std::size_t>(axis.size))
-      rows.push_back(ordered_json(std::vector<ordered_json>(
-          ranks.begin() + static_cast<std::ptrdiff_t>(i),
-          ranks.begin() + static_cast<std::ptrdiff_t>(i) + static_cast<std::ptrdiff_t>(axis.size))));
+    const auto each = static_cast<std::ptrdiff_t>(axis.size);
+    for (auto row = ranks.begin(); row != ranks.end(); row += each)
+      rows.emplace_back(std::vector<ordered_json>(row, row + each));
     ranks = rows;
   }
   return {{"mesh_dim_names", names}, {"mesh", ranks.at(0)}, {"groups", groups}};
 }
 
 std::vector<std::string> names_of(const Comparison& c, const std::vector<int>& some) {
-  std::vector<std::string> names;
-  for (const int i : some) names.push_back(c.answers[static_cast<std::size_t>(i)].dispatcher);
+  std::vector<std::string> names(some.size());
+  std::ranges::transform(some, names.begin(),
+                         [&](int i) { return c.answers[static_cast<std::size_t>(i)].dispatcher; });
   return names;
 }
 
@@ -393,14 +416,12 @@ Columns<Answer> figures() {
            [](const Answer& a) { return where(a.bar != models::Bar::kNone, models::barred_text(a)); },
            "why it can not win"},
           {"time_us", &Answer::time_us},
-          {"breakdown_us",
-           [](const Answer& a) { return breakdown_json(a.breakdown_us); },
-           {"", {{"type", "object"}, {"additionalProperties", {{"type", "number"}}}}}},
+          {"breakdown_us", [](const Answer& a) { return breakdown_of(a.breakdown_us); }},
           {"gpus", &Answer::gpus},
           {"tokens", &Answer::tokens, "that the time is for, all GPUs together"},
-          {"tokens_per_s_per_gpu", &Answer::tokens_per_s_per_gpu},
+          {"tokens_per_s_per_gpu", &Answer::tokens_per_s_per_gpu, "", "tokens/s/GPU"},
           {"tflops_per_gpu", &Answer::tflops_per_gpu},
-          {"mfu", &Answer::mfu, "model FLOP/s over peak"},
+          {"mfu", &Answer::mfu, "model FLOP/s over peak", share_head("MFU", 1)},
           {"outside_domain", &Answer::outside_domain,
            "share of the operations' time that is priced outside of what the profile measured"},
           {"unmeasured", &Answer::unmeasured_parts, "parts that no profile measured on this machine"},
@@ -416,11 +437,6 @@ Columns<Answer> figures() {
            "of the time on its GPUs, where prices are given"},
           {"cost_per_million_tokens?",
            [](const Answer& a) { return where(a.cost > 0, a.cost_per_million_tokens()); }}};
-}
-
-ordered_json figures_json(const Answer& a) {
-  static const Columns<Answer> kColumns = figures();
-  return kColumns.json(a);
 }
 
 ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
@@ -450,8 +466,6 @@ Columns<Comparison> recommendation() {
            "those within 2 % of it that are as safe to run, itself first"}};
 }
 
-ordered_json recommendation_json(const Comparison& c) { return recommendation().json(c); }
-
 Columns<ComparisonResult> columns_of(Of<ComparisonResult>) {
   const auto comparison = [](const ComparisonResult& one) -> const Comparison& { return one.comparison; };
   Columns<Comparison> before{
@@ -460,7 +474,7 @@ Columns<ComparisonResult> columns_of(Of<ComparisonResult>) {
          const bool has = c.scenario->model.hidden > 0;
          return has ? std::optional(models::model_summary(models::asked_model(*c.scenario))) : std::nullopt;
        },
-       {"", {{"$ref", "model-summary.schema.json"}}}},
+       as_in("model-summary.schema.json")},
       {"routing", routing_columns()}};
   Columns<Comparison> after{
       {"excluded", excluded, "dispatchers that are not legal here"},
@@ -487,12 +501,25 @@ Columns<ComparisonResult> columns_of(Of<ComparisonResult>) {
          return where(c.fitting && !c.fitting->options.empty(), c.fitting ? c.fitting->options : "");
        },
        "where nothing fits: options with which the fastest dispatcher does"},
+      {"imbalance?", models::imbalance_of,
+       "what the routing costs the winner against balanced tokens, without draws"},
       {"assumed", models::assumed_of,
        "settings that were not said and whose usual alternative changes the time by more than 5 %"}};
   Columns<ComparisonResult> all;
   all.add(before, comparison);
   all.add({{"scenarios", [](const ComparisonResult& one) { return told(one.comparison, one.detail); }}});
   return all.add(after, comparison);
+}
+
+std::string comparison_csv(const Comparison& c, Detail detail) {
+  if (const auto table = table_of_detail(c, detail)) return table->csv();
+  Columns<Answer> row = figures();
+  row.add(more_columns().some({"tx_bytes_per_rank", "host_syncs"})).add({{"overload", [](const Answer& a) {
+                                                                            return a.overload.printed();
+                                                                          }}});
+  ordered_json rows = ordered_json::array();
+  for (const Answer& a : forecasts(c)) rows.push_back(row.json(a));
+  return csv_of(rows);
 }
 
 ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOptions& common) {

@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::string_view kMarker = "@MOESIM_DATA@";
+constexpr std::string_view kMarker = "@MOESIM_DATA@", kVerb = "@MOESIM_VERB@";
 // Largest group whose full matrix is shown; beyond, the picture is noise of many megabytes.
 constexpr int kMatrixRanks = 256;
 
@@ -184,7 +184,8 @@ std::string report_text(std::string_view verb, const ordered_json& result, const
     data["matrices"].push_back(
         {{"title", matrix.title}, {"ranks", matrix.ranks}, {"bytes", std::move(bytes)}});
   }
-  return with_data(report_template(), data);
+  std::string page = with_data(report_template(), data);
+  return page.replace(page.find(kVerb), kVerb.size(), verb);
 }
 
 void write_report(const std::string& path, std::string_view verb, const ordered_json& result,

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/estimate.h"
 #include "models/routing/overload.h"
@@ -13,21 +17,15 @@
 
 namespace moesim::tools {
 
-nlohmann::ordered_json or_null(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-}
-
 Columns<models::Estimate> columns_of(Of<models::Estimate>) {
   using E = models::Estimate;
   return {{"value", &E::value}, {"low", &E::low, "5 %"}, {"high", &E::high, "95 %"}};
 }
 
-nlohmann::ordered_json estimate_json(const models::Estimate& e) { return json_of(e); }
-
-nlohmann::ordered_json breakdown_json(const std::array<double, sim::kCategories>& breakdown_us) {
-  nlohmann::ordered_json parts = nlohmann::ordered_json::object();
+nlohmann::ordered_map<std::string, double> breakdown_of(const std::array<double, sim::kCategories>& us) {
+  nlohmann::ordered_map<std::string, double> parts;
   for (std::size_t i = 0; i < sim::kCategories; ++i)
-    if (breakdown_us[i] > 0) parts[std::string(sim::name(static_cast<sim::Category>(i)))] = breakdown_us[i];
+    if (us[i] > 0) parts[std::string(sim::name(static_cast<sim::Category>(i)))] = us[i];
   return parts;
 }
 
@@ -55,24 +53,50 @@ Columns<OverloadMetrics> columns_of(Of<OverloadMetrics>) {
           {models::kMaxCumOverload, by_stage(&models::Overload::max_cum)}};
 }
 
-nlohmann::ordered_json overload_json(const models::Overload& overload) { return json_of(overload); }
-nlohmann::ordered_json link_json(const models::LinkLoad& link) { return json_of(link); }
-nlohmann::ordered_json overload_metrics_json(std::span<const models::Overload> stages) {
-  return json_of(OverloadMetrics{stages});
+namespace {
+
+// The kinds of results by name: each by its command; a whole schema by "".
+using Kinds = std::map<std::string, std::map<std::string, ResultSchema::Make>>;
+Kinds& kinds() {
+  static Kinds all;
+  return all;
 }
 
-nlohmann::ordered_json result_schema(std::string_view verb, std::string_view title,
-                                     nlohmann::ordered_json figures) {
+nlohmann::ordered_json schema_of_kinds(const std::map<std::string, ResultSchema::Make>& kinds) {
   nlohmann::ordered_json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
-                                {"title", title},
+                                {"title", ""},
                                 {"type", "object"},
-                                {"required", {"schema", "version", "inputs", "warnings"}},
-                                {"properties", {{"schema", {{"const", fmt::format("moesim.{}/1", verb)}}}}}};
+                                {"required", {"schema", "version", "inputs", "warnings"}}};
+  std::string verb;
+  for (const auto& [command, make] : kinds) {
+    if (command.empty()) return make();
+    verb = trim(command.substr(0, command.find_first_of("-ABCDEFGHIJKLMNOPQRSTUVWXYZ")));
+    nlohmann::ordered_json figures = make();
+    schema["properties"].update(figures["properties"], true);
+    nlohmann::ordered_json& kind = schema["anyOf"].emplace_back();
+    kind = {{"description", command}, {"required", figures["required"]}};
+    if (figures.contains("narrow")) kind["properties"] = figures["narrow"];
+  }
+  schema["title"] = fmt::format("moesim {} --format json", kinds.size() == 1 ? kinds.begin()->first : verb);
+  std::ranges::replace(verb, ' ', '-');
+  schema["properties"]["schema"]["const"] = fmt::format("moesim.{}/1", verb);
   for (const char* name : {"version", "inputs", "warnings"})
     schema["properties"][name]["$ref"] = fmt::format("result.schema.json#/properties/{}", name);
-  for (const auto& name : figures["required"]) schema["required"].push_back(name);
-  schema["properties"].update(figures["properties"]);
   return schema;
+}
+
+}  // namespace
+
+ResultSchema::ResultSchema(const std::string& name, const std::string& command, Make figures) {
+  kinds()[name][command] = std::move(figures);
+}
+
+ResultSchema::ResultSchema(const std::string& name, const Make& schema) : ResultSchema(name, "", schema) {}
+
+std::map<std::string, nlohmann::ordered_json> ResultSchema::all() {
+  std::map<std::string, nlohmann::ordered_json> all;
+  for (const auto& [name, of_name] : kinds()) all[name] = schema_of_kinds(of_name);
+  return all;
 }
 
 void print_result(std::string_view verb, const nlohmann::ordered_json& inputs,

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include "sim/graph/task_graph.h"
 
@@ -26,37 +28,42 @@ class Columns;
 template <class T>
 struct Of;
 
-// Returns a number, or null for nullopt.
-nlohmann::ordered_json or_null(const std::optional<double>& value);
-
 Columns<models::Estimate> columns_of(Of<models::Estimate>);
-nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
 
 // Returns the nonzero parts of a time, by category.
-nlohmann::ordered_json breakdown_json(const std::array<double, sim::kCategories>& breakdown_us);
+nlohmann::ordered_map<std::string, double> breakdown_of(const std::array<double, sim::kCategories>& us);
 
 // A link with its traffic under timing `flow`.
 Columns<models::LinkLoad> columns_of(Of<models::LinkLoad>);
-nlohmann::ordered_json link_json(const models::LinkLoad& link);
 
 // "avg", "max" and "max_cum" of one stage.
 Columns<models::Overload> columns_of(Of<models::Overload>);
-nlohmann::ordered_json overload_json(const models::Overload& overload);
 // The metrics of every stage under their logged names.
 struct OverloadMetrics {
   std::span<const models::Overload> stages;
   bool cumulates = true;  // else the cumulative factor means nothing
 };
 Columns<OverloadMetrics> columns_of(Of<OverloadMetrics>);
-nlohmann::ordered_json overload_metrics_json(std::span<const models::Overload> stages);
 
-// The schema of a result of `verb`: its figures behind those that every result has.
-nlohmann::ordered_json result_schema(std::string_view verb, std::string_view title,
-                                     nlohmann::ordered_json figures);
+// The schema of a result of `command` ("validate --training") behind what every result has, by the name under
+// which `moesim schema` prints it. Several of one name are a verb's kinds of results.
+struct ResultSchema {
+  using Make = std::function<nlohmann::ordered_json()>;
+  ResultSchema(const std::string& name, const std::string& command, Make figures);
+  // A whole schema.
+  ResultSchema(const std::string& name, const Make& schema);
+  static std::map<std::string, nlohmann::ordered_json> all();
+};
 
 // Adds the interpretation of the scenario's model (models/workload/model_summary.h) as "model" of the result;
 // nothing where it has none.
 void add_model(nlohmann::ordered_json& result, const models::Scenario& scenario);
+template <nlohmann::ordered_json (*figures)()>
+nlohmann::ordered_json with_model() {
+  nlohmann::ordered_json schema = figures();
+  schema["properties"]["model"]["$ref"] = "model-summary.schema.json";
+  return schema;
+}
 
 // Formats "1234.5", as in tables.
 std::string microseconds(double us);

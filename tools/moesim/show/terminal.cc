@@ -23,33 +23,10 @@ std::string_view environment(const char* name) {
 
 // Returns one of the 256 colours; Okabe and Ito's hues, which are distinguishable with colour-blindness.
 const char* code_of(Ink ink) {
-  switch (ink) {
-    case Ink::kPlain:
-      return "";
-    case Ink::kBold:
-      return "1";
-    case Ink::kBest:
-      return "1;38;5;36";
-    case Ink::kBad:
-      return "38;5;166";
-    case Ink::kSoft:
-      return "38;5;245";
-    case Ink::kBlue:
-      return "38;5;74";
-    case Ink::kYellow:
-      return "38;5;178";
-    case Ink::kGreen:
-      return "38;5;36";
-    case Ink::kOrange:
-      return "38;5;209";
-    case Ink::kPink:
-      return "38;5;175";
-    case Ink::kPurple:
-      return "38;5;141";
-    case Ink::kGrey:
-      return "38;5;250";
-  }
-  return "";
+  static constexpr const char* kCodes[] = {"",         "1",        "1;38;5;36", "38;5;166",
+                                           "38;5;245", "38;5;74",  "38;5;178",  "38;5;36",
+                                           "38;5;209", "38;5;175", "38;5;141",  "38;5;250"};
+  return kCodes[static_cast<std::size_t>(ink)];
 }
 
 // Marks an ink's number: a byte that UTF-8 text cannot contain, so that no name can colour the output.

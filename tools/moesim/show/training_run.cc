@@ -12,13 +12,16 @@
 #include "base/text.h"
 #include "models/answers/doubt.h"
 #include "models/answers/plan_search.h"
+#include "models/answers/plan_space.h"
 #include "models/hardware/rental_list.h"
 #include "models/step/step_forecast.h"
-#include "models/workload/fields.h"
 #include "models/workload/global_batch.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/command.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
@@ -49,10 +52,7 @@ std::string money(double value, const std::string& currency) {
   return sign + number(value) + end;
 }
 
-std::string value_of(const models::Scenario& s, const char* path) {
-  const ordered_json value = models::find_field(path)->write(s);
-  return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
-}
+std::optional<double> positive(double value) { return where(value > 0, value); }
 
 std::string overlap_of(const models::Scenario& s) {
   const models::StepOverlap& o = s.training.overlap;
@@ -126,12 +126,19 @@ std::string promise(const RunQuestion& q, const PricedTraining& p) {
   if (q.budget > 0)
     parts.push_back(fmt::format("within {} with probability {}", money(q.budget, q.prices.currency),
                                 probability_text(p.budget_probability)));
+  if (q.power_watts > 0 && p.energy)
+    parts.push_back(
+        fmt::format("{:.4g} kW at the peak of {:.4g}", p.energy->peak_watts * 1e-3, q.power_watts * 1e-3));
   return parts.empty() ? "" : "; " + join(parts, ", ");
 }
 
 // Names the limit (deadline, budget, both) that no plan meets: "no plan is done in 8 days with probability 0.9".
 std::string missed(const RunQuestion& q, const RunAnswer& a) {
   constexpr double kSure = models::Decision::kSure;
+  if (q.power_watts > 0 && std::ranges::none_of(a.plans, [&](const PricedTraining& p) {
+        return p.energy && p.energy->peak_watts <= q.power_watts;
+      }))
+    return fmt::format("no plan stays below {:.4g} kW", q.power_watts * 1e-3);
   const auto some = [&](double PricedTraining::*probability) {
     return std::ranges::any_of(a.plans,
                                [&](const PricedTraining& p) { return !p.other && p.*probability >= kSure; });
@@ -175,34 +182,40 @@ std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
   return text;
 }
 
+// Settings of a plan that CSV has, too.
+auto setting(const char* path) {
+  return [path](const PricedTraining& p) { return models::setting_text(*p.scenario, path); };
+}
+std::string cluster_of(const PricedTraining& p) { return p.scenario->cluster->name; }
+std::string dispatcher_of(const PricedTraining& p) { return p.scenario->dispatchers.front().text(); }
+std::string plan_overlap(const PricedTraining& p) { return overlap_of(*p.scenario); }
+double fits_probability(const PricedTraining& p) { return p.answer.memory.fits_probability; }
+
+// One a machine, best first, those of the asked precision.
 Table plan_table(const RunQuestion& q, const RunAnswer& a, int top) {
+  using P = PricedTraining;
   const bool promised = q.deadline_days > 0 || q.budget > 0;
-  const bool idle =
-      std::any_of(a.plans.begin(), a.plans.end(), [](const PricedTraining& p) { return p.idle_gpus > 0; });
-  std::vector<Table::Column> columns{{"", Table::Align::kLeft}, {"cluster", Table::Align::kLeft}, {"GPUs"}};
-  if (idle) columns.push_back({"idle"});
-  for (const char* name : {"days", "cost"}) columns.push_back({name});
-  if (promised) columns.push_back({"P"});
-  for (const char* name : {"TP", "PP", "VPP", "EP"}) columns.push_back({name, Table::Align::kRight, true});
-  columns.push_back({"dispatcher", Table::Align::kLeft});
-  columns.push_back({"MFU"});
-  Table table(columns);
-  int shown = 0;
-  for (const PricedTraining& p : a.plans) {
-    if (p.other || shown++ >= top) continue;
-    const models::Parallel& plan = p.scenario->parallel;
-    std::vector<std::string> row{group_name(a, p) + (p.on_frontier ? "*" : ""), p.scenario->cluster->name,
-                                 std::to_string(p.gpus)};
-    if (idle) row.push_back(std::to_string(p.idle_gpus));
-    row.push_back(number(p.days.value));
-    row.push_back(money(p.cost.value, q.prices.currency));
-    if (promised) row.push_back(probability_text(std::min(p.deadline_probability, p.budget_probability)));
-    for (const std::int64_t size : {plan.tp, plan.pp, plan.vpp, plan.ep}) row.push_back(std::to_string(size));
-    row.push_back(p.scenario->dispatchers.front().text());
-    row.push_back(fmt::format("{:.0f} %", 100 * p.answer.mfu));
-    table.row(std::move(row));
-  }
-  return table;
+  const bool idle = std::ranges::any_of(a.plans, [](const P& p) { return p.idle_gpus > 0; });
+  Columns<P> columns{
+      {"", [&](const P& p) { return group_name(a, p) + (p.on_frontier ? "*" : ""); }, "", "group"},
+      {"", cluster_of, "", "cluster"},
+      {"", &P::gpus, "", "GPUs"},
+      {"", &P::idle_gpus, "", idle ? "idle" : Head()},
+      {"", [](const P& p) { return p.days.value; }, "", {"days", number}},
+      {"",
+       [](const P& p) { return p.cost.value; },
+       "",
+       {"cost", [&](double cost) { return money(cost, q.prices.currency); }}},
+      {"", [](const P& p) { return std::min(p.deadline_probability, p.budget_probability); }, "",
+       promised ? Head("P", probability_text) : Head()}};
+  for (const auto& [path, name, size] : models::kParallelSizes)
+    if (const std::string_view one = name; one == "TP" || one == "PP" || one == "VPP" || one == "EP")
+      columns.add({{"", [size = size](const P& p) { return p.scenario->parallel.*size; }, "", name}});
+  columns.add({{"", dispatcher_of, "", "dispatcher"}}).add(figures().some({"mfu"}), &P::answer);
+  std::vector<std::reference_wrapper<const P>> shown;
+  for (const P& p : a.plans)
+    if (!p.other && std::ssize(shown) < top) shown.emplace_back(p);
+  return people_table(columns, shown, {"TP", "PP", "VPP", "EP"});
 }
 
 // The best plan with products in a lower precision, in a sentence; the page, JSON and CSV have all.
@@ -223,20 +236,20 @@ std::string other_precision_text(const RunQuestion& q, const RunAnswer& a) {
 std::string upgrade_text(const RunQuestion& q, const RunAnswer& a) {
   if (a.upgrades.empty()) return "";
   const std::string& currency = q.prices.currency;
-  Table table({{"upgrade of the best plan", Table::Align::kLeft},
-               {"days"},
-               {"saved (90 %)", Table::Align::kLeft},
-               {"worth"},
-               {"at most", Table::Align::kRight, true},
-               {"listed", Table::Align::kRight, true}});
-  for (const models::Upgrade& u : a.upgrades)
-    table.row(
-        {u.change, number(u.days.value),
-         fmt::format("{:.1f} ({:.1f} to {:.1f})", u.saved_days.value, u.saved_days.low, u.saved_days.high),
-         u.worth > 0 ? money(u.worth, currency) : "nothing",
-         u.most_gpu_hour > 0 ? money(u.most_gpu_hour, currency) : "-",
-         u.listed_gpu_hour > 0 ? money(u.listed_gpu_hour, currency) : "-"});
-  return "\n" + table.text() +
+  using U = models::Upgrade;
+  const auto dollars = [&](double value) { return money(value, currency); };
+  // Without the sign of what rounds to zero.
+  const auto days = [](double value) { return fmt::format("{:.1f}", std::round(10 * value) / 10 + 0.0); };
+  const Columns<U> columns{
+      {"", &U::change, "", "upgrade of the best plan"},
+      {"", [](const U& u) { return u.days.value; }, "", {"days", number}},
+      {"", [](const U& u) { return u.saved_days.value; }, "", {"saved", days}},
+      {"", [=](const U& u) { return days(u.saved_days.low) + " to " + days(u.saved_days.high); }, "",
+       "90 % interval"},
+      {"", [](const U& u) { return positive(u.worth); }, "", {"worth", dollars}},
+      {"", [](const U& u) { return positive(u.most_gpu_hour); }, "", {"at most", dollars}},
+      {"", [](const U& u) { return positive(u.listed_gpu_hour); }, "", {"listed", dollars}}};
+  return "\n" + people_table(columns, a.upgrades, {"at most", "listed"}).text() +
          paragraph(
              "worth: the days saved, at this rent; at most: a GPU-hour with it that pays; listed: its rent");
 }
@@ -340,12 +353,16 @@ std::string batch_text(const PricedTraining& best, const std::string& batch) {
   return batch.empty() ? fmt::format("{} x {} x {} sequences", p.dp, p.microbatches, p.micro_batch) : batch;
 }
 
-// Returns the assumptions behind days and cost, with their sources.
-ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const std::string& batch) {
+// What days and cost rest on.
+struct Assumption {
+  std::string what, value, source;
+};
+
+std::vector<Assumption> assumptions(const RunQuestion& q, const RunAnswer& a, const std::string& batch) {
   const PricedTraining& best = a.plans.front();
-  ordered_json all = ordered_json::array();
+  std::vector<Assumption> all;
   const auto add = [&](std::string what, std::string value, std::string source) {
-    all.push_back({{"what", std::move(what)}, {"value", std::move(value)}, {"source", std::move(source)}});
+    all.push_back({std::move(what), std::move(value), std::move(source)});
   };
   for (const UsedPrice& p : q.prices.counts_gpu_hours() ? std::vector<UsedPrice>() : used_prices(q, a)) {
     if (p.hour.bought)
@@ -395,10 +412,6 @@ ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const st
   return all;
 }
 
-}  // namespace
-
-namespace {
-
 // Returns "Of those that meet it: cheapest 96 GPUs, ..." where these are different plans.
 std::string choices_text(const RunQuestion& q, const RunAnswer& a) {
   const models::RunChoices best = models::choices_of(a);
@@ -430,11 +443,12 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
   text += upgrade_text(q, a);
   text += paragraph(fmt::format(
       "{}{}{} A step on {}: {} tokens ({}), {:.2f} s. {} plans were searched. {}", price_text(q, a),
-      best.mwh > 0 ? fmt::format(" Power: at most {:.0f} MWh{}.", best.mwh,
-                                 best.hour.power > 0 ? ", counted"
-                                 : best.hour.bought  ? ", not counted (--kwh)"
-                                                     : ", in the rent")
-                   : "",
+      best.energy ? fmt::format(" Energy: {:.3g} MWh{}, {:.3g} J a token, {:.4g} kW at the peak.", best.mwh(),
+                                best.hour.power > 0 ? ", counted"
+                                : best.hour.bought  ? ", not counted (--kwh)"
+                                                    : ", in the rent",
+                                best.energy->joules_per_token.value, best.energy->peak_watts * 1e-3)
+                  : "",
       failure_text(best), machine_text(*best.scenario), models::format_count(best.answer.tokens),
       batch_text(best, batch), best.answer.seconds(), a.candidates, gap_text(a)));
   if (const std::vector<std::string> parts = best.answer.unmeasured_parts(); !parts.empty())
@@ -455,171 +469,209 @@ std::string training_text(const RunQuestion& q, const PricedTraining& run) {
 
 namespace {
 
-// No value where it is 0.
-Cell amount(double value) { return value > 0 ? Cell(value) : Cell(); }
-
-// Returns the cost of a bought machine by its parts, beside its rent.
-ordered_json purchase_json(const PricedTraining& p) {
-  const models::HourCost hour = p.hour.each(static_cast<double>(p.gpus));
-  ordered_json j{{"price", p.hour.purchase},
-                 {"gpu_hour",
-                  {{"total", hour.total()},
-                   {"capital", hour.capital},
-                   {"hosting", hour.hosting},
-                   {"power", hour.power}}},
-                 {"rent_cost", nullptr},
-                 {"pays_from_share", nullptr}};
-  if (p.hour.rent > 0) j["rent_cost"] = rent_cost(p);
-  if (p.hour.pays_from > 0 && p.hour.pays_from <= 1) j["pays_from_share"] = p.hour.pays_from;
-  return j;
+// Of a bought machine, beside its rent.
+Columns<PricedTraining> purchase_columns() {
+  using P = PricedTraining;
+  using H = models::HourCost;
+  const auto hour = [](const P& p) { return p.hour.each(static_cast<double>(p.gpus)); };
+  return {
+      {"price", [](const P& p) { return p.hour.purchase; }, "of all its GPUs"},
+      {"gpu_hour",
+       Columns<P>().add(Columns<H>{{"total", &H::total},
+                                   {"capital", &H::capital},
+                                   {"hosting", &H::hosting},
+                                   {"power", &H::power}},
+                        hour),
+       "an hour of work of a GPU, by its parts"},
+      {"rent_cost", [](const P& p) { return where(p.hour.rent > 0, rent_cost(p)); },
+       "of the training on rented machines; null: no rent is known"},
+      {"pays_from_share",
+       [](const P& p) { return where(p.hour.pays_from > 0 && p.hour.pays_from <= 1, p.hour.pays_from); },
+       "share of its years that it has to work to cost less than its rent; null: it never does, or no rent "
+       "is known"}};
 }
+
+Columns<PricedTraining> plan_figures(const RunAnswer* a) {
+  using P = PricedTraining;
+  const auto answer = [](auto of) { return [of](const P& p) { return std::invoke(of, p.answer); }; };
+  const auto goodput = [](auto of) { return [of](const P& p) { return p.answer.goodput.*of; }; };
+  const auto energy = [](const P& p) -> const auto& { return *p.energy; };
+  using A = models::Answer;
+  return {
+      {"cluster", cluster_of, "its name, with its nodes"},
+      {"gpus", &P::gpus, "of its nodes, all paid"},
+      {"idle_gpus", &P::idle_gpus, "of them without work"},
+      {"parallel", [](const P& p) { return models::to_json(*p.scenario)["parallel"]; },
+       as_in("scenario.schema.json#/properties/parallel")},
+      {"precision", setting("training.precision")},
+      {"schedule", setting("training.schedule")},
+      {"recompute", setting("training.recompute")},
+      {"overlap", plan_overlap},
+      {"launch", setting("training.launch")},
+      {"dispatcher", dispatcher_of},
+      {"step_time_us", answer(&A::time_us)},
+      {"days", &P::days, "of the whole training, lost work and restarts included"},
+      {"cost", &P::cost, "in \"currency\""},
+      {"deadline_probability", &P::deadline_probability, "1 without a deadline"},
+      {"budget_probability", &P::budget_probability, "1 without a budget"},
+      {"fits_probability", fits_probability},
+      {"tie_group", &P::tie_group, "draws do not tell plans of one group apart surely"},
+      {"group", [a](const P& p) { return group_name(*a, p); }, "as a letter, from A in one precision"},
+      {"on_frontier", &P::on_frontier, "no plan is both faster and cheaper"},
+      {"meets", &P::meets, "deadline and budget, each with a probability of 0.9"},
+      {"lower_precision", &P::other, "than was asked for: it changes the numerics, and stands behind others"},
+      {"goodput", goodput(&models::Goodput::share), "share of the time that is work"},
+      {"failures_per_day", goodput(&models::Goodput::failures_per_day)},
+      {"mfu", answer(&A::mfu)},
+      {"unmeasured", answer(&A::unmeasured_parts)},
+      {"command", plan_command, "that asks about its step"},
+      {"scenario", [](const P& p) { return models::to_json(*p.scenario); }, as_in("scenario.schema.json")},
+      {"energy?", Columns<P>().add(columns_of(Of<models::Energy>{}), energy).add({{"training_mwh", &P::mwh}}),
+       "of all nodes, without network and cooling; absent where the GPU's power limit is not known",
+       [](const P& p) { return p.energy.has_value(); }},
+      {"purchase?", purchase_columns(), "of a bought machine; its cost is what the training uses of it",
+       [](const P& p) { return p.hour.bought; }}};
+}
+
+// The plans that nothing beats in both, from the fastest to the cheapest: their indices.
+std::vector<std::int64_t> frontier(const RunAnswer& a) {
+  std::vector<std::int64_t> all;
+  for (const PricedTraining& p : a.plans)
+    if (p.on_frontier) all.push_back(&p - a.plans.data());
+  std::ranges::stable_sort(all, {},
+                           [&](std::int64_t i) { return a.plans[static_cast<std::size_t>(i)].days.value; });
+  return all;
+}
+
+Columns<RunAnswer> choice_columns() {
+  const auto index = [](const PricedTraining* models::RunChoices::*chosen) {
+    return [chosen](const RunAnswer& a) {
+      const PricedTraining* plan = models::choices_of(a).*chosen;
+      return plan ? std::optional<std::int64_t>(plan - a.plans.data()) : std::nullopt;
+    };
+  };
+  using C = models::RunChoices;
+  return {{"cheapest", index(&C::cheapest)},
+          {"fewest_gpus", index(&C::fewest_gpus)},
+          {"shortest", index(&C::shortest)}};
+}
+
+Columns<models::Upgrade> upgrade_figures() {
+  using U = models::Upgrade;
+  return {{"change", &U::change},
+          {"cluster", &U::cluster},
+          {"days", &U::days},
+          {"saved_days", &U::saved_days},
+          {"worth", &U::worth, "the days saved at the present rent"},
+          {"most_gpu_hour?", [](const U& u) { return positive(u.most_gpu_hour); },
+           "the rent at which the training costs what it did; absent where nothing is saved"},
+          {"listed_gpu_hour?", [](const U& u) { return positive(u.listed_gpu_hour); },
+           "its rent, where it is known"}};
+}
+
+// `q`, `a`: looked at where there is an answer.
+Columns<RunAnswer> result_figures(const RunQuestion* q, const RunAnswer* a, const std::string& batch) {
+  using A = RunAnswer;
+  using L = A::LeftOut;
+  const auto at = [a](std::int64_t i) -> const auto& { return a->plans[static_cast<std::size_t>(i)]; };
+  const auto itself = [](std::int64_t i) { return i; };
+  const Columns<std::int64_t> point{{"plan", itself, "index in \"plans\""},
+                                    {"days", [=](std::int64_t i) { return at(i).days.value; }},
+                                    {"cost", [=](std::int64_t i) { return at(i).cost.value; }}};
+  const Columns<L> left_out{{"machine", &L::what},
+                            {"whole_machine", &L::machine, "false: a dispatcher on it"},
+                            {"because", &L::why}};
+  const Columns<Assumption> assumption{
+      {"what", &Assumption::what}, {"value", &Assumption::value}, {"source", &Assumption::source}};
+  return Columns<A>{{"answer", [q](const A& a) { return answer_sentence(*q, a); },
+                     "in a sentence, with what may be as good, does not surely fit or was not measured"},
+                    {"tokens", [q](const A&) { return q->tokens; }},
+                    {"deadline_days?", [q](const A&) { return positive(q->deadline_days); }},
+                    {"budget?", [q](const A&) { return positive(q->budget); }, "in \"currency\""},
+                    {"by", [q](const A&) { return q->by == RunQuestion::By::kTime ? "time" : "cost"; },
+                     one_of({"cost", "time"}, "what ranks the plans")},
+                    {"currency", [q](const A&) { return q->prices.currency; }}}
+      .list("plans", plan_figures(a), &A::plans,
+            "one of each machine and size, best first; those of a lower precision last")
+      .list("frontier", point, frontier, "plans that nothing beats in both, from the fastest to the cheapest")
+      .add({{"choices", choice_columns(), "indices of the plans that meet what was asked for"}})
+      .list("upgrades", upgrade_figures(), &A::upgrades, "of the best plan's machine")
+      .add({{"searched",
+             {{"candidates", &A::candidates},
+              {"tried", &A::tried},
+              {"searches", &A::searches},
+              {"exhaustive", &A::exhaustive},
+              {"gap", &A::gap, "share of a plan's time by which another may be faster at most"},
+              {"method", &A::method},
+              {"space", &A::space},
+              {"sentence", searched_text, "what was tried and what was not"}}}})
+      .list(
+          "assumptions", assumption, [=](const A& a) { return assumptions(*q, a, batch); },
+          "what days and money rest on")
+      .list("left_out", left_out, &A::left_out);
+}
+
+ordered_json figures() { return result_figures(nullptr, nullptr, "").schema(); }
+const ResultSchema kSchema("plan", "plan", with_model<figures>);
 
 }  // namespace
 
-std::span<const PlanColumn> plan_columns() {
-  static constexpr PlanColumn kColumns[] = {
-      {"cluster", [](const PricedTraining& r) -> Cell { return r.scenario->cluster->name; }, true},
-      {"gpus", [](const PricedTraining& r) -> Cell { return std::int64_t{r.gpus}; }},
-      {"idle_gpus", [](const PricedTraining& r) -> Cell { return std::int64_t{r.idle_gpus}; }},
-      {"tp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.tp}; }},
-      {"cp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.cp}; }},
-      {"pp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.pp}; }},
-      {"vpp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.vpp}; }},
-      {"ep", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.ep}; }},
-      {"etp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.etp}; }},
-      {"dp", [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.dp}; }},
-      {"microbatches",
-       [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.microbatches}; }},
-      {"micro_batch",
-       [](const PricedTraining& r) -> Cell { return std::int64_t{r.scenario->parallel.micro_batch}; }},
-      {"precision",
-       [](const PricedTraining& r) -> Cell { return value_of(*r.scenario, "training.precision"); }, true},
-      {"schedule", [](const PricedTraining& r) -> Cell { return value_of(*r.scenario, "training.schedule"); },
-       true},
-      {"recompute",
-       [](const PricedTraining& r) -> Cell { return value_of(*r.scenario, "training.recompute"); }, true},
-      {"overlap", [](const PricedTraining& r) -> Cell { return overlap_of(*r.scenario); }, true},
-      {"launch", [](const PricedTraining& r) -> Cell { return value_of(*r.scenario, "training.launch"); },
-       true},
-      {"dispatcher", [](const PricedTraining& r) -> Cell { return r.scenario->dispatchers.front().text(); },
-       true},
-      {"step_time_us", [](const PricedTraining& r) -> Cell { return r.answer.time_us.value; }},
-      {"days", [](const PricedTraining& r) -> Cell { return r.days.value; }},
-      {"cost", [](const PricedTraining& r) -> Cell { return r.cost.value; }},
-      {"bought", [](const PricedTraining& r) -> Cell { return r.hour.bought; }},
-      {"purchase", [](const PricedTraining& r) -> Cell { return amount(r.hour.purchase); }},
-      {"rent_cost",
-       [](const PricedTraining& r) -> Cell { return r.hour.bought ? amount(rent_cost(r)) : Cell(); }},
-      {"deadline_probability", [](const PricedTraining& r) -> Cell { return r.deadline_probability; }},
-      {"fits_probability", [](const PricedTraining& r) -> Cell { return r.answer.memory.fits_probability; }},
+void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswer& a,
+                      const std::string& batch) {
+  result.update(result_figures(&q, &a, batch).json(a));
+}
+
+std::vector<FoundColumn<PricedTraining>> plan_columns(const std::string& currency) {
+  using P = PricedTraining;
+  using enum CellStyle;
+  const auto size = [](std::int64_t models::Parallel::*of) {
+    return [of](const P& p) { return p.scenario->parallel.*of; };
   };
-  return kColumns;
+  using S = models::Parallel;
+  return {{{"cluster", {}, "machine"}, cluster_of},
+          {{"gpus", {}, "GPUs", kWhole, "{} GPUs"}, &P::gpus},
+          {{"idle_gpus"}, &P::idle_gpus},
+          {{"tp", {}, "TP", kWhole}, size(&S::tp)},
+          {{"cp"}, size(&S::cp)},
+          {{"pp", {}, "PP", kWhole}, size(&S::pp)},
+          {{"vpp"}, size(&S::vpp)},
+          {{"ep", {}, "EP", kWhole}, size(&S::ep)},
+          {{"etp"}, size(&S::etp)},
+          {{"dp"}, size(&S::dp)},
+          {{"microbatches"}, size(&S::microbatches)},
+          {{"micro_batch"}, size(&S::micro_batch)},
+          {{"precision"}, setting("training.precision")},
+          {{"schedule"}, setting("training.schedule")},
+          {{"recompute"}, setting("training.recompute")},
+          {{"overlap"}, plan_overlap},
+          {{"launch"}, setting("training.launch")},
+          {{"dispatcher"}, dispatcher_of},
+          {{"step_time_us"}, [](const P& p) { return p.answer.time_us.value; }},
+          {{"days", {}, "days", kThree, "{} days"}, [](const P& p) { return p.days.value; }},
+          {{"cost", {}, "cost [" + currency + "]", kWhole, "{} " + currency},
+           [](const P& p) { return p.cost.value; }},
+          {{"bought"}, [](const P& p) { return p.hour.bought; }},
+          {{"purchase"}, [](const P& p) { return positive(p.hour.purchase); }},
+          {{"rent_cost"}, [](const P& p) { return positive(p.hour.bought ? rent_cost(p) : 0); }},
+          {{"deadline_probability"}, &P::deadline_probability},
+          {{"fits_probability"}, fits_probability}};
 }
 
 std::string training_run_csv(const RunAnswer& a) {
-  std::vector<Table::Column> heads;
-  for (const PlanColumn& column : plan_columns()) heads.push_back({column.name});
-  heads.push_back({"tie_group"});
-  heads.push_back({"frontier"});
-  Table table(heads);
-  for (const PricedTraining& r : a.plans) {
-    std::vector<std::string> row;
-    for (const PlanColumn& column : plan_columns()) row.push_back(cell_text(column.cell(r)));
-    row.push_back(std::to_string(r.tie_group));
-    row.push_back(r.on_frontier ? "true" : "false");
-    table.row(std::move(row));
-  }
-  return table.csv();
-}
-
-void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswer& a,
-                      const std::string& batch) {
-  result["answer"] = answer_sentence(q, a);
-  result["tokens"] = q.tokens;
-  if (q.deadline_days > 0) result["deadline_days"] = q.deadline_days;
-  if (q.budget > 0) result["budget"] = q.budget;
-  result["by"] = q.by == RunQuestion::By::kTime ? "time" : "cost";
-  result["currency"] = q.prices.currency;
-  result["plans"] = ordered_json::array();
-  result["frontier"] = ordered_json::array();
-  for (const PricedTraining& r : a.plans) {
-    const models::Scenario& s = *r.scenario;
-    const ordered_json whole = models::to_json(s);
-    ordered_json plan{{"cluster", s.cluster->name},
-                      {"gpus", r.gpus},
-                      {"idle_gpus", r.idle_gpus},
-                      {"parallel", whole["parallel"]},
-                      {"precision", s.training.precision},
-                      {"schedule", value_of(s, "training.schedule")},
-                      {"recompute", s.training.recompute.text()},
-                      {"overlap", overlap_of(s)},
-                      {"launch", value_of(s, "training.launch")},
-                      {"dispatcher", s.dispatchers.front().text()},
-                      {"step_time_us", estimate_json(r.answer.time_us)},
-                      {"days", estimate_json(r.days)},
-                      {"cost", estimate_json(r.cost)},
-                      {"deadline_probability", r.deadline_probability},
-                      {"budget_probability", r.budget_probability},
-                      {"fits_probability", r.answer.memory.fits_probability},
-                      {"tie_group", r.tie_group},
-                      {"group", group_name(a, r)},
-                      {"on_frontier", r.on_frontier},
-                      {"meets", r.meets},
-                      {"lower_precision", r.other},
-                      {"goodput", r.answer.goodput.share},
-                      {"failures_per_day", r.answer.goodput.failures_per_day},
-                      {"mfu", r.answer.mfu},
-                      {"unmeasured", r.answer.unmeasured_parts()},
-                      {"command", plan_command(r)},
-                      {"scenario", whole}};
-    if (r.mwh > 0) plan["mwh_at_most"] = r.mwh;
-    if (r.hour.bought) plan["purchase"] = purchase_json(r);
-    if (r.on_frontier)
-      result["frontier"].push_back(
-          {{"plan", result["plans"].size()}, {"days", r.days.value}, {"cost", r.cost.value}});
-    result["plans"].push_back(std::move(plan));
-  }
-  const models::RunChoices best = models::choices_of(a);
-  const auto index = [&](const PricedTraining* p) {
-    return p ? ordered_json(p - a.plans.data()) : ordered_json();
-  };
-  result["choices"] = {{"cheapest", index(best.cheapest)},
-                       {"fewest_gpus", index(best.fewest_gpus)},
-                       {"shortest", index(best.shortest)}};
-  // From the fastest to the cheapest.
-  std::stable_sort(result["frontier"].begin(), result["frontier"].end(),
-                   [](const ordered_json& x, const ordered_json& y) { return x["days"] < y["days"]; });
-  result["upgrades"] = ordered_json::array();
-  for (const models::Upgrade& u : a.upgrades) {
-    ordered_json j{{"change", u.change},
-                   {"cluster", u.cluster},
-                   {"days", estimate_json(u.days)},
-                   {"saved_days", estimate_json(u.saved_days)},
-                   {"worth", u.worth}};
-    if (u.most_gpu_hour > 0) j["most_gpu_hour"] = u.most_gpu_hour;
-    if (u.listed_gpu_hour > 0) j["listed_gpu_hour"] = u.listed_gpu_hour;
-    result["upgrades"].push_back(std::move(j));
-  }
-  result["searched"] = {{"candidates", a.candidates},
-                        {"tried", a.tried},
-                        {"searches", a.searches},
-                        {"exhaustive", a.exhaustive},
-                        {"gap", a.gap},
-                        {"method", a.method},
-                        {"space", a.space}};
-  result["searched"]["sentence"] = searched_text(a);
-  result["assumptions"] = assumptions_json(q, a, batch);
-  result["left_out"] = ordered_json::array();
-  for (const RunAnswer::LeftOut& one : a.left_out)
-    result["left_out"].push_back(
-        {{"machine", one.what}, {"whole_machine", one.machine}, {"because", one.why}});
+  const Columns<PricedTraining> row = plan_figures(&a).some(
+      {"cluster", "gpus", "idle_gpus", "parallel", "precision", "schedule", "recompute", "overlap", "launch",
+       "dispatcher", "step_time_us", "days", "cost", "deadline_probability", "budget_probability",
+       "fits_probability", "tie_group", "on_frontier", "purchase"});
+  std::vector<ordered_json> rows(a.plans.size());
+  std::ranges::transform(a.plans, rows.begin(), [&](const PricedTraining& plan) { return row.json(plan); });
+  return csv_of(rows);
 }
 
 std::vector<std::string> training_run_warnings(const RunAnswer& a) {
-  std::vector<std::string> warnings;
   const models::Answer& best = a.plans.front().answer;
-  for (const std::string& part : best.unmeasured_parts())
-    warnings.push_back(fmt::format("of the best plan nobody measured on its machine: {}", part));
+  std::vector<std::string> warnings = best.unmeasured_parts();
+  for (std::string& part : warnings)
+    part = fmt::format("of the best plan nobody measured on its machine: {}", part);
   warnings.insert(warnings.end(), best.warnings.begin(), best.warnings.end());
   return warnings;
 }

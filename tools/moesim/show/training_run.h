@@ -1,11 +1,8 @@
 // Output of `moesim plan` for a whole training.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "models/answers/training_run.h"
 #include "tools/moesim/show/cell.h"
@@ -16,14 +13,8 @@ namespace moesim::tools {
 // `batch`: source of the global batch; `top`: plans shown for each precision.
 std::string training_run_text(const models::RunQuestion& question, const models::RunAnswer& answer,
                               const std::string& batch, int top);
-// A column of a plan in a table.
-struct PlanColumn {
-  const char* name;
-  Cell (*cell)(const models::PricedTraining&);
-  bool text = false;
-};
-// Returns the sizes, options, days, cost and probabilities of a plan.
-std::span<const PlanColumn> plan_columns();
+// The sizes, options, days, cost and probabilities of a plan, for tables.
+std::vector<FoundColumn<models::PricedTraining>> plan_columns(const std::string& currency);
 // Returns the command that asks about the plan's step again, on one line.
 std::string plan_command(const models::PricedTraining& plan);
 std::string training_run_csv(const models::RunAnswer& answer);

@@ -1,10 +1,14 @@
 #include "tools/moesim/study/sweep_kind.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
@@ -89,6 +93,30 @@ class NamedFiles {
 };
 
 }  // namespace
+
+nlohmann::ordered_json said_json(const Said& said) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [option, value] : said) json[option] = value;
+  return json;
+}
+
+void refuse_beside_axes(const Said& said, const models::Points& points) {
+  for (const auto& [option, value] : said)
+    for (const ScenarioPath& path : points.paths())
+      if (path.path == option || option.ends_with("." + path.path))
+        throw InputError(
+            fmt::format("--{}: found beside an axis of that name, expected one of them", path.path));
+}
+
+void for_each_input(const models::Points& points,
+                    const std::function<void(const ScenarioPath&, const PathValue&)>& visit) {
+  points.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
+    try {
+      visit(path, value);
+    } catch (const InputError&) {
+    }
+  });
+}
 
 void read_named(const Base& base, const models::Points& points, const OfScenario& of_scenario) {
   NamedFiles(base, points, of_scenario).read();

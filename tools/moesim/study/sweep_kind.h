@@ -6,13 +6,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "models/study/points.h"
+#include "models/study/study.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/options.h"
@@ -25,18 +27,13 @@ struct Comparison;
 
 namespace moesim::tools {
 
-// Asks at one point after another; one per thread.
-class SweepAsker {
- public:
-  virtual ~SweepAsker() = default;
-  // The result cells of each row of a point, or the error of a row without them. Throws InputError where the
-  // point has no answer.
-  struct Row {
-    Cells found;
-    std::string error = {};
-  };
-  virtual std::vector<Row> ask(const std::vector<PathValue>& values) = 0;
+// The result cells of a row of a point, or the error of a row without them.
+struct FoundRow {
+  Cells found;
+  std::string error = {};
 };
+// Asks at one point after another; one per thread. Throws InputError where the point has no answer.
+using SweepAsker = std::function<std::vector<FoundRow>(const std::vector<PathValue>&)>;
 
 class SweepKind {
  public:
@@ -62,12 +59,40 @@ class SweepKind {
   // Adds the kind's part to a record.
   virtual void describe(nlohmann::ordered_json& record) const = 0;
 
-  virtual const SweepTable& table() const = 0;
   virtual SummaryShape summary() const = 0;
   // Returns the largest number of points in a block; 1: speed is not probed.
-  virtual std::uint64_t most_in_block() const = 0;
-  virtual std::unique_ptr<SweepAsker> asker(const models::Points& points) const = 0;
+  virtual std::uint64_t most_in_block() const { return 1024; }
+  virtual SweepAsker asker(const models::Points& points) const = 0;
+
+  const SweepTable& table() const { return *table_; }
+
+ protected:
+  // Set by prepare().
+  std::optional<SweepTable> table_;
 };
+
+// A kind whose rows have the cells of `columns`.
+template <class Answer>
+class SweepOf : public SweepKind {
+ protected:
+  void set_columns(RowFormat format, const models::Points& points, std::vector<FoundColumn<Answer>> columns) {
+    columns_ = std::move(columns);
+    table_.emplace(format, points.paths(), columns_of(columns_));
+  }
+  FoundRow row_of(const Answer& answer) const { return {cells_of(columns_, answer)}; }
+
+ private:
+  std::vector<FoundColumn<Answer>> columns_;
+};
+
+// Options with their values, as said.
+using Said = std::vector<std::pair<std::string, std::string>>;
+nlohmann::ordered_json said_json(const Said& said);
+// Throws InputError for an option that is an axis, too.
+void refuse_beside_axes(const Said& said, const models::Points& points);
+// Visits every value of every axis but those that are no input: their rows will report the error.
+void for_each_input(const models::Points& points,
+                    const std::function<void(const ScenarioPath&, const PathValue&)>& visit);
 
 // Layers and steps of scenarios, one row per dispatcher: the answers of `compare`.
 std::unique_ptr<SweepKind> sweep_of_scenarios();

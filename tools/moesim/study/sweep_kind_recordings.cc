@@ -15,6 +15,7 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/study/sweep_kind.h"
 #include "traces/cmd_reader.h"
 
@@ -56,27 +57,26 @@ using replay::RecordingForecast;
 std::vector<FoundColumn<RecordingForecast>> recording_columns(bool priced) {
   using enum CellStyle;
   const auto three = Digits::fixed(3);
-  std::vector<FoundColumn<RecordingForecast>> all{
-      {{"topology", true}, [](const RecordingForecast& r) { return r.iteration.topology.str(); }},
-      {{"machine", true}, [](const RecordingForecast& r) { return r.cluster.name; }},
-      {{"microbatches"}, [](const RecordingForecast& r) { return std::int64_t{r.microbatches}; }},
-      {{"iteration_us.value", false, three, "iteration", kTime, "{} an iteration"},
-       [](const RecordingForecast& r) { return r.time_us.value; }},
-      {{"iteration_us.low", false, three}, [](const RecordingForecast& r) { return r.time_us.low; }},
-      {{"iteration_us.high", false, three}, [](const RecordingForecast& r) { return r.time_us.high; }},
-      {{"measured_iteration_us", false, three},
-       [](const RecordingForecast& r) { return optional_cell(r.measured_us); }},
-      {{"tokens_per_s", false, three},
-       [](const RecordingForecast& r) { return r.tokens > 0 ? Cell(tokens_per_s(r)) : Cell(); }},
-      {{"tokens_per_s_per_gpu", false, three, "tokens/s/GPU", kWhole, "{} tokens/s/GPU"},
-       [](const RecordingForecast& r) { return r.tokens > 0 ? Cell(r.tokens_per_s_per_gpu()) : Cell(); }}};
+  using R = RecordingForecast;
+  std::vector<FoundColumn<R>> all{
+      {{"topology"}, [](const R& r) { return r.iteration.topology.str(); }},
+      {{"machine"}, [](const R& r) { return r.cluster.name; }},
+      {{"microbatches"}, &R::microbatches},
+      {{"iteration_us.value", three, "iteration", kTime, "{} an iteration"},
+       [](const R& r) { return r.time_us.value; }},
+      {{"iteration_us.low", three}, [](const R& r) { return r.time_us.low; }},
+      {{"iteration_us.high", three}, [](const R& r) { return r.time_us.high; }},
+      {{"measured_iteration_us", three}, &R::measured_us},
+      {{"tokens_per_s", three}, [](const R& r) { return where(r.tokens > 0, tokens_per_s(r)); }},
+      {{"tokens_per_s_per_gpu", three, "tokens/s/GPU", kWhole, "{} tokens/s/GPU"},
+       [](const R& r) { return where(r.tokens > 0, r.tokens_per_s_per_gpu()); }}};
   if (priced)
-    all.push_back({{"cost_per_million_tokens", false, Digits::fixed(9), "per 10^6 tokens", kFour,
-                    "{} a million tokens"},
-                   [](const RecordingForecast& r) { return optional_cell(cost_per_million_tokens(r)); }});
+    all.push_back(
+        {{"cost_per_million_tokens", Digits::fixed(9), "per 10^6 tokens", kFour, "{} a million tokens"},
+         cost_per_million_tokens});
   const auto add_mean = [&](SweepColumn column, auto part) {
     column.digits = three;
-    all.push_back({std::move(column), [part](const RecordingForecast& r) {
+    all.push_back({std::move(column), [part](const R& r) {
                      const auto ranks = r.iteration.timeline.ranks();
                      double us = 0;
                      for (const sim::RankSummary& rank : ranks) us += (rank.*part).us();
@@ -84,61 +84,20 @@ std::vector<FoundColumn<RecordingForecast>> recording_columns(bool priced) {
                    }});
   };
   add_mean({"busy_us.mean"}, &sim::RankSummary::busy);
-  add_mean({"exposed_comm_us.mean", false, three, "transfer", kTime}, &sim::RankSummary::exposed_comm);
-  add_mean({"straggler_wait_us.mean", false, three, "wait", kTime}, &sim::RankSummary::straggler_wait);
+  add_mean({"exposed_comm_us.mean", three, "transfer", kTime}, &sim::RankSummary::exposed_comm);
+  add_mean({"straggler_wait_us.mean", three, "wait", kTime}, &sim::RankSummary::straggler_wait);
   add_mean({"bubble_us.mean"}, &sim::RankSummary::bubble);
   add_mean({"host_us.mean"}, &sim::RankSummary::host);
-  all.push_back({{"overload.max", false, Digits::fixed(6)}, [](const RecordingForecast& r) {
-                   return r.overload ? Cell(r.overload->stages.back().max) : Cell();
+  all.push_back({{"overload.max", Digits::fixed(6)}, [](const R& r) {
+                   return r.overload ? std::optional(r.overload->stages.back().max) : std::nullopt;
                  }});
-  all.push_back({{"synthetic"}, [](const RecordingForecast& r) { return r.synthetic; }});
-  all.push_back({{"recorded_on.gpu", true}, [](const RecordingForecast& r) { return r.recorded_on.gpu; }});
-  all.push_back({{"notes", true}, [](const RecordingForecast& r) { return join(r.notes, "; "); }});
+  all.push_back({{"synthetic"}, &R::synthetic});
+  all.push_back({{"recorded_on.gpu"}, [](const R& r) { return r.recorded_on.gpu; }});
+  all.push_back({{"notes"}, [](const R& r) { return join(r.notes, "; "); }});
   return all;
 }
 
-class RecordingAsker : public SweepAsker {
- public:
-  RecordingAsker(const models::Points& points, const std::vector<FoundColumn<RecordingForecast>>& columns,
-                 const RecordingOptions& options, const CommonOptions& common, RecordingStore& recordings)
-      : points_(points), columns_(columns), options_(options), common_(common), recordings_(recordings) {}
-
-  std::vector<Row> ask(const std::vector<PathValue>& values) override {
-    RecordingOptions options = options_;
-    std::string folder;
-    std::vector<ScenarioPath> paths;
-    std::vector<PathValue> settings;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      if (const std::string& name = points_.paths()[i].path; name == kRecording) {
-        folder = values[i].text;
-      } else if (is_recording_option(name) || values[i].text == kAsRecorded) {
-        options.say(name, values[i].text);
-      } else {
-        paths.push_back(find_path(name));
-        settings.push_back(values[i]);
-      }
-    if (!last_ || folder != last_folder_) {
-      last_ = recordings_.get(folder);
-      last_folder_ = folder;
-      last_settings_ = question_of(*last_);
-    }
-    Question question = options.over(last_settings_, common_);
-    set_all(question, paths, settings, Origin::said("--grid"));
-    return {{cells_of(columns_, ask_recording(*last_, options.question(*last_, std::move(question))))}};
-  }
-
- private:
-  const models::Points& points_;
-  const std::vector<FoundColumn<RecordingForecast>>& columns_;
-  const RecordingOptions& options_;
-  const CommonOptions& common_;
-  RecordingStore& recordings_;
-  std::shared_ptr<const Recordings> last_;  // the folders change slowest
-  std::string last_folder_;
-  Question last_settings_;
-};
-
-class RecordingSweep : public SweepKind {
+class RecordingSweep : public SweepOf<RecordingForecast> {
  public:
   void declare(CLI::App& app) override {
     app.add_option(kRecording, folders_, "Folders of rank files, each a recording: the first axis")
@@ -152,24 +111,18 @@ class RecordingSweep : public SweepKind {
                const std::function<void(const std::string&)>& say) override;
   void read_inputs(const models::Points& points) const override;
   nlohmann::ordered_json definition() const override {
-    nlohmann::ordered_json said = nlohmann::ordered_json::object();
-    for (const auto& [option, value] : options_.said()) said[option] = value;
-    return {{"recordings", folders_}, {"replay", std::move(said)}};
+    return {{"recordings", folders_}, {"replay", said_json(options_.said())}};
   }
   void describe(nlohmann::ordered_json&) const override {}
 
-  const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
-  std::uint64_t most_in_block() const override { return 1024; }
-  std::unique_ptr<SweepAsker> asker(const models::Points& points) const override;
+  SweepAsker asker(const models::Points& points) const override;
 
  private:
   std::vector<std::string> folders_;
   RecordingOptions options_;
   CommonOptions common_;
   bool priced_ = false;
-  std::vector<FoundColumn<RecordingForecast>> columns_;
-  std::optional<SweepTable> table_;
   mutable RecordingStore recordings_;
 };
 
@@ -194,40 +147,59 @@ void RecordingSweep::prepare(const models::Points& points, RowFormat format, con
   const auto& paths = points.paths();
   if (std::none_of(paths.begin(), paths.end(), [](const auto& path) { return path.path == kRecording; }))
     throw InputError("sweep replay: found no recording, expected folders, or an axis recording");
-  for (const auto& [option, value] : options_.said()) {
-    priced_ = priced_ || option.starts_with("prices");
-    for (const ScenarioPath& path : paths)
-      if (path.path == option || option.ends_with("." + path.path))
-        throw InputError(
-            fmt::format("--{}: found beside an axis of that name, expected one of them", path.path));
-  }
+  refuse_beside_axes(options_.said(), points);
+  for (const auto& [option, value] : options_.said()) priced_ = priced_ || option.starts_with("prices");
   common_ = common;
   options_.read_inputs(common);  // refuses what cannot be asked at all
-  columns_ = recording_columns(priced_);
-  table_.emplace(format, paths, columns_of(columns_));
+  set_columns(format, points, recording_columns(priced_));
 }
 
 void RecordingSweep::read_inputs(const models::Points& points) const {
   options_.read_inputs(common_);
-  points.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
-    try {
-      if (path.path != kRecording) {
-        RecordingOptions changed;
-        changed.say(is_recording_option(path.path) ? path.path : find_path(path.path).path, value.text);
-        changed.read_inputs(common_);
-      } else if (is_folder(value.text)) {
-        for (const auto& entry : entries_of(value.text))
-          if (is_file(entry) && traces::parse_rank_file_name(entry)) FilesRead::note_file(entry);
-      } else {
-        FilesRead::note_file(value.text);
-      }
-    } catch (const InputError&) {  // its rows will report the error
+  for_each_input(points, [&](const ScenarioPath& path, const PathValue& value) {
+    if (path.path != kRecording) {
+      RecordingOptions changed;
+      changed.say(is_recording_option(path.path) ? path.path : find_path(path.path).path, value.text);
+      changed.read_inputs(common_);
+    } else if (is_folder(value.text)) {
+      for (const auto& entry : entries_of(value.text))
+        if (is_file(entry) && traces::parse_rank_file_name(entry)) FilesRead::note_file(entry);
+    } else {
+      FilesRead::note_file(value.text);
     }
   });
 }
 
-std::unique_ptr<SweepAsker> RecordingSweep::asker(const models::Points& points) const {
-  return std::make_unique<RecordingAsker>(points, columns_, options_, common_, recordings_);
+SweepAsker RecordingSweep::asker(const models::Points& points) const {
+  // The folders change slowest.
+  struct Last {
+    std::string folder;
+    std::shared_ptr<const Recordings> recordings;
+    Question settings;
+  };
+  return [this, &points, last = Last{}](const std::vector<PathValue>& values) mutable {
+    RecordingOptions options = options_;
+    std::string folder;
+    std::vector<ScenarioPath> paths;
+    std::vector<PathValue> settings;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (const std::string& name = points.paths()[i].path; name == kRecording) {
+        folder = values[i].text;
+      } else if (is_recording_option(name) || values[i].text == kAsRecorded) {
+        options.say(name, values[i].text);
+      } else {
+        paths.push_back(find_path(name));
+        settings.push_back(values[i]);
+      }
+    if (!last.recordings || folder != last.folder) {
+      const auto read = recordings_.get(folder);
+      last = {folder, read, question_of(*read)};
+    }
+    Question question = options.over(last.settings, common_);
+    set_all(question, paths, settings, Origin::said("--grid"));
+    return std::vector{
+        row_of(ask_recording(*last.recordings, options.question(*last.recordings, std::move(question))))};
+  };
 }
 
 // Ranks by the price of a million tokens where there are prices, else by tokens per second and GPU, so that
@@ -247,6 +219,11 @@ SummaryShape RecordingSweep::summary() const {
 }
 
 }  // namespace
+
+const ResultSchema kRows("sweep-replay-row", [] {
+  return row_schema("a line of results.jsonl of `sweep replay`", columns_of(recording_columns(true)),
+                    columns_of(recording_columns(false)));
+});
 
 std::unique_ptr<SweepKind> sweep_of_recordings() { return std::make_unique<RecordingSweep>(); }
 

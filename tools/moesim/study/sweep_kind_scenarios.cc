@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/study/sweep_kind.h"
@@ -36,64 +36,58 @@ std::vector<FoundColumn<Scored>> scenario_columns(bool intervals, bool breakdown
   using enum CellStyle;
   const auto three = Digits::fixed(3), four = Digits::fixed(4), six = Digits::fixed(6),
              whole = Digits::fixed(0), nine = Digits::significant(9);
-  std::vector<FoundColumn<Scored>> all{
-      {{"dispatcher", true}, [](const Scored& s) { return s.answer.dispatcher; }},
-      {{"time_us.value", false, six, "time", kTime}, [](const Scored& s) { return s.answer.time_us.value; }}};
-  const auto add = [&](SweepColumn column, std::function<Cell(const Scored&)> cell) {
-    all.push_back({std::move(column), std::move(cell)});
+  std::vector<FoundColumn<Scored>> all;
+  const auto add = [&](SweepColumn column, auto value) { all.push_back({std::move(column), value}); };
+  const auto answer = [&](const SweepColumn& column, auto value) {
+    add(column, [value](const Scored& s) { return std::invoke(value, s.answer); });
   };
+  answer({"dispatcher"}, &Answer::dispatcher);
+  answer({"time_us.value", six, "time", kTime}, [](const Answer& a) { return a.time_us.value; });
   if (intervals) {
-    add({"time_us.low", false, six}, [](const Scored& s) { return s.answer.time_us.low; });
-    add({"time_us.high", false, six}, [](const Scored& s) { return s.answer.time_us.high; });
+    answer({"time_us.low", six}, [](const Answer& a) { return a.time_us.low; });
+    answer({"time_us.high", six}, [](const Answer& a) { return a.time_us.high; });
   }
-  add({"winner"}, [](const Scored& s) { return s.winner(); });
+  add({"winner"}, &Scored::winner);
   if (intervals) {
-    add({"winner.probability", false, four},
-        [](const Scored& s) { return s.winner() ? optional_cell(s.decision.probability()) : Cell(); });
-    add({"verdict", true},
-        [](const Scored& s) { return s.winner() ? Cell(std::string(name_of(s.decision.verdict))) : Cell(); });
-    const auto of_ranked = [](auto&& value) {
-      return [value](const Scored& s) {
-        return s.answer.ranked() && !s.decision.losses.empty() ? Cell(value(s)) : Cell();
-      };
+    add({"winner.probability", four},
+        [](const Scored& s) { return s.winner() ? s.decision.probability() : std::nullopt; });
+    add({"verdict"}, [](const Scored& s) { return where(s.winner(), name_of(s.decision.verdict)); });
+    const auto ranked = [&](const char* name, auto value) {
+      add({name, four}, [value](const Scored& s) {
+        return s.answer.ranked() && !s.decision.losses.empty() ? std::optional(value(s.decision, s.index))
+                                                               : std::nullopt;
+      });
     };
-    add({"fastest_probability", false, four},
-        of_ranked([](const Scored& s) { return s.decision.fastest[s.index]; }));
-    add({"expected_loss", false, four},
-        of_ranked([](const Scored& s) { return s.decision.losses[s.index].expected; }));
-    add({"loss_at_most", false, four},
-        of_ranked([](const Scored& s) { return s.decision.losses[s.index].at_most; }));
+    ranked("fastest_probability", [](const auto& d, std::size_t i) { return d.fastest[i]; });
+    ranked("expected_loss", [](const auto& d, std::size_t i) { return d.losses[i].expected; });
+    ranked("loss_at_most", [](const auto& d, std::size_t i) { return d.losses[i].at_most; });
   }
   for (std::size_t c = 0; breakdown && c < sim::kCategories; ++c)
-    add({"breakdown_us." + std::string(sim::name(static_cast<sim::Category>(c))), false, six},
-        [c](const Scored& s) { return s.answer.breakdown_us[c]; });
-  add({"tokens_per_s_per_gpu", false, three, "tokens/s/GPU", kWhole, "{} tokens/s/GPU"},
-      [](const Scored& s) { return s.answer.tokens_per_s_per_gpu(); });
-  add({"mfu", false, six, "MFU", kPercent}, [](const Scored& s) { return s.answer.mfu; });
-  add({"tx_bytes_per_rank.mean", false, whole}, [](const Scored& s) {
-    const auto& bytes = s.answer.tx_bytes;
-    return std::accumulate(bytes.begin(), bytes.end(), 0.0) / static_cast<double>(bytes.size());
-  });
-  add({"tx_bytes_per_rank.max", false, whole}, [](const Scored& s) {
-    return static_cast<double>(*std::max_element(s.answer.tx_bytes.begin(), s.answer.tx_bytes.end()));
-  });
-  add({"overload.avg", false, six}, [](const Scored& s) { return s.answer.overload.printed().avg; });
-  add({"overload.max", false, six}, [](const Scored& s) { return s.answer.overload.printed().max; });
-  add({"overload.max_cum", false, six}, [](const Scored& s) { return s.answer.overload.printed().max_cum; });
-  add({"peak_memory_bytes.max", false, whole, "memory [GB]", kGigabytes},
-      [](const Scored& s) { return static_cast<double>(s.answer.memory.max_bytes); });
-  add({"fits"}, [](const Scored& s) { return s.answer.memory.fits; });
-  add({"fits_probability", false, four}, [](const Scored& s) { return s.answer.memory.fits_probability; });
-  add({"outside_domain", false, four}, [](const Scored& s) { return s.answer.outside_domain; });
+    answer({"breakdown_us." + std::string(sim::name(static_cast<sim::Category>(c))), six},
+           [c](const Answer& a) { return a.breakdown_us[c]; });
+  answer({"tokens_per_s_per_gpu", three, "tokens/s/GPU", kWhole, "{} tokens/s/GPU"},
+         &Answer::tokens_per_s_per_gpu);
+  answer({"mfu", six, "MFU", kPercent}, &Answer::mfu);
+  answer({"tx_bytes_per_rank.mean", whole}, [](const Answer& a) { return sent_bytes(a).mean; });
+  answer({"tx_bytes_per_rank.max", whole},
+         [](const Answer& a) { return static_cast<double>(sent_bytes(a).max); });
+  answer({"overload.avg", six}, [](const Answer& a) { return a.overload.printed().avg; });
+  answer({"overload.max", six}, [](const Answer& a) { return a.overload.printed().max; });
+  answer({"overload.max_cum", six}, [](const Answer& a) { return a.overload.printed().max_cum; });
+  answer({"peak_memory_bytes.max", whole, "memory [GB]", kGigabytes},
+         [](const Answer& a) { return static_cast<double>(a.memory.max_bytes); });
+  answer({"fits"}, [](const Answer& a) { return a.memory.fits; });
+  answer({"fits_probability", four}, [](const Answer& a) { return a.memory.fits_probability; });
+  answer({"outside_domain", four}, &Answer::outside_domain);
   if (priced) {
-    add({"cost", false, nine}, [](const Scored& s) { return s.answer.cost; });
-    add({"cost_per_million_tokens", false, nine, "per 10^6 tokens", kFour, "{} a million tokens"},
-        [](const Scored& s) { return s.answer.cost_per_million_tokens(); });
+    answer({"cost", nine}, &Answer::cost);
+    answer({"cost_per_million_tokens", nine, "per 10^6 tokens", kFour, "{} a million tokens"},
+           &Answer::cost_per_million_tokens);
   }
   return all;
 }
 
-class ScenarioSweep : public SweepKind {
+class ScenarioSweep : public SweepOf<Scored> {
  public:
   void declare(CLI::App& app) override {
     app.add_option("scenario", file_, "Scenario file, or a job's (see compare), that the values are put into")
@@ -117,7 +111,7 @@ class ScenarioSweep : public SweepKind {
                              {"draws", asked_.draws},
                              {"breakdown", asked_.breakdown}};
     if (asked_.tolerance != models::Decision::kTolerance) j["tolerance"] = asked_.tolerance;
-    if (run_) j["anchor"] = anchor_json(*run_->anchor);
+    if (run_) j["anchor"] = json_of(*run_->anchor);
     return j;
   }
   void describe(nlohmann::ordered_json& record) const override {
@@ -126,10 +120,8 @@ class ScenarioSweep : public SweepKind {
     add_model(record, base_->resolved.scenario);
   }
 
-  const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
-  std::uint64_t most_in_block() const override { return 1024; }
-  std::unique_ptr<SweepAsker> asker(const models::Points& points) const override;
+  SweepAsker asker(const models::Points& points) const override;
 
  private:
   std::string file_;
@@ -140,32 +132,6 @@ class ScenarioSweep : public SweepKind {
   std::optional<Comparison> run_;  // of the base, where it was measured
   bool cost_ = false;
   std::optional<Base> base_;
-  std::vector<FoundColumn<Scored>> columns_;
-  std::optional<SweepTable> table_;
-};
-
-class ScenarioAsker : public SweepAsker {
- public:
-  ScenarioAsker(const std::vector<FoundColumn<Scored>>& columns, const Base& base,
-                const models::Points& points, const models::AnswerOptions& asked)
-      : columns_(columns), asker_(base, points.paths()), asked_(asked) {}
-  std::vector<Row> ask(const std::vector<PathValue>& values) override {
-    const Comparison all = asker_.ask(values, asked_);
-    std::vector<Row> rows;
-    for (std::size_t i = 0; i < all.answers.size(); ++i) {
-      const Answer& answer = all.answers[i];
-      if (answer.ok())
-        rows.push_back({cells_of(columns_, {answer, all.decision, i})});
-      else
-        rows.push_back({{answer.dispatcher}, answer.error});
-    }
-    return rows;
-  }
-
- private:
-  const std::vector<FoundColumn<Scored>>& columns_;
-  Asker asker_;
-  models::AnswerOptions asked_;
 };
 
 void ScenarioSweep::prepare(const models::Points& points, RowFormat format, const CommonOptions& common,
@@ -197,14 +163,22 @@ void ScenarioSweep::prepare(const models::Points& points, RowFormat format, cons
     asked_.anchor = &*run_->anchor;
     asked_.draws = run_->anchor->drawn;
   }
-  columns_ = scenario_columns(asked_.draws > 0, asked_.breakdown, cost_);
   varied_ = points.paths();
-  table_.emplace(format, varied_, columns_of(columns_));
+  set_columns(format, points, scenario_columns(asked_.draws > 0, asked_.breakdown, cost_));
   [[maybe_unused]] const Asker settable(*base_, points.paths());  // refuses paths that exclude each other
 }
 
-std::unique_ptr<SweepAsker> ScenarioSweep::asker(const models::Points& points) const {
-  return std::make_unique<ScenarioAsker>(columns_, *base_, points, asked_);
+SweepAsker ScenarioSweep::asker(const models::Points& points) const {
+  return [this, asker = std::make_shared<Asker>(*base_, points.paths())](const auto& values) {
+    const Comparison all = asker->ask(values, asked_);
+    std::vector<FoundRow> rows;
+    for (std::size_t i = 0; i < all.answers.size(); ++i)
+      if (const Answer& answer = all.answers[i]; answer.ok())
+        rows.push_back(row_of({answer, all.decision, i}));
+      else
+        rows.push_back({{answer.dispatcher}, answer.error});
+    return rows;
+  };
 }
 
 SummaryShape ScenarioSweep::summary() const {
@@ -214,6 +188,11 @@ SummaryShape ScenarioSweep::summary() const {
 }
 
 }  // namespace
+
+const ResultSchema kRows("sweep-row", [] {
+  return row_schema("a line of results.jsonl", columns_of_scenarios(true, true, true),
+                    columns_of_scenarios(false, false, false));
+});
 
 std::vector<SweepColumn> columns_of_scenarios(bool intervals, bool breakdown, bool priced) {
   return columns_of(scenario_columns(intervals, breakdown, priced));
@@ -231,7 +210,7 @@ SummaryShape summary_of_scenarios(bool priced) {
   shape.winner = "winner";
   shape.fits = "fits";
   shape.none_fits = "none of which fits the memory";
-  shape.not_best = "do not fit the memory";
+  shape.not_best = "for want of memory";
   shape.with = "dispatcher";
   shape.shown = {"dispatcher", "time_us.value", "tokens_per_s_per_gpu",
                  priced ? "cost_per_million_tokens" : "mfu", "peak_memory_bytes.max"};

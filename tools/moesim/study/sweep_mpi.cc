@@ -91,8 +91,6 @@ std::pair<std::uint64_t, SweepBlock> unpacked(const SweepJob& job, const std::st
   block.failed = head.failed;
   block.first_error = bytes.substr(sizeof(head), head.error_bytes);
   block.rows = bytes.substr(sizeof(head) + head.error_bytes);
-  if (job.keep)
-    job.kind->table().read(block.rows, [&](SweepRow&& row) { block.kept.push_back(std::move(row)); });
   return {head.block, std::move(block)};
 }
 

@@ -29,16 +29,12 @@ SweepWorker::SweepWorker(const SweepJob& job) : job_(job), asker_(job.kind->aske
 void SweepWorker::fill(SweepBlock& block) {
   for (std::uint64_t i = block.first; i < block.first + block.count; ++i) {
     job_.points->point(i, values_);
-    const auto keep = [&](SweepRow&& row) {
-      if (job_.keep) block.kept.push_back(std::move(row));
-    };
     const SweepTable& table = job_.kind->table();
     try {
-      for (const SweepAsker::Row& row : asker_->ask(values_))
-        keep(table.write(block.rows, i, values_, row.found, row.error));
+      for (const FoundRow& row : asker_(values_)) table.write(block.rows, i, values_, row.found, row.error);
     } catch (const InputError& error) {
       if (block.failed++ == 0) block.first_error = fmt::format("scenario {}: {}", i, error.what());
-      keep(table.write_error(block.rows, i, values_, error.what()));
+      table.write_error(block.rows, i, values_, error.what());
       if (job_.strict) return;
     }
   }

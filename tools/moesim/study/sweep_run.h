@@ -6,12 +6,11 @@
 #include <exception>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
-#include "models/study/points.h"
+#include "models/study/study.h"
 #include "tools/moesim/study/sweep_kind.h"
 
 namespace moesim::tools {
@@ -19,8 +18,7 @@ namespace moesim::tools {
 // The rows of some consecutive scenarios.
 struct SweepBlock {
   std::uint64_t first = 0, count = 0;
-  std::string rows;  // lines of the table
-  std::vector<SweepRow> kept;
+  std::string rows;          // lines of the table
   std::uint64_t failed = 0;  // scenarios without any forecast
   std::string first_error;   // "scenario 17: ..."
 };
@@ -29,7 +27,6 @@ struct SweepBlock {
 struct SweepJob {
   const SweepKind* kind = nullptr;
   const models::Points* points = nullptr;
-  bool keep = false;        // also keeps rows in memory
   bool strict = false;      // a scenario without a forecast ends its block
   std::uint64_t first = 0;  // first scenario
   std::uint64_t end = 0;    // one past the last scenario
@@ -48,7 +45,7 @@ class SweepWorker {
 
  private:
   const SweepJob& job_;
-  std::unique_ptr<SweepAsker> asker_;
+  SweepAsker asker_;
   std::vector<PathValue> values_;
 };
 

@@ -1,5 +1,3 @@
-#include "tools/moesim/study/sweep_shard.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/study/sweep_file.h"
 #include "tools/moesim/study/sweep_table.h"
 
 namespace moesim::tools {

@@ -18,6 +18,7 @@
 #include "models/question/paths.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
 
@@ -53,30 +54,23 @@ bool beats(const std::vector<double>& a, const std::vector<double>& b) {
   return better || a == b;
 }
 
-// A front that takes points one by one, so that a file of any length can be read.
+// The rows of a front. It takes them one by one, so that a file of any length can be read.
 class Front {
  public:
-  void add(std::size_t index, std::vector<double> point) {
-    for (const auto& [other, present] : points_)
+  void add(std::vector<double> point, Cells row) {
+    for (const auto& [present, other] : rows_)
       if (beats(present, point)) return;
-    std::erase_if(points_, [&](const auto& one) { return beats(point, one.second); });
-    points_.emplace_back(index, std::move(point));
+    std::erase_if(rows_, [&](const auto& one) { return beats(point, one.first); });
+    rows_.emplace_back(std::move(point), std::move(row));
   }
-  std::vector<std::size_t> indices() const {
-    auto sorted = points_;
-    std::stable_sort(sorted.begin(), sorted.end(),
-                     [](const auto& a, const auto& b) { return a.second < b.second; });
-    std::vector<std::size_t> all;
-    all.reserve(sorted.size());
-    for (const auto& one : sorted) all.push_back(one.first);
-    return all;
-  }
-  bool holds(std::size_t index) const {
-    return std::any_of(points_.begin(), points_.end(), [&](const auto& one) { return one.first == index; });
+  // In the order of the first coordinate; equal points in the order of the file.
+  const std::vector<std::pair<std::vector<double>, Cells>>& sorted() {
+    std::ranges::stable_sort(rows_, {}, &std::pair<std::vector<double>, Cells>::first);
+    return rows_;
   }
 
  private:
-  std::vector<std::pair<std::size_t, std::vector<double>>> points_;
+  std::vector<std::pair<std::vector<double>, Cells>> rows_;
 };
 
 struct Objective {
@@ -326,14 +320,16 @@ std::string SweepSummary::text() const {
   text += drivers();
   std::string below = shape_.asked.empty() ? "" : "\n" + shape_.asked + "\n";
   if (!best_.empty() && too_big_ > 0)
-    below += fmt::format("\n{} {} {} and are not among the best.\n", too_big_, shape_.many, shape_.not_best);
+    below += fmt::format("\nNot among the best {}: {} of {} {}.\n", shape_.not_best, too_big_, scenarios_,
+                         shape_.many);
   if (without_ > 0)
-    below +=
-        fmt::format("\n{} {} have no {}; the first: {}\n", without_, shape_.many, shape_.noun, first_error_);
+    below += fmt::format("\nWithout a {}: {} of {} {}; the first: {}\n", shape_.noun, without_, scenarios_,
+                         shape_.many, first_error_);
   constexpr std::size_t kShownNotes = 5;
   std::size_t shown = 0;
   for (const auto& [note, count] : noted_)
-    if (shown++ < kShownNotes) below += fmt::format("\nof {} {}: {}\n", count, shape_.many, note);
+    if (shown++ < kShownNotes)
+      below += fmt::format("\n{} of {} {}: {}\n", count, scenarios_, shape_.many, note);
   if (noted_.size() > kShownNotes)
     below += fmt::format("{} more notes are in the table\n", noted_.size() - kShownNotes);
   return text + in_lines(below, 2);
@@ -343,21 +339,33 @@ void check_pareto_columns(const std::string& columns, const SweepTable& table) {
   objectives_of(columns, table);
 }
 
-std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& points) {
-  Front front;
-  for (std::size_t i = 0; i < points.size(); ++i) front.add(i, points[i]);
-  return front.indices();
+namespace {
+
+// The rows that nothing beats.
+struct Pareto {
+  std::vector<ordered_json> rows;
+  std::size_t too_big;
+};
+
+Columns<Pareto> columns_of(Of<Pareto>) {
+  const ordered_json row{{"type", "object"},
+                         {"required", {"scenario"}},
+                         {"additionalProperties", {{"type", {"number", "string"}}}}};
+  return {{"pareto", &Pareto::rows, {"columns that were swept over or named", {{"items", row}}}},
+          {"left_out", {{"does_not_fit", &Pareto::too_big}}}};
 }
+
+}  // namespace
+
+const ResultSchema kParetoSchema("sweep-pareto", "sweep --pareto COLUMNS", schema_of<Pareto>);
 
 void print_pareto(const std::string& csv_file, const std::string& columns, const SweepTable& table,
                   const SummaryShape& shape, const CommonOptions& common) {
   const std::vector<Objective> objectives = objectives_of(columns, table);
   const auto fits = table.find(shape.fits), with = table.find(shape.with);
   Front front;
-  std::vector<std::pair<std::size_t, Cells>> rows;  // of the front, with some that have left it
-  std::size_t index = 0, too_big = 0;
+  std::size_t too_big = 0;
   table.read_file(csv_file, [&](SweepRow&& row) {
-    ++index;
     if (fits && row.cells[*fits] == Cell(false)) {
       ++too_big;
       return;
@@ -365,9 +373,7 @@ void print_pareto(const std::string& csv_file, const std::string& columns, const
     std::vector<double> point;
     for (const auto& [column, sign] : objectives)
       if (const auto value = number_of(row.cells[column])) point.push_back(sign * *value);
-    if (point.size() != objectives.size()) return;  // no forecast
-    front.add(index, std::move(point));
-    if (front.holds(index)) rows.emplace_back(index, std::move(row.cells));
+    if (point.size() == objectives.size()) front.add(std::move(point), std::move(row.cells));
   });
   // The inputs, the dispatcher and the objectives.
   std::vector<std::size_t> shown(table.inputs());
@@ -380,33 +386,28 @@ void print_pareto(const std::string& csv_file, const std::string& columns, const
   for (const std::size_t c : shown)
     heads.push_back({table.columns()[c].name, with == c ? Table::Align::kLeft : Table::Align::kRight});
   Table printed(heads);
-  ordered_json list = ordered_json::array();
-  for (const std::size_t i : front.indices()) {
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.first == i; });
+  Pareto found{{}, too_big};
+  for (const auto& [point, row] : front.sorted()) {
     std::vector<std::string> cells;
     ordered_json object;
     for (const std::size_t c : shown) {
-      cells.push_back(table.text(c, row->second[c]));
+      cells.push_back(table.text(c, row[c]));
       ordered_json& value = object[table.columns()[c].name];
-      if (const auto number = number_of(row->second[c]))
+      if (const auto number = number_of(row[c]))
         value = *number;
       else
         value = cells.back();
     }
     printed.row(cells);
-    list.push_back(std::move(object));
+    found.rows.push_back(std::move(object));
   }
   if (common.format == Format::kJson) {
-    ordered_json inputs = describe_inputs(common);
-    ordered_json result = envelope("sweep", inputs, {});
-    result["pareto"] = std::move(list);
-    result["left_out"] = {{"does_not_fit", too_big}};
-    print_json(result);
+    print_result("sweep", describe_inputs(common), json_of(found));
   } else if (common.format == Format::kCsv) {
     print(printed.csv());
   } else {
     print(printed.text());
-    if (too_big > 0) print(fmt::format("{} rows that {} are left out\n", too_big, shape.not_best));
+    if (too_big > 0) print(fmt::format("left out {}: {} rows\n", shape.not_best, too_big));
   }
 }
 

@@ -27,7 +27,7 @@ struct SummaryShape {
   std::string score_words;          // "tokens/s/GPU"
   std::string winner;               // column that marks the counting row of a point; "": one row per point
   std::string fits;                 // column; false: never among the best
-  std::string none_fits, not_best;  // "none of which fits the memory", "do not fit the memory"
+  std::string none_fits, not_best;  // "none of which fits the memory", "for want of memory"
   std::string with;                 // column that names the best besides the axes; "": none
   std::string notes;                // column of notes for the reader; "": none
   std::string asked;                // what the points have in common, in a sentence; "": none
@@ -81,10 +81,6 @@ class SweepSummary {
   std::string first_error_;  // of the scenarios without an answer
   std::optional<std::uint64_t> last_;
 };
-
-// Returns the indices of the Pareto-optimal points, where smaller is better in every coordinate. Of equal
-// points the first stays. Ordered by the first coordinate.
-std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& points);
 
 // Throws InputError for an unknown column.
 void check_pareto_columns(const std::string& columns, const SweepTable& table);

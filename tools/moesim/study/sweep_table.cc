@@ -50,13 +50,31 @@ Cells json_row(std::string_view line, const std::vector<SweepColumn>& columns) {
       continue;
     }
     const std::string text = found->is_string() ? found->get<std::string>() : found->dump();
-    Cell cell = column.text ? Cell(text) : cell_of_json(*found, text);
-    cells.push_back(as_printed(std::move(cell), column.digits));
+    cells.push_back(text.empty() ? Cell() : column.text ? Cell(text) : cell_of_json(*found, text));
   }
   return cells;
 }
 
 }  // namespace
+
+nlohmann::ordered_json row_schema(std::string_view title, const std::vector<SweepColumn>& all,
+                                  const std::vector<SweepColumn>& usual) {
+  using nlohmann::ordered_json;
+  ordered_json found = ordered_json::array();
+  for (const SweepColumn& column : usual)
+    if (!column.maybe) found.push_back(column.name);
+  ordered_json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                      {"title", std::string(title) + "; a CSV table has the same columns"},
+                      {"description", "beside these a column for every path that was swept over"},
+                      {"type", "object"},
+                      {"required", {"scenario"}},
+                      {"properties", {{"scenario", {{"type", "integer"}}}}},
+                      {"anyOf", {{{"required", {"error"}}}, {{"required", found}}}},
+                      {"additionalProperties", {{"$ref", "result.schema.json#/$defs/row_value"}}}};
+  for (const SweepColumn& column : all) schema["properties"][column.name] = column.schema;
+  schema["properties"]["error"]["type"] = "string";
+  return schema;
+}
 
 SweepTable::SweepTable(RowFormat format, const std::vector<ScenarioPath>& axes,
                        std::vector<SweepColumn> found)
@@ -68,12 +86,12 @@ SweepTable::SweepTable(RowFormat format, const std::vector<ScenarioPath>& axes,
     if (at != found.end())
       found_column_.emplace_back(at - found.begin());
     else
-      found_column_.emplace_back(), columns_.push_back({axis.path, is_text(axis.type)});
+      found_column_.emplace_back(), columns_.push_back({.name = axis.path, .text = is_text(axis.type)});
   }
   inputs_ = columns_.size();
   columns_.insert(columns_.end(), std::make_move_iterator(found.begin()),
                   std::make_move_iterator(found.end()));
-  columns_.push_back({"error", true});
+  columns_.push_back({.name = "error", .text = true});
 }
 
 std::optional<std::size_t> SweepTable::find(std::string_view name) const {
@@ -99,47 +117,42 @@ std::string SweepTable::header() const {
   return out + '\n';
 }
 
-SweepRow SweepTable::write(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
-                           const Cells& found, const std::string& error) const {
+void SweepTable::write(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
+                       const Cells& found, const std::string& error) const {
   const bool csv = format_ == RowFormat::kCsv;
-  const std::size_t before = out.size();
-  SweepRow row{index, 0, {}};
-  row.cells.reserve(columns_.size());
-  const auto add = [&](Cell cell, const std::string& written) {
-    const SweepColumn& column = columns_[row.cells.size()];
+  std::size_t column = 0;
+  const auto add = [&](bool any, const std::string& written) {
     if (csv)
-      out += (row.cells.empty() ? "" : ",") + written;
-    else if (!std::holds_alternative<std::monostate>(cell))
-      out += (row.cells.empty() ? "{\"" : ",\"") + column.name + "\":" + written;
-    row.cells.push_back(as_printed(std::move(cell), column.digits));
+      out += (column > 0 ? "," : "") + written;
+    else if (any)
+      out += (column > 0 ? ",\"" : "{\"") + columns_[column].name + "\":" + written;
+    ++column;
   };
   const auto add_cell = [&](const Cell& cell) {
-    const std::string printed = text(row.cells.size(), cell);
+    const std::string printed = text(column, cell);
     const bool quoted = std::holds_alternative<std::string>(cell);
-    add(cell, !quoted ? printed : csv ? csv_cell(printed) : json_line(printed));
+    add(!std::holds_alternative<std::monostate>(cell), !quoted ? printed
+                                                       : csv   ? csv_cell(printed)
+                                                               : json_line(printed));
   };
   add_cell(static_cast<std::int64_t>(index));
   for (std::size_t i = 0; i < values.size(); ++i)
     if (const PathValue& value = values[i]; !found_column_[i])
-      add(columns_[row.cells.size()].text ? Cell(value.text) : cell_of_json(value.json, value.text),
-          csv ? csv_cell(value.text) : json_line(value.json));
+      add(true, csv ? csv_cell(value.text) : json_line(value.json));
   for (const Cell& cell : found) add_cell(cell);
-  while (row.cells.size() + 1 < columns_.size()) add_cell({});
+  while (column + 1 < columns_.size()) add_cell({});
   add_cell(error.empty() ? Cell() : Cell(error));
-  if (!csv) out += '}';
-  row.bytes = out.size() - before;
-  out += '\n';
-  return row;
+  out += csv ? "\n" : "}\n";
 }
 
-SweepRow SweepTable::write_error(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
-                                 const std::string& error) const {
+void SweepTable::write_error(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
+                             const std::string& error) const {
   Cells found(columns_.size() - inputs_ - 1);
   for (std::size_t i = 0; i < values.size(); ++i)
     if (const auto column = found_column_[i])
       found[*column] =
           values[i].json.is_number() ? cell_of_json(values[i].json, values[i].text) : Cell(values[i].text);
-  return write(out, index, values, found, error);
+  write(out, index, values, found, error);
 }
 
 void SweepTable::read(std::string_view lines, const Take& take) const {

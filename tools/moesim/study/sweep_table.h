@@ -15,28 +15,7 @@ namespace moesim::tools {
 
 enum class RowFormat : std::uint8_t { kCsv, kJsonLines };
 
-// Display of a column's cells: unchanged, with a number of digits, as a share, in bytes, or in microseconds
-// with one unit for all rows.
-enum class CellStyle : std::uint8_t { kText, kWhole, kThree, kFour, kPercent, kGigabytes, kTime };
-
-// A column, described once for the files, the summary, the front and the page.
-struct SweepColumn {
-  std::string name;         // JSON path
-  bool text = false;        // even where it looks like a number
-  Digits digits = {};       // for numbers
-  std::string head = name;  // for people
-  CellStyle style = CellStyle::kText;
-  std::string told = {};  // for the best: "{} tokens/s/GPU"
-};
-
 using Cells = std::vector<Cell>;
-
-// A column of a kind of sweep, with its cell as a function of the answer.
-template <class Answer>
-struct FoundColumn {
-  SweepColumn column;
-  std::function<Cell(const Answer&)> cell;
-};
 
 template <class Answer>
 Cells cells_of(const std::vector<FoundColumn<Answer>>& columns, const Answer& answer) {
@@ -54,7 +33,11 @@ std::vector<SweepColumn> columns_of(const std::vector<FoundColumn<Answer>>& foun
   return columns;
 }
 
-// A row in memory: a cell per column of the table, as printed.
+// The schema of a row: those `usual` columns that have a cell in every row are required, or an error.
+nlohmann::ordered_json row_schema(std::string_view title, const std::vector<SweepColumn>& all,
+                                  const std::vector<SweepColumn>& usual);
+
+// A row of a table: a cell per column.
 struct SweepRow {
   std::uint64_t scenario = 0;
   std::size_t bytes = 0;  // of its text
@@ -80,13 +63,13 @@ class SweepTable {
     return cell_text(cell, columns_[column].digits);
   }
 
-  // Appends the line of a row of point `index` to `out` and returns the row. `values`: of the axes, `found`:
-  // cells of the result columns; missing ones at the end are empty.
-  SweepRow write(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
-                 const Cells& found, const std::string& error = "") const;
+  // Appends the line of a row of point `index` to `out`. `values`: of the axes, `found`: cells of the result
+  // columns; missing ones at the end are empty.
+  void write(std::string& out, std::uint64_t index, const std::vector<PathValue>& values, const Cells& found,
+             const std::string& error = "") const;
   // Likewise for a point without any answer.
-  SweepRow write_error(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
-                       const std::string& error) const;
+  void write_error(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
+                   const std::string& error) const;
 
   // Reads the rows of whole lines that write() made; skips a header.
   using Take = std::function<void(SweepRow&&)>;

@@ -104,9 +104,11 @@ std::vector<Case> decisions_of(PublishedTable& table, int draws, const CommonOpt
   for (const SkippedRow& row : table.skipped)
     if (const auto one = std::ranges::find(cases, row.decision_id, &Case::id); one != cases.end())
       one->left_out.push_back(row.backend + ": " + row.reason);
-  for (const Case& one : cases)
-    if (one.arms.size() < 2)
-      table.skipped.push_back({one.arms.front().row, "the only arm of its decision that can be forecast"});
+  for (const Case& one : cases) {
+    if (one.arms.size() >= 2) continue;
+    const RowText& only = one.arms.front().row;
+    table.skipped.push_back({only, "the only arm of its decision that can be forecast"});
+  }
   std::erase_if(cases, [](const Case& one) { return one.arms.size() < 2; });
   std::ranges::sort(table.skipped, {}, &SkippedRow::line);
   for (Case& one : cases) judge(one);
@@ -199,102 +201,153 @@ Totals totals_of(const std::vector<Case>& cases) {
   return t;
 }
 
-ordered_json case_json(const Case& one) {
-  ordered_json arms = ordered_json::array();
-  for (std::size_t i = 0; i < one.arms.size(); ++i) {
-    const Arm& arm = one.arms[i];
-    const Answer& forecast = one.forecasts()[i];
-    arms.push_back({{"line", arm.row.line},
-                    {"dispatcher", arm.name},
-                    {"backend", arm.row.backend},
-                    {"measured_us", given_if(arm.ran(), arm.us())},
-                    {"forecast_us", estimate_json(forecast.time_us)},
-                    {"error", given_if(arm.ran(), arm.error)},
-                    {"inside", arm.inside},
-                    {"breakdown_us", breakdown_json(forecast.breakdown_us)},
-                    {"unmeasured", forecast.unmeasured_parts()},
-                    {"outside_domain", forecast.outside_domain},
-                    {"assumptions", arm.row.assumptions}});
-  }
-  const PublishedRow& row = one.arms.front().row;
-  return {{"id", one.id},
-          {"gpu", row.gpu},
-          {"model", row.model},
-          {"grade", row.grade},
-          {"measured_winner", one.arms[one.fastest].name},
-          {"measured_margin", given_if(one.both_ran(), one.margin())},
-          {"forecast_winner", one.recommended().name},
-          {"recommended", one.recommended().name},
-          {"probability", or_null(one.decision().probability())},
-          {"verdict", name_of(one.decision().verdict)},
-          {"said_loss_at_most", one.said_at_most()},
-          {"loss", one.loss()},
-          {"regret", one.loss()},
-          {"measured_ratio", given_if(one.both_ran(), 1 + one.margin())},
-          {"forecast_ratio", estimate_json(one.forecast_ratio())},
-          {"ratio_inside", one.ratio_inside()},
-          {"because", models::because(one.compared)},
-          {"arms", std::move(arms)},
-          {"left_out", one.left_out}};
+// An arm with its forecast.
+struct ForecastArm {
+  const Arm& arm;
+  const Answer& forecast;
+};
+
+Columns<ForecastArm> columns_of(Of<ForecastArm>) {
+  using F = ForecastArm;
+  const char* no_memory = "null where it ran out of memory";
+  return {{"line", [](const F& f) { return f.arm.row.line; }},
+          {"dispatcher", [](const F& f) { return f.arm.name; }},
+          {"backend", [](const F& f) { return f.arm.row.backend; }},
+          {"measured_us", [](const F& f) { return where(f.arm.ran(), f.arm.us()); }, no_memory},
+          {"forecast_us", [](const F& f) { return f.forecast.time_us; }},
+          {"error", [](const F& f) { return where(f.arm.ran(), f.arm.error); }, no_memory},
+          {"inside", [](const F& f) { return f.arm.inside; }},
+          {"breakdown_us", [](const F& f) { return breakdown_of(f.forecast.breakdown_us); }},
+          {"unmeasured", [](const F& f) { return f.forecast.unmeasured_parts(); }},
+          {"outside_domain", [](const F& f) { return f.forecast.outside_domain; }},
+          {"assumptions", [](const F& f) { return f.arm.row.assumptions; }}};
 }
 
-ordered_json result_of(const CommonOptions& common, const std::vector<Case>& cases, const Totals& t,
-                       const PublishedTable& table, const Anchored* known, const std::vector<Refit>* refits) {
-  ordered_json result = new_result(common);
-  const auto part = [](std::size_t some, std::size_t of) {
-    return given_if(of > 0, static_cast<double>(some) / static_cast<double>(of));
+std::string margin_text(double margin) { return std::isfinite(margin) ? share(margin) : "no memory"; }
+
+Columns<Case> columns_of(Of<Case>) {
+  using C = Case;
+  const auto row = [](auto of) { return [of](const C& c) { return c.arms.front().row.*of; }; };
+  const auto recommended = [](const C& c) { return c.recommended().name; };
+  using R = PublishedRow;
+  return {
+      {"id", &C::id, "", "decision"},
+      {"gpu", row(&R::gpu)},
+      {"model", row(&R::model)},
+      {"grade", row(&R::grade)},
+      {"measured_winner", [](const C& c) { return c.arms[c.fastest].name; }, "", "measured winner"},
+      {"measured_margin", [](const C& c) { return where(c.both_ran(), c.margin()); },
+       "of the second fastest to the fastest as measured, minus 1; null where one of them ran out of memory"},
+      {"", &C::margin, "", {"margin", margin_text}},
+      {"forecast_winner", recommended, "recommended"},
+      {"recommended", recommended, "of least expected loss", "recommended"},
+      {"probability",
+       [](const C& c) { return c.decision().probability(); },
+       "that the recommended one is the fastest; null without draws",
+       {"P", 2}},
+      {"verdict", [](const C& c) { return name_of(c.decision().verdict); },
+       one_of({"clear", "safe", "open", "only_one"},
+              "of the recommendation, with a tolerance of 10 %; only_one: no other arm can be chosen"),
+       "verdict"},
+      {"said_loss_at_most",
+       &C::said_at_most,
+       "loss of the recommended one that is not exceeded with 90 %",
+       {"at most", share}},
+      {"loss",
+       &C::loss,
+       "time lost by running the recommended one, as a share of the fastest one's time as measured; 1 where it "
+       "ran out of memory",
+       {"loss", share}},
+      {"regret", &C::loss, "loss"},
+      {"measured_ratio",
+       [](const C& c) { return where(c.both_ran(), 1 + c.margin()); },
+       "of the two that were measured as the fastest, the slower to the faster; null where one of them ran out "
+       "of memory",
+       {"ratio", 3}},
+      {"forecast_ratio", &C::forecast_ratio},
+      {"", [](const C& c) { return c.forecast_ratio().value; }, "", {"forecast", 3}},
+      {"", [](const C& c) { return c.forecast_ratio().low; }, "", {"low", 3}},
+      {"", [](const C& c) { return c.forecast_ratio().high; }, "", {"high", 3}},
+      {"ratio_inside", &C::ratio_inside},
+      {"because", [](const C& c) { return models::because(c.compared); }},
+      {"arms",
+       [](const C& c) {
+         std::vector<ForecastArm> all;
+         for (std::size_t i = 0; i < c.arms.size(); ++i) all.push_back({c.arms[i], c.forecasts()[i]});
+         return all;
+       }},
+      {"left_out", &C::left_out, "arms that cannot be forecast, with the reason"}};
+}
+
+std::optional<double> part(int some, std::size_t of) {
+  return of > 0 ? std::optional(static_cast<double>(some) / static_cast<double>(of)) : std::nullopt;
+}
+
+Columns<Bin> columns_of(Of<Bin>) {
+  return {{"said", &Bin::said, "mean probability of the recommended ones in the bin"},
+          {"right", [](const Bin& b) { return part(b.right, static_cast<std::size_t>(b.count)); },
+           "share of them that were measured as the fastest"},
+          {"count", &Bin::count}};
+}
+
+struct Decisions {
+  std::vector<Case> cases;
+  Totals t;
+  std::optional<Anchored> known;
+  std::optional<std::vector<Refit>> refits;
+  std::vector<SkippedRow> skipped;
+};
+
+Columns<Decisions> columns_of(Of<Decisions>) {
+  using D = Decisions;
+  const auto of_all = [](int Totals::*some) {
+    return [some](const D& d) { return part(d.t.*some, d.cases.size()); };
   };
-  const std::size_t all = cases.size(), answered = static_cast<std::size_t>(t.answered);
-  result["decisions"] = ordered_json::array();
-  for (const Case& one : cases) result["decisions"].push_back(case_json(one));
-  result["right_share"] = part(t.right, answered);
-  result["abstained_share"] = part(all - answered, all);
-  result["mean_regret"] = t.mean_regret;
-  result["worst_regret"] = t.worst_regret;
-  result["mean_regret_of_all"] = t.mean_loss;
-  result["answered_share"] = part(answered, all);
-  result["good_share"] = part(t.good, answered);
-  result["bound_held_share"] = part(t.bounds_held, all);
-  result["mean_loss"] = t.mean_loss;
-  result["fastest_share"] = part(t.fastest, all);
-  if (known) result["ratio_median_abs_error"] = known->others.median_abs();
-  result["median_abs_error"] = t.steps.median_abs();
-  result["coverage"] = part(t.steps.inside, t.steps.errors.size());
-  result["ratio_coverage"] = part(t.ratios_inside, t.ratios);
-  result["rank_correlation"] = t.rank_correlation;
-  result["probability_bins"] = ordered_json::array();
-  for (const Bin& bin : t.bins)
-    if (bin.count > 0)
-      result["probability_bins"].push_back(
-          {{"said", bin.said}, {"right", part(bin.right, bin.count)}, {"count", bin.count}});
-  if (refits) result["left_out"] = left_out_json(*refits);
-  result["skipped"] = ordered_json::array();
-  for (const SkippedRow& s : table.skipped)
-    result["skipped"].push_back({{"line", s.line},
-                                 {"id", s.decision_id},
-                                 {"backend", s.backend},
-                                 {"model", s.model},
-                                 {"reason", s.reason}});
-  return result;
+  const auto of_answered = [](int Totals::*some) {
+    return [some](const D& d) { return part(d.t.*some, static_cast<std::size_t>(d.t.answered)); };
+  };
+  const auto total = [](double Totals::*one) { return [one](const D& d) { return d.t.*one; }; };
+  using S = SkippedRow;
+  const Columns<S> skipped{{"line", &S::line},
+                           {"id", &S::decision_id},
+                           {"backend", &S::backend},
+                           {"model", &S::model},
+                           {"reason", &S::reason}};
+  Columns<D> all{
+      {"decisions", &D::cases, "with --anchored one for each arm that is known in turn"},
+      {"right_share", of_answered(&Totals::right), "of those answered: the recommended one is the fastest"},
+      {"abstained_share",
+       [](const D& d) { return part(static_cast<int>(d.cases.size()) - d.t.answered, d.cases.size()); },
+       "of all: open"},
+      {"mean_regret", total(&Totals::mean_regret), "of those answered"},
+      {"worst_regret", total(&Totals::worst_regret), "of those answered"},
+      {"mean_regret_of_all", total(&Totals::mean_loss), "mean_loss"},
+      {"answered_share", of_all(&Totals::answered), "of all: clear or safe"},
+      {"good_share", of_answered(&Totals::good), "of those answered: the loss is within the tolerance"},
+      {"bound_held_share", of_all(&Totals::bounds_held), "of all: the loss is within said_loss_at_most"},
+      {"mean_loss", total(&Totals::mean_loss), "of all, following the recommendation"},
+      {"fastest_share", of_all(&Totals::fastest), "of all: the fastest was recommended"},
+      {"ratio_median_abs_error?",
+       [](const D& d) { return d.known ? std::optional(d.known->others.median_abs()) : std::nullopt; },
+       "with --anchored: of the forecasts of the arms that are not the known one"},
+      {"median_abs_error", [](const D& d) { return d.t.steps.median_abs(); }, "of the steps"},
+      {"coverage", [](const D& d) { return part(d.t.steps.inside, d.t.steps.errors.size()); },
+       "share of the steps inside the 90 % interval"},
+      {"ratio_coverage",
+       [](const D& d) { return part(d.t.ratios_inside, static_cast<std::size_t>(d.t.ratios)); },
+       "share of the measured ratios inside the 90 % interval"},
+      {"rank_correlation", total(&Totals::rank_correlation),
+       "of the ratios to the first arm of each decision"},
+      {"probability_bins",
+       [](const D& d) {
+         std::vector<Bin> all(d.t.bins.begin(), d.t.bins.end());
+         std::erase_if(all, [](const Bin& bin) { return bin.count == 0; });
+         return all;
+       }},
+      {"left_out?", &D::refits,
+       "with --leave-out source: constants that a publication's rows set, and their values without it"}};
+  return all.list("skipped", skipped, &D::skipped);
 }
-
-constexpr Table::Align kLeft = Table::Align::kLeft;
-
-std::string digits(double value) { return format("{:.3f}", value); }
-
-const std::vector<Column<Case>> kColumns{
-    {{"decision", kLeft}, [](const Case& c) { return c.id; }},
-    {{"measured winner", kLeft}, [](const Case& c) { return c.arms[c.fastest].name; }},
-    {{"margin"}, [](const Case& c) { return c.both_ran() ? share(c.margin()) : "no memory"; }},
-    {{"recommended", kLeft}, [](const Case& c) { return c.recommended().name; }},
-    {{"P"}, [](const Case& c) { return format("{:.2f}", c.probability()); }},
-    {{"verdict", kLeft}, [](const Case& c) { return std::string(name_of(c.decision().verdict)); }},
-    {{"at most"}, [](const Case& c) { return share(c.said_at_most()); }},
-    {{"loss"}, [](const Case& c) { return share(c.loss()); }},
-    {{"ratio"}, [](const Case& c) { return c.both_ran() ? digits(1 + c.margin()) : "-"; }},
-    {{"forecast"}, [](const Case& c) { return digits(c.forecast_ratio().value); }},
-    {{"low"}, [](const Case& c) { return digits(c.forecast_ratio().low); }},
-    {{"high"}, [](const Case& c) { return digits(c.forecast_ratio().high); }}};
 
 std::string summary_of(const std::vector<Case>& cases, const Totals& t, const PublishedTable& table) {
   std::string text = "\n";
@@ -325,31 +378,27 @@ std::string summary_of(const std::vector<Case>& cases, const Totals& t, const Pu
 
 }  // namespace
 
+const ResultSchema kDecisionsSchema("validate-decisions", "validate --decisions", schema_of<Decisions>);
+
 int validate_decisions(const TableQuestion& question, const CommonOptions& common) {
   PublishedTable table = read_tables(question.tables, RowsWith::kTimeOrLimit, "decision_id");
-  std::vector<Refit> refits;
-  if (question.leave_out) refits = leave_out_sources(table.rows, ProgressLine(common).teller());
+  Decisions out;
+  if (question.leave_out) out.refits = leave_out_sources(table.rows, ProgressLine(common).teller());
   const int draws = question.draws.value_or(48);
-  std::vector<Case> cases =
-      decisions_of(table, question.anchored ? std::max(draws, models::kAnchorDraws) : draws, common);
-  expect_some(!cases.empty(), question.tables.front(), "decision of which two rows", table);
-  const Anchored known = question.anchored ? anchored(cases) : Anchored();
-  if (question.anchored) cases = known.cases;
-  const Totals totals = totals_of(cases);
-  std::string text = summary_of(cases, totals, table) + left_out_text(refits);
-  if (question.anchored)
+  out.cases = decisions_of(table, question.anchored ? std::max(draws, models::kAnchorDraws) : draws, common);
+  expect_some(!out.cases.empty(), question.tables.front(), "decision of which two rows", table);
+  if (question.anchored) out.cases = out.known.emplace(anchored(out.cases)).cases;
+  out.skipped = table.skipped;
+  const Totals& totals = out.t = totals_of(out.cases);
+  std::string text =
+      summary_of(out.cases, totals, table) + left_out_text(out.refits.value_or(std::vector<Refit>()));
+  if (out.known)
     text +=
         format("each arm known in turn: the others are off by {} in the median; {} runs are not explained\n",
-               share(known.others.median_abs()), known.unexplained);
-  show(
-      common,
-      [&] {
-        return result_of(common, cases, totals, table, question.anchored ? &known : nullptr,
-                         question.leave_out ? &refits : nullptr);
-      },
-      table_of(kColumns, cases), text);
+               share(out.known->others.median_abs()), out.known->unexplained);
+  show(common, json_of(out), table_of(out.cases), text);
   if (question.max_error <= 0 || totals.mean_regret <= question.max_error) return 0;
-  warn(common, format("check failed: the mean regret is {}, more than --max-error {}",
+  warn(common, format("check failed: the mean loss is {}, more than --max-error {}",
                       share(totals.mean_regret), share(question.max_error)));
   return 1;
 }

@@ -102,7 +102,7 @@ std::optional<json> model_of_sizes(const std::string& name, std::string_view sou
 struct Phrase {
   std::string_view words, path, value;
 };
-constexpr std::array<Phrase, 16> kPhrases{{
+constexpr std::array<Phrase, 23> kPhrases{{
     {"recompute norm, act", "training.recompute", "layernorm+moe_act"},
     {"recompute mlp", "training.recompute", "mlp"},
     {"full recomputation", "training.recompute", "full"},
@@ -119,18 +119,26 @@ constexpr std::array<Phrase, 16> kPhrases{{
     {"expert communication overlapped", "training.overlap.expert_communication", "true"},
     {"eight gradients delayed", "training.overlap.delayed_wgrad", "true"},
     {"FSDP2", "training.sharding", "fsdp"},
+    {"ZeRO-2 kept parameters", "training.reshard_after_forward", "false"},
+    {"without the fused linear cross entropy", "training.loss", "fp32"},
+    {"fused linear cross entropy", "training.loss", "chunked"},
+    {"loss chunks", "training.loss", "chunked"},
+    {"attention in FP8", "training.fp8_attention", "true"},
+    {"FP8 attention", "training.fp8_attention", "true"},
+    {"on attention (base weights frozen", "training.lora_modules", "attention"},
 }};
 
 struct Size {
   std::string_view letters, path;
 };
-constexpr std::array<Size, 7> kSizes{{{"TP", "parallel.tp"},
+constexpr std::array<Size, 8> kSizes{{{"TP", "parallel.tp"},
                                       {"PP", "parallel.pp"},
                                       {"CP", "parallel.cp"},
                                       {"EP", "parallel.ep"},
                                       {"ETP", "parallel.etp"},
                                       {"VPP", "parallel.vpp"},
-                                      {"mbs", "parallel.micro_batch"}}};
+                                      {"mbs", "parallel.micro_batch"},
+                                      {"LoRA rank", "training.lora"}}};
 
 // Returns the integer of "EP8" or "EP 8"; nullopt for none or a range.
 std::optional<std::int64_t> size_after(std::string_view text, std::string_view letters) {

@@ -176,14 +176,14 @@ class Reader {
     const std::string name = lower(text("precision"));
     if (name.empty() || name == "not stated") throw InputError("the precision is not stated");
     const auto is = [&](std::string_view start) { return name.starts_with(start); };
-    if (is("fp8_cs") || is("fp8-cs") || name == "bf16 + fp8 hybrid") return "fp8";
+    if (is("fp8_cs") || is("fp8-cs") || is("fp8 (") || name == "bf16 + fp8 hybrid") return "fp8";
     if (is("fp8_mx") || is("fp8-mx")) return "mxfp8";
-    if (is("fp8_sc") || is("fp8-sc") || name == "fp8_block") return "fp8_block";
+    if (is("fp8_sc") || is("fp8-sc") || name == "fp8_block" || name == "fp8 blockwise") return "fp8_block";
     if (name == "fp16" || name == "bfloat16" || name == "bf16 presumed") return "bf16";
     const auto known = models::kPrecisions;
     if (std::ranges::find(known, name) == known.end())
       throw InputError(
-          fmt::format("precision {} is not one of bf16, fp8, mxfp8, nvfp4", in_quotes(text("precision"))));
+          fmt::format("precision {} is not one of {}", in_quotes(text("precision")), fmt::join(known, ", ")));
     return name;
   }
 
@@ -192,7 +192,9 @@ class Reader {
     const auto unstated = [](const std::string& value) { return value.empty() || value == "not stated"; };
     if (const std::string recompute = text("recompute"); !unstated(recompute)) {
       // "none (stated)": given, but doubted by the collector of the rows.
-      const std::string plain = recompute.substr(0, recompute.find(" ("));
+      std::string plain = recompute.substr(0, recompute.find(" ("));
+      if (plain == "selective" && row.framework.starts_with("torchtitan")) plain = "op";
+      if (plain.starts_with("selective: ")) plain.erase(0, plain.find(' ') + 1);
       if (recompute.ends_with("(stated)"))
         row.assumptions.push_back("recompute " + plain + ", of which the table is not sure");
       try {
@@ -203,7 +205,10 @@ class Reader {
       say("training.recompute", plain);
     }
     if (const std::string overlap = text("overlap"); !unstated(overlap)) {
-      say("training.overlap.expert_communication", overlap.starts_with("expert-communication"));
+      const bool experts =
+          std::ranges::any_of(std::array{"expert-communication", "EP overlap", "A2A under compute"},
+                              [&](std::string_view word) { return overlap.starts_with(word); });
+      say("training.overlap.expert_communication", experts);
       say("training.overlap.delayed_wgrad", overlap.find("delay_wgrad") != std::string::npos);
       if (overlap == "compiler")
         row.assumptions.push_back("no overlap of dispatch and combine by the compiler");
@@ -213,9 +218,14 @@ class Reader {
                              : graphs == "full_iteration" ? "graphs"
                                                           : "partial-graphs");
     const std::string optimizer = text("optimizer");
-    if (leading_integer(text("fsdp")) > 1 || optimizer.find("FSDP") != std::string::npos)
+    if (leading_integer(text("fsdp")) > 1 || (optimizer + row.framework).find("FSDP") != std::string::npos ||
+        row.framework.find("ZeRO-3") != std::string::npos)
       say("training.sharding", "fsdp");
-    if (with_ == RowsWith::kPlan && text("routing").starts_with("natural"))
+    // FSDP2's word for gathered parameters that stay until backward.
+    if (row.framework.find("FSDP2 ZeRO-2") != std::string::npos ||
+        row.framework.find("FSDP2 no reshard") != std::string::npos)
+      say("training.reshard_after_forward", false);
+    if (with_ == RowsWith::kPlan && text("routing").starts_with("natural") && size("ep") != 1)
       throw InputError("routing as it came: how imbalanced it was is not stated");
     if (optimizer.find("fp32 gradients") != std::string::npos) say("training.gradient_bytes", 4);
   }

@@ -12,10 +12,12 @@
 #include "base/statistics.h"
 #include "calibration/check/check.h"
 #include "calibration/check/leave_out.h"
+#include "calibration/check/published.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/measurements.h"
 #include "models/answers/invariants.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
@@ -76,7 +78,7 @@ double rank_correlation(const std::vector<double>& a, const std::vector<double>&
 
 std::string share(double fraction) { return percent(fraction).substr(1); }
 
-ordered_json given_if(bool given, double value) { return given ? ordered_json(value) : ordered_json(); }
+std::string difference(double fraction) { return percent(fraction); }
 
 void each_row(PublishedTable& table, const CommonOptions& common,
               const std::function<void(PublishedRow& row)>& take) {
@@ -100,22 +102,21 @@ void expect_some(bool left, const std::string& file, std::string_view what, cons
                             table.skipped.empty() ? "" : ", the first: " + table.skipped.front().reason));
 }
 
-void show(const CommonOptions& common, const std::function<ordered_json()>& result, const Table& table,
+void show(const CommonOptions& common, const ordered_json& figures, const Table& table,
           const std::string& text) {
-  if (wants_result(common) && publish(result(), common)) return;
+  ordered_json result = envelope("validate", describe_inputs(common), {});
+  result.update(figures);
+  if (wants_result(common) && publish(result, common)) return;
   print(common.format == Format::kCsv ? table.csv() : table.text() + text);
 }
 
-ordered_json new_result(const CommonOptions& common) {
-  return envelope("validate", describe_inputs(common), {});
-}
-
-ordered_json skipped_json(const PublishedTable& table) {
-  ordered_json all = ordered_json::array();
-  for (const SkippedRow& s : table.skipped)
-    all.push_back(
-        {{"line", s.line}, {"source", s.source}, {"gpu", s.gpu}, {"model", s.model}, {"reason", s.reason}});
-  return all;
+Columns<SkippedRow> columns_of(Of<SkippedRow>) {
+  using S = SkippedRow;
+  return {{"line", &S::line},
+          {"source", &S::source},
+          {"gpu", &S::gpu},
+          {"model", &S::model},
+          {"reason", &S::reason}};
 }
 
 std::string skipped_text(const PublishedTable& table) {
@@ -126,15 +127,13 @@ std::string skipped_text(const PublishedTable& table) {
   return text;
 }
 
-ordered_json left_out_json(const std::vector<Refit>& refits) {
-  ordered_json all = ordered_json::array();
-  for (const Refit& one : refits)
-    all.push_back({{"source", one.publication},
-                   {"constant", one.constant},
-                   {"shipped", one.shipped},
-                   {"value", one.value},
-                   {"rows", one.rows}});
-  return all;
+Columns<Refit> columns_of(Of<Refit>) {
+  return {
+      {"source", &Refit::publication},
+      {"constant", &Refit::constant},
+      {"shipped", &Refit::shipped},
+      {"value", &Refit::value},
+      {"rows", &Refit::rows, "of other publications that it was fitted to; 0: its value without any row"}};
 }
 
 std::string left_out_text(const std::vector<Refit>& refits) {
@@ -149,21 +148,26 @@ std::string left_out_text(const std::vector<Refit>& refits) {
 
 namespace {
 
-constexpr Table::Align kLeft = Table::Align::kLeft;
-
 using Scores = std::map<std::vector<std::string>, Score>;  // of named groups
 
+const Columns<Score>& score_columns() {
+  static const Columns<Score> all{{"rows", [](const Score& s) { return s.errors.size(); }, "", "rows"},
+                                  {"median_abs_error", &Score::median_abs, "", {"median |error|", share}},
+                                  {"bias", &Score::bias, "median", {"bias", difference}},
+                                  {"inside", &Score::inside, "the 90 % interval", "in interval"}};
+  return all;
+}
+
 // `longest`: cuts the last of the names.
-Table scores_table(std::vector<Table::Column> columns, const Scores& groups,
+Table scores_table(const std::vector<const char*>& names, const Scores& groups,
                    std::size_t longest = std::string::npos) {
-  columns.insert(columns.end(), {{"rows"}, {"median |error|"}, {"bias"}, {"in interval"}});
-  Table table(columns);
-  for (const auto& [names, score] : groups) {
-    std::vector<std::string> cells = names;
+  std::vector<Table::Column> columns;
+  for (const char* name : names) columns.push_back({name, Table::Align::kLeft});
+  Table table(score_columns().heads(columns));
+  for (const auto& [group, score] : groups) {
+    std::vector<std::string> cells = group;
     cells.back() = cells.back().substr(0, longest);
-    cells.insert(cells.end(), {format("{}", score.errors.size()), share(score.median_abs()),
-                               percent(score.bias()), format("{}", score.inside)});
-    table.row(std::move(cells));
+    table.row(score_columns().cells(std::move(cells), score));
   }
   return table;
 }
@@ -173,45 +177,52 @@ Table scores_table(std::vector<Table::Column> columns, const Scores& groups,
 struct Forecasted {
   PublishedRow row;
   models::Answer forecast;
+  bool breakdown = false;  // is told
 
   double error() const { return forecast.time_us.value * 1e-6 / row.measured_s - 1; }
 };
 
-const std::vector<Column<Forecasted>> kTrainingColumns{
-    {{"line"}, [](const Forecasted& c) { return format("{}", c.row.line); }},
-    {{"model", kLeft}, [](const Forecasted& c) { return c.row.scenario.model.name; }},
-    {{"gpu", kLeft}, [](const Forecasted& c) { return c.row.gpu.substr(0, c.row.gpu.find('-')); }},
-    {{"GPUs"}, [](const Forecasted& c) { return format("{}", c.forecast.gpus); }},
-    {{"framework", kLeft}, [](const Forecasted& c) { return c.row.framework.substr(0, 24); }},
-    {{"plan", kLeft}, [](const Forecasted& c) { return plan_text(c.row.scenario); }},
-    {{"measured [s]"}, [](const Forecasted& c) { return format("{:.3f}", c.row.measured_s); }},
-    {{"forecast [s]"}, [](const Forecasted& c) { return format("{:.3f}", c.forecast.time_us.value * 1e-6); }},
-    {{"low"}, [](const Forecasted& c) { return format("{:.3f}", c.forecast.time_us.low * 1e-6); }},
-    {{"high"}, [](const Forecasted& c) { return format("{:.3f}", c.forecast.time_us.high * 1e-6); }},
-    {{"error"}, [](const Forecasted& c) { return percent(c.error()); }}};
+std::string up_to_dash(const std::string& gpu) { return gpu.substr(0, gpu.find('-')); }
+std::string cut(const std::string& framework) { return framework.substr(0, 24); }
+std::string seconds(double us) { return format("{:.3f}", us / 1e6); }
 
-ordered_json row_json(const Forecasted& c, bool breakdown) {
-  ordered_json row{{"table", c.row.table},
-                   {"line", c.row.line},
-                   {"source", c.row.source},
-                   {"framework", c.row.framework},
-                   {"gpu", c.row.gpu},
-                   {"gpus", c.forecast.gpus},
-                   {"model", c.row.model},
-                   {"plan", plan_text(c.row.scenario)},
-                   {"dispatcher", c.forecast.dispatcher},
-                   {"forecast_us", c.forecast.time_us.value},
-                   {"low_us", c.forecast.time_us.low},
-                   {"high_us", c.forecast.time_us.high},
-                   {"measured_us", c.row.measured_s * 1e6},
-                   {"measured_from", c.row.measured_from},
-                   {"error", c.error()},
-                   {"peak_memory_bytes", c.forecast.memory.max_bytes},
-                   {"fits", c.forecast.memory.fits},
-                   {"recompute", c.row.scenario.training.recompute.text()},
-                   {"assumptions", c.row.assumptions}};
-  if (breakdown) row["breakdown_us"] = breakdown_json(c.forecast.breakdown_us);
-  return row;
+// The columns of people: lines by the model's own name.
+template <class Row>
+Columns<Row> people(std::initializer_list<std::string_view> paths) {
+  const Columns<Row> all = columns_of(Of<Row>{});
+  return all.some({"line"})
+      .add({{"", [](const Row& r) { return r.row.scenario.model.name; }, "", "model"}})
+      .add(all.some(paths));
+}
+
+Columns<Forecasted> columns_of(Of<Forecasted>) {
+  using F = Forecasted;
+  using R = PublishedRow;
+  const auto row = [](auto of) { return [of](const F& f) { return std::invoke(of, f.row); }; };
+  const auto answer = [](auto of) { return [of](const F& f) { return std::invoke(of, f.forecast); }; };
+  using A = models::Answer;
+  return {{"table", row(&R::table), "the file"},
+          {"line", row(&R::line), "", "line"},
+          {"source", row(&R::source)},
+          {"framework", row(&R::framework), "", {"framework", cut}},
+          {"gpu", row(&R::gpu), "", {"gpu", up_to_dash}},
+          {"gpus", answer(&A::gpus), "", "GPUs"},
+          {"model", row(&R::model)},
+          {"plan", row([](const R& r) { return plan_text(r.scenario); }), "", "plan"},
+          {"dispatcher", answer(&A::dispatcher)},
+          {"forecast_us", answer([](const A& a) { return a.time_us.value; }), "", {"forecast [s]", 3, 1e-6}},
+          {"low_us", answer([](const A& a) { return a.time_us.low; }), "", {"low", 3, 1e-6}},
+          {"high_us", answer([](const A& a) { return a.time_us.high; }), "", {"high", 3, 1e-6}},
+          {"measured_us", row([](const R& r) { return r.measured_s * 1e6; }), "", {"measured [s]", seconds}},
+          {"measured_from", row(&R::measured_from)},
+          {"error", &F::error, "", {"error", difference}},
+          {"peak_memory_bytes", answer([](const A& a) { return a.memory.max_bytes; })},
+          {"fits", answer([](const A& a) { return a.memory.fits; })},
+          {"recompute", row([](const R& r) { return r.scenario.training.recompute.text(); })},
+          {"cell", row([](const R& r) { return calibration::step_cell(r.scenario); })},
+          {"assumptions", row(&R::assumptions)},
+          {"breakdown_us?",
+           [](const F& f) { return where(f.breakdown, breakdown_of(f.forecast.breakdown_us)); }}};
 }
 
 // Compares the order of the plans of each publication, by TFLOP/s.
@@ -228,52 +239,63 @@ std::map<std::string, double> correlations(const std::vector<Forecasted>& all) {
   return result;
 }
 
+struct Training {
+  std::vector<Forecasted> rows = {};
+  Score total = {};
+  Scores groups = {};  // by publication and GPU
+  std::map<std::string, double> orders = {};
+  std::optional<std::vector<Refit>> refits = {};
+  std::vector<SkippedRow> skipped = {};
+};
+
+Columns<Training> columns_of(Of<Training>) {
+  using T = Training;
+  using Group = Scores::value_type;
+  Columns<Group> group{{"source", [](const Group& g) { return g.first[0]; }},
+                       {"gpu", [](const Group& g) { return g.first[1]; }}};
+  Columns<T> all{{"rows", &T::rows},
+                 {"median_abs_error", [](const T& t) { return t.total.median_abs(); }},
+                 {"interval_coverage", [](const T& t) {
+                    return static_cast<double>(t.total.inside) / static_cast<double>(t.rows.size());
+                  }}};
+  return all.list("groups", group.add(score_columns(), &Group::second), &T::groups)
+      .add({{"rank_correlation", &T::orders, "of the plans of a publication, by TFLOP/s"},
+            {"left_out?", &T::refits,
+             "with --leave-out source: constants that a publication's rows set, and their values without it"},
+            {"skipped", &T::skipped}});
+}
+
 }  // namespace
+
+const ResultSchema kTrainingSchema("validate-training", "validate --training", schema_of<Training>);
 
 int validate_training(const TableQuestion& question, const CommonOptions& common) {
   PublishedTable table = read_tables(question.tables);
-  std::vector<Refit> refits;
-  if (question.leave_out) refits = leave_out_sources(table.rows, ProgressLine(common).teller());
-  std::vector<Forecasted> all;
+  Training out;
+  if (question.leave_out) out.refits = leave_out_sources(table.rows, ProgressLine(common).teller());
   each_row(table, common, [&](PublishedRow& row) {
     models::Answer forecast = forecast_of(row, question.draws.value_or(32));
-    all.push_back({std::move(row), std::move(forecast)});
+    out.rows.push_back({std::move(row), std::move(forecast), !question.detail.empty()});
   });
-  expect_some(!all.empty(), question.tables.front(), "row that", table);
-  Score total;
-  Scores groups;  // by publication and GPU
-  for (const Forecasted& c : all)
-    for (Score* score : {&total, &groups[{publication_of(c.row.source), c.row.gpu}]})
+  expect_some(!out.rows.empty(), question.tables.front(), "row that", table);
+  for (const Forecasted& c : out.rows)
+    for (Score* score : {&out.total, &out.groups[{publication_of(c.row.source), c.row.gpu}]})
       score->add(c.error(), inside(c.forecast.time_us, c.row.measured_s));
-  const std::map<std::string, double> orders = correlations(all);
-  const auto result = [&] {
-    ordered_json out = new_result(common);
-    out["rows"] = ordered_json::array();
-    for (const Forecasted& c : all) out["rows"].push_back(row_json(c, !question.detail.empty()));
-    out["median_abs_error"] = total.median_abs();
-    out["interval_coverage"] = static_cast<double>(total.inside) / static_cast<double>(all.size());
-    out["groups"] = ordered_json::array();
-    for (const auto& [names, score] : groups)
-      out["groups"].push_back({{"source", names[0]},
-                               {"gpu", names[1]},
-                               {"rows", score.errors.size()},
-                               {"median_abs_error", score.median_abs()},
-                               {"bias", score.bias()},
-                               {"inside", score.inside}});
-    out["rank_correlation"] = ordered_json::object();
-    for (const auto& [source, value] : orders) out["rank_correlation"][source] = value;
-    if (question.leave_out) out["left_out"] = left_out_json(refits);
-    out["skipped"] = skipped_json(table);
-    return out;
-  };
-  std::string text = "\n" + scores_table({{"source", kLeft}, {"gpu", kLeft}}, groups, 24).text() + "\n";
-  for (const auto& [source, value] : orders)
+  out.orders = correlations(out.rows);
+  out.skipped = table.skipped;
+  const Score& total = out.total;
+  std::string text = "\n" + scores_table({"source", "gpu"}, out.groups, 24).text() + "\n";
+  for (const auto& [source, value] : out.orders)
     text += format("order of the plans of {}: rank correlation {:.3f}\n", source, value);
   text += skipped_text(table) +
           format("\n{} rows, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
-                 all.size(), share(total.median_abs()), total.inside, all.size()) +
-          left_out_text(refits);
-  show(common, result, table_of(kTrainingColumns, all), text);
+                 out.rows.size(), share(total.median_abs()), total.inside, out.rows.size()) +
+          left_out_text(out.refits.value_or(std::vector<Refit>()));
+  show(common, json_of(out),
+       table_of(people<Forecasted>({"gpu", "gpus", "framework", "plan", "measured_us", "forecast_us",
+                                    "low_us", "high_us", "error"}),
+                out.rows),
+       text);
   return question.max_error > 0 && total.median_abs() > question.max_error ? 1 : 0;
 }
 
@@ -284,6 +306,7 @@ namespace {
 struct Peak {
   PublishedRow row;
   models::StepMemory memory;
+  bool causes = false;  // are told
 
   bool measured() const { return row.memory.peak > 0 && row.memory.ran; }
   double error() const { return memory.max_bytes / row.memory.peak - 1; }
@@ -291,99 +314,118 @@ struct Peak {
 };
 
 std::string gigabytes(double bytes) { return format("{:.2f}", bytes * 1e-9); }
-std::string yes_or_no(bool yes) { return yes ? "yes" : "no"; }
 
-const std::vector<Column<Peak>> kMemoryColumns{
-    {{"line"}, [](const Peak& c) { return format("{}", c.row.line); }},
-    {{"model", kLeft}, [](const Peak& c) { return c.row.scenario.model.name; }},
-    {{"gpu", kLeft}, [](const Peak& c) { return c.row.gpu.substr(0, c.row.gpu.find('-')); }},
-    {{"GPUs"}, [](const Peak& c) { return format("{}", c.row.scenario.parallel.world()); }},
-    {{"plan", kLeft}, [](const Peak& c) { return plan_text(c.row.scenario); }},
-    {{"recompute", kLeft}, [](const Peak& c) { return c.row.scenario.training.recompute.text(); }},
-    {{"measured [GB]"},
-     [](const Peak& c) { return c.row.memory.peak > 0 ? gigabytes(c.row.memory.peak) : "-"; }},
-    {{"forecast [GB]"}, [](const Peak& c) { return gigabytes(c.memory.max_bytes); }},
-    {{"error"}, [](const Peak& c) { return c.measured() ? percent(c.error()) : "-"; }},
-    {{"limit [GB]"}, [](const Peak& c) { return gigabytes(c.memory.limit_bytes); }},
-    {{"ran", kLeft}, [](const Peak& c) { return yes_or_no(c.row.memory.ran); }},
-    {{"fits", kLeft}, [](const Peak& c) { return yes_or_no(c.memory.fits); }},
-    {{"P(fits)"}, [](const Peak& c) { return format("{:.2f}", c.memory.fits_probability); }}};
+// A stage of a pipeline that was measured.
+struct MeasuredStage {
+  const char* stage;
+  double forecast, measured;
 
-ordered_json row_json(const Peak& c, bool causes) {
-  const models::Scenario& s = c.row.scenario;
-  const MeasuredMemory& m = c.row.memory;
-  ordered_json row{{"line", c.row.line},
-                   {"id", m.id},
-                   {"source", c.row.source},
-                   {"gpu", c.row.gpu},
-                   {"gpus", s.parallel.world()},
-                   {"model", c.row.model},
-                   {"dispatcher", s.model.experts == 0 ? "none" : s.dispatchers.front().text()},
-                   {"plan", plan_text(s)},
-                   {"recompute", s.training.recompute.text()},
-                   {"forecast_bytes", c.memory.max_bytes},
-                   {"measured_bytes", given_if(m.peak > 0, m.peak)},
-                   {"error", given_if(c.measured(), c.error())},
-                   {"ran", m.ran},
-                   {"fits", c.memory.fits},
-                   {"fits_probability", c.memory.fits_probability},
-                   {"limit_bytes", c.memory.limit_bytes},
-                   {"stage", c.memory.stage},
-                   {"moment", c.fullest().moment},
-                   {"stages", ordered_json::array()},
-                   {"assumptions", c.row.assumptions}};
-  const auto add_stage = [&](const char* stage, const models::StageMemory& memory, double measured) {
-    if (measured > 0)
-      row["stages"].push_back({{"stage", stage},
-                               {"forecast_bytes", memory.bytes.total()},
-                               {"measured_bytes", measured},
-                               {"error", memory.bytes.total() / measured - 1}});
-  };
-  add_stage("first", c.memory.stages.front(), m.first_stage);
-  add_stage("last", c.memory.stages.back(), m.last_stage);
-  if (causes) row["causes"] = ordered_json::array();
-  if (causes)
-    for (const models::MemoryCause& cause : c.fullest().causes)
-      row["causes"].push_back(
-          {{"kind", models::name_of(cause.kind)}, {"what", cause.what}, {"bytes", cause.bytes}});
-  return row;
+  double error() const { return forecast / measured - 1; }
+};
+
+Columns<MeasuredStage> columns_of(Of<MeasuredStage>) {
+  using S = MeasuredStage;
+  return {{"stage", &S::stage, one_of({"first", "last"})},
+          {"forecast_bytes", &S::forecast},
+          {"measured_bytes", &S::measured},
+          {"error", &S::error}};
+}
+
+std::vector<MeasuredStage> stages_of(const Peak& p) {
+  std::vector<MeasuredStage> all{{"first", p.memory.stages.front().bytes.total(), p.row.memory.first_stage},
+                                 {"last", p.memory.stages.back().bytes.total(), p.row.memory.last_stage}};
+  std::erase_if(all, [](const MeasuredStage& one) { return one.measured <= 0; });
+  return all;
+}
+
+Columns<Peak> columns_of(Of<Peak>) {
+  using P = Peak;
+  using R = PublishedRow;
+  using M = models::StepMemory;
+  const auto row = [](auto of) { return [of](const P& p) { return std::invoke(of, p.row); }; };
+  const auto memory = [](auto of) { return [of](const P& p) { return p.memory.*of; }; };
+  return {
+      {"line", row(&R::line), "", "line"},
+      {"id", [](const P& p) { return p.row.memory.id; }},
+      {"source", row(&R::source)},
+      {"gpu", row(&R::gpu), "", {"gpu", up_to_dash}},
+      {"gpus", row([](const R& r) { return r.scenario.parallel.world(); }), "", "GPUs"},
+      {"model", row(&R::model)},
+      {"dispatcher", row([](const R& r) {
+         return r.scenario.model.experts == 0 ? "none" : r.scenario.dispatchers.front().text();
+       })},
+      {"plan", row([](const R& r) { return plan_text(r.scenario); }), "", "plan"},
+      {"recompute", row([](const R& r) { return r.scenario.training.recompute.text(); }), "", "recompute"},
+      {"forecast_bytes", memory(&M::max_bytes), "of the fullest rank", {"forecast [GB]", gigabytes}},
+      {"measured_bytes",
+       [](const P& p) { return where(p.row.memory.peak > 0, p.row.memory.peak); },
+       "largest allocation over the ranks; null: not stated",
+       {"measured [GB]", gigabytes}},
+      {"error",
+       [](const P& p) { return where(p.measured(), p.error()); },
+       "forecast over measured, minus one; null: not measured, or the job did not run",
+       {"error", difference}},
+      {"ran", [](const P& p) { return p.row.memory.ran; }, "", "ran"},
+      {"fits", memory(&M::fits), "", "fits"},
+      {"fits_probability", memory(&M::fits_probability), "", {"P(fits)", 2}},
+      {"limit_bytes", memory(&M::limit_bytes), "", {"limit [GB]", gigabytes}},
+      {"stage", memory(&M::stage)},
+      {"moment", [](const P& p) { return p.fullest().moment; }},
+      {"stages", stages_of},
+      {"assumptions", row(&R::assumptions)},
+      {"causes?", [](const P& p) { return where(p.causes, p.fullest().causes); }, "of the fullest stage"}};
+}
+
+struct Memory {
+  std::vector<Peak> rows = {};
+  Score score = {};
+  int ran = 0, unfit = 0;
+  std::vector<SkippedRow> skipped = {};
+
+  bool any() const { return !score.errors.empty(); }
+};
+
+Columns<Memory> columns_of(Of<Memory>) {
+  using M = Memory;
+  return {{"rows", &M::rows},
+          {"median_abs_error", [](const M& m) { return where(m.any(), m.score.median_abs()); },
+           "over the measured peaks"},
+          {"worst_abs_error", [](const M& m) { return where(m.any(), m.score.worst()); },
+           "over the measured peaks"},
+          {"ran", &M::ran},
+          {"ran_but_called_unfit", &M::unfit},
+          {"skipped", &M::skipped}};
 }
 
 }  // namespace
 
+const ResultSchema kMemorySchema("validate-memory", "validate --memory", schema_of<Memory>);
+
 int validate_memory(const TableQuestion& question, const CommonOptions& common) {
   PublishedTable table = read_tables(question.tables, RowsWith::kPlan);
-  std::vector<Peak> all;
-  Score score;
-  int ran = 0, unfit = 0;
+  Memory out;
+  const Score& score = out.score;
   each_row(table, common, [&](PublishedRow& row) {
     models::StepMemory memory = memory_of(row);
     models::check_possible(row.memory.id, models::impossible(memory));
-    const Peak& c = all.emplace_back(Peak{std::move(row), std::move(memory)});
-    if (c.measured()) score.add(c.error(), false);
-    ran += c.row.memory.ran;
-    unfit += c.row.memory.ran && !c.memory.fits;
+    const Peak& c = out.rows.emplace_back(Peak{std::move(row), std::move(memory), !question.detail.empty()});
+    if (c.measured()) out.score.add(c.error(), false);
+    out.ran += c.row.memory.ran;
+    out.unfit += c.row.memory.ran && !c.memory.fits;
   });
-  expect_some(!all.empty(), question.tables.front(), "row whose memory", table);
-  const bool any = !score.errors.empty();
-  const auto result = [&] {
-    ordered_json out = new_result(common);
-    out["rows"] = ordered_json::array();
-    for (const Peak& c : all) out["rows"].push_back(row_json(c, !question.detail.empty()));
-    out["median_abs_error"] = given_if(any, score.median_abs());
-    out["worst_abs_error"] = given_if(any, score.worst());
-    out["ran"] = ran;
-    out["ran_but_called_unfit"] = unfit;
-    out["skipped"] = skipped_json(table);
-    return out;
-  };
+  expect_some(!out.rows.empty(), question.tables.front(), "row whose memory", table);
+  out.skipped = table.skipped;
   std::string text = table.skipped.empty() ? "\n" : "\n" + skipped_text(table) + "\n";
-  if (any)
+  if (out.any())
     text += format("{} measured peaks: median absolute error {}, worst {}\n", score.errors.size(),
                    share(score.median_abs()), share(score.worst()));
-  text += format("{} of {} jobs that ran are called fitting\n", ran - unfit, ran);
-  show(common, result, table_of(kMemoryColumns, all), text);
-  return question.max_error > 0 && (score.median_abs() > question.max_error || unfit > 0) ? 1 : 0;
+  text += format("{} of {} jobs that ran are called fitting\n", out.ran - out.unfit, out.ran);
+  show(common, json_of(out),
+       table_of(people<Peak>({"gpu", "gpus", "plan", "recompute", "measured_bytes", "forecast_bytes", "error",
+                              "limit_bytes", "ran", "fits", "fits_probability"}),
+                out.rows),
+       text);
+  return question.max_error > 0 && (score.median_abs() > question.max_error || out.unfit > 0) ? 1 : 0;
 }
 
 // ---- known figures ----
@@ -399,23 +441,52 @@ struct Figure {
   std::optional<double> miss;  // the ratio that is known to lie outside of it
 
   double ratio() const { return ours / published; }
-  double low() const { return std::min(1.0, miss.value_or(1)) - spread; }
-  double high() const { return std::max(1.0, miss.value_or(1)) + spread; }
+  double low() const { return 1 - spread; }
+  double high() const { return 1 + spread; }
   bool inside() const { return low() <= ratio() && ratio() <= high(); }
-  std::string band() const { return format("{:.2f} to {:.2f}", low(), high()); }
+  // Outside, no further than is known.
+  bool known_miss() const {
+    return !inside() && miss && std::min(1.0, *miss) - spread <= ratio() &&
+           ratio() <= std::max(1.0, *miss) + spread;
+  }
+  bool fails() const { return !inside() && !known_miss(); }
+  std::vector<double> band() const { return {low(), high()}; }
+  std::string band_text() const { return format("{:.2f} to {:.2f}", low(), high()); }
 };
 
-const std::vector<Column<Figure>> kKnownColumns{
-    {{"figure", kLeft}, [](const Figure& f) { return f.what; }},
-    {{"published"}, [](const Figure& f) { return format("{:.4g}", f.published); }},
-    {{"ours"}, [](const Figure& f) { return format("{:.4g}", f.ours); }},
-    {{"unit", kLeft}, [](const Figure& f) { return f.unit; }},
-    {{"ratio"},
-     [](const Figure& f) {
-       return format("{:.2f}{}", f.ratio(), !f.inside() ? " !" : f.miss ? " *" : "  ");
-     }},
-    {{"band", kLeft}, [](const Figure& f) { return f.band(); }},
-    {{"source", kLeft}, [](const Figure& f) { return f.source; }}};
+std::string four_digits(double value) { return format("{:.4g}", value); }
+
+Columns<Figure> columns_of(Of<Figure>) {
+  using F = Figure;
+  return {{"what", &F::what, "", "figure"},
+          {"source", &F::source, "", "source"},
+          {"unit", &F::unit, "", "unit"},
+          {"published", &F::published, "", {"published", four_digits}},
+          {"forecast", &F::ours, "", {"ours", four_digits}},
+          {"ratio", &F::ratio, "of the forecast over the published figure"},
+          {"spread", &F::spread, "relative, of what was measured"},
+          {"miss", &F::miss, "ratio of a forecast that is known to lie outside of the spread"},
+          {"band", &F::band},
+          {"inside", &F::inside}};
+}
+
+Table known_table(const std::vector<Figure>& figures) {
+  using F = Figure;
+  const Columns<F> all = columns_of(Of<F>{});
+  const auto ratio = [](const F& f) {
+    return format("{:.2f}{}", f.ratio(), f.fails() ? " !" : f.known_miss() ? " *" : "  ");
+  };
+  return table_of(all.some({"what", "published", "forecast", "unit"})
+                      .add({{"", ratio, "", "ratio"}, {"", &F::band_text, "", "band"}})
+                      .add(all.some({"source"})),
+                  figures);
+}
+
+struct Figures {
+  std::vector<Figure> figures = {};
+};
+
+Columns<Figures> columns_of(Of<Figures>) { return {{"figures", &Figures::figures}}; }
 
 // Adds the figures of a file. `ours`: by line the published value and ours, all in the unit.
 void add_figures(const std::string& path, const std::string& unit, const std::string& why_not,
@@ -439,16 +510,8 @@ void add_bandwidths(const std::string& path, const char* column, std::vector<Fig
   std::map<long, double> published;
   for (std::size_t r = 0; r < table.rows(); ++r)
     published[table.place(r).line] = table.number(r, column, 1e-3, 1e6);
-  std::map<std::string, models::Profile> profiles;
-  const calibration::CheckReport report = calibration::check_rows(
-      calibration::read_table(text, path), [&](const std::string& gpu) -> const models::Profile* {
-        const calibration::Device* device = calibration::device_of_gpu(gpu);
-        if (!device) return nullptr;
-        const std::string name(device->profile);
-        const auto at = profiles.find(name);
-        return &(at != profiles.end() ? at : profiles.emplace(name, models::Profile::load(name)).first)
-                    ->second;
-      });
+  const calibration::CheckReport report =
+      calibration::check_rows(calibration::read_table(text, path), calibration::built_in_of);
   std::map<long, std::pair<double, double>> ours;
   for (const calibration::CheckedRow& row : report.rows) {
     const double value = published.at(row.origin.place.line);
@@ -470,40 +533,27 @@ void add_training(const std::string& path, bool memory, std::vector<Figure>& all
 
 }  // namespace
 
+const ResultSchema kKnownSchema("validate-known", "validate --known", schema_of<Figures>);
+
 int validate_known(const TableQuestion& question, const CommonOptions& common) {
   const std::filesystem::path folder(question.tables.front());
-  std::vector<Figure> all;
+  Figures out;
+  std::vector<Figure>& all = out.figures;
   add_bandwidths((folder / "collectives.csv").string(), "busbw_GBps", all);
   add_bandwidths((folder / "kernels.csv").string(), "bottleneck_GBps", all);
   add_training((folder / "steps.csv").string(), false, all);
   add_training((folder / "memory.csv").string(), true, all);
-  const auto result = [&] {
-    ordered_json out = new_result(common);
-    out["figures"] = ordered_json::array();
-    for (const Figure& f : all)
-      out["figures"].push_back({{"what", f.what},
-                                {"source", f.source},
-                                {"unit", f.unit},
-                                {"published", f.published},
-                                {"forecast", f.ours},
-                                {"ratio", f.ratio()},
-                                {"spread", f.spread},
-                                {"miss", f.miss ? ordered_json(*f.miss) : ordered_json()},
-                                {"band", {f.low(), f.high()}},
-                                {"inside", f.inside()}});
-    return out;
-  };
-  const auto inside = std::ranges::count_if(all, [](const Figure& f) { return f.inside(); });
-  const auto missed = std::ranges::count_if(all, [](const Figure& f) { return f.miss && f.inside(); });
-  show(common, result, table_of(kKnownColumns, all),
-       format("\n{} of {} figures lie inside their bands, {} of them as known misses (*)\n", inside,
-              all.size(), missed));
+  const auto inside = std::ranges::count_if(all, &Figure::inside);
+  const auto missed = std::ranges::count_if(all, &Figure::known_miss);
+  show(
+      common, json_of(out), known_table(all),
+      format("\n{} of {} figures lie inside their bands; {} known misses (*)\n", inside, all.size(), missed));
   for (const Figure& f : all)
-    if (!f.inside())
+    if (f.fails())
       warn(common,
            format("check failed: {}: {:.4g} {} where {:.4g} is published, {:.2f} times, outside of {}",
-                  f.what, f.ours, f.unit, f.published, f.ratio(), f.band()));
-  return std::ranges::all_of(all, [](const Figure& f) { return f.inside(); }) ? 0 : 1;
+                  f.what, f.ours, f.unit, f.published, f.ratio(), f.band_text()));
+  return std::ranges::any_of(all, &Figure::fails) ? 1 : 0;
 }
 
 // ---- rows left out of a fit ----
@@ -512,7 +562,7 @@ std::string left_out_text(const calibration::CheckReport& report) {
   Scores groups;
   for (const calibration::CheckedRow& row : report.rows)
     groups[{publication_of(row.origin.source), row.op, row.scope}].add(row.error(), row.covered());
-  return scores_table({{"left out", kLeft}, {"operation", kLeft}, {"where", kLeft}}, groups).text() + "\n";
+  return scores_table({"left out", "operation", "where"}, groups).text() + "\n";
 }
 
 }  // namespace moesim::tools

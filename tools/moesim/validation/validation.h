@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "calibration/check/check.h"
 #include "tools/moesim/show/common_options.h"
 
@@ -37,6 +39,8 @@ int validate_memory(const TableQuestion& question, const CommonOptions& common);
 // published figure ("spread", "miss"). Returns 1 where one lies outside of its band; every row needs a
 // forecast.
 int validate_known(const TableQuestion& question, const CommonOptions& common);
+
+// Their results.
 
 // Formats the errors of every publication that was left out of a fit, by kind of row.
 std::string left_out_text(const calibration::CheckReport& report);

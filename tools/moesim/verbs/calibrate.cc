@@ -30,60 +30,89 @@
 #include "models/hardware/profile.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
+#include "tools/moesim/validation/scores.h"
 #include "tools/moesim/validation/validation.h"
-#include "tools/moesim/verbs/calibrate_measure.h"
-#include "tools/moesim/verbs/calibrate_next.h"
-#include "tools/moesim/verbs/calibrate_node.h"
-#include "tools/moesim/verbs/calibrate_recording.h"
-#include "tools/moesim/verbs/calibrate_refine.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
-namespace {
 
+namespace {
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+}  // namespace
+
+using calibration::CheckedRow;
 using calibration::CheckGroup;
 using calibration::CheckReport;
+
+Columns<CheckGroup> columns_of(Of<CheckGroup>) {
+  using G = CheckGroup;
+  return {{"gpu", &G::gpu, "", "gpu"},
+          {"op", &G::op, "", "operation"},
+          {"scope", &G::scope, "", "scope"},
+          {"sizes", &G::sizes, "", "sizes"},
+          {"ranks", &G::ranks, "", {"ranks", or_dash}},
+          {"rows", &G::rows, "", "rows"},
+          {"mean_abs_error", &G::mean_abs_error, "", {"mean |error|", share}},
+          {"median_abs_error", &G::median_abs_error, "", {"median", share}},
+          {"bias", &G::bias, "", {"bias", difference}},
+          {"coverage", &G::coverage, "of the 90 % interval", {"in 90 %", share}}};
+}
+
+// One line per row, to find what a law gets wrong.
+Columns<CheckedRow> columns_of(Of<CheckedRow>) {
+  using R = CheckedRow;
+  const auto signed_error = [](double error) { return fmt::format("{:+.4f}", error); };
+  return {{"place", [](const R& r) { return r.origin.place.str(); }, "", "place"},
+          {"gpu", [](const R& r) { return r.origin.gpu; }, "", "gpu"},
+          {"op", &R::op, "", "operation"},
+          {"scope", &R::scope, "", "scope"},
+          {"ranks", &R::ranks, "", {"ranks", or_dash}},
+          {"law", &R::law, "that priced it", "law"},
+          {"measured_us", [](const R& r) { return 1e6 * r.measured; }, "", {"measured_us", 3}},
+          {"forecast_us", [](const R& r) { return 1e6 * r.forecast.value; }, "", {"forecast_us", 3}},
+          {"low_us", [](const R& r) { return 1e6 * r.forecast.low; }, "of the 90 % interval", {"low_us", 3}},
+          {"high_us", [](const R& r) { return 1e6 * r.forecast.high; }, "", {"high_us", 3}},
+          {"error", &R::error, "forecast over measured, less 1", {"error", signed_error}},
+          {"cell", &R::cell, "what rows of one call share", "cell"},
+          {"source", [](const R& r) { return calibration::publication_of(r.origin.source); }, "", "source"}};
+}
+
+Columns<CheckReport> columns_of(Of<CheckReport>) {
+  const Columns<CheckGroup> group = columns_of(Of<CheckGroup>{});
+  const auto large = [](const CheckReport& r) { return r.collectives_from(1 << 20); };
+  Columns<CheckReport> all, of_large;
+  of_large.add(group.some({"rows", "mean_abs_error", "median_abs_error", "coverage"}), large);
+  return all.add(group.some({"mean_abs_error", "median_abs_error", "coverage", "rows"}), &CheckReport::total)
+      .add({{"collectives_from_1_mib?", of_large, "of the rows of collectives of 1 MiB and more",
+             [=](const CheckReport& r) { return large(r).rows > 0; }}})
+      .list("skipped", skipped_columns(), &CheckReport::skipped)
+      .add({{"groups", &CheckReport::groups}});
+}
+
+namespace {
+
 using calibration::Device;
 using calibration::ImportFacts;
 using calibration::Measurements;
 using calibration::RefineReport;
 using models::Profile;
 
-std::string share(double value) { return fmt::format("{:.1f} %", 100 * value); }
+// A report, with its rows where they are asked for.
+struct Checked {
+  const CheckReport& report;
+  bool rows;
+};
 
-std::string ranks_of(const CheckGroup& group) { return group.ranks.empty() ? "-" : group.ranks; }
-
-nlohmann::ordered_json to_json(const CheckGroup& group) {
-  return {{"gpu", group.gpu},
-          {"op", group.op},
-          {"scope", group.scope},
-          {"sizes", group.sizes},
-          {"ranks", group.ranks},
-          {"rows", group.rows},
-          {"mean_abs_error", group.mean_abs_error},
-          {"median_abs_error", group.median_abs_error},
-          {"bias", group.bias},
-          {"coverage", group.coverage}};
+Columns<Checked> columns_of(Of<Checked>) {
+  Columns<Checked> all;
+  all.add(columns_of(Of<CheckReport>{}), [](const Checked& c) -> const CheckReport& { return c.report; });
+  return all.add(
+      {{"checked?", [](const Checked& c) { return where(c.rows, c.report.rows); }, "each row, with --rows"}});
 }
 
-Table group_table(const std::vector<CheckGroup>& groups) {
-  using Align = Table::Align;
-  Table table({{"gpu", Align::kLeft},
-               {"operation", Align::kLeft},
-               {"scope", Align::kLeft},
-               {"sizes", Align::kLeft},
-               {"ranks", Align::kLeft},
-               {"rows"},
-               {"mean |error|"},
-               {"median"},
-               {"bias"},
-               {"in 90 %"}});
-  for (const CheckGroup& g : groups)
-    table.row({g.gpu, g.op, g.scope, g.sizes, ranks_of(g), std::to_string(g.rows), share(g.mean_abs_error),
-               share(g.median_abs_error), percent(g.bias), share(g.coverage)});
-  return table;
-}
+const ResultSchema kCheck("calibrate-check", "calibrate check", schema_of<Checked>);
 
 // Merges groups over sizes and ranks to fit one screen.
 std::vector<CheckGroup> merged(const CheckReport& report) {
@@ -93,28 +122,6 @@ std::vector<CheckGroup> merged(const CheckReport& report) {
     row.ranks.clear();
   }
   return coarse.groups();
-}
-
-// One line per row, to find what a law gets wrong.
-Table row_table(const CheckReport& report) {
-  using Align = Table::Align;
-  Table table({{"place", Align::kLeft},
-               {"gpu", Align::kLeft},
-               {"operation", Align::kLeft},
-               {"scope", Align::kLeft},
-               {"ranks", Align::kLeft},
-               {"law", Align::kLeft},
-               {"measured_us"},
-               {"forecast_us"},
-               {"low_us"},
-               {"high_us"},
-               {"error"}});
-  const auto us = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e6); };
-  for (const auto& row : report.rows)
-    table.row({row.origin.place.str(), row.origin.gpu, row.op, row.scope, row.ranks.empty() ? "-" : row.ranks,
-               row.law, us(row.measured), us(row.forecast.value), us(row.forecast.low), us(row.forecast.high),
-               fmt::format("{:+.4f}", row.error())});
-  return table;
 }
 
 enum class Detail { kMerged, kGroups, kRows };
@@ -137,28 +144,11 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
     std::vector<std::string> warnings;
     for (const auto& [network, count] : report.assumed_networks())
       warnings.push_back(assumption(network, count));
-    auto result = envelope("calibrate-check", inputs, warnings);
-    result["mean_abs_error"] = total.mean_abs_error;
-    result["median_abs_error"] = total.median_abs_error;
-    result["coverage"] = total.coverage;
-    result["rows"] = total.rows;
-    if (large.rows > 0)
-      result["collectives_from_1_mib"] = {{"rows", large.rows},
-                                          {"mean_abs_error", large.mean_abs_error},
-                                          {"median_abs_error", large.median_abs_error},
-                                          {"coverage", large.coverage}};
-    auto reasons = nlohmann::ordered_json::array();
-    for (const auto& [reason, count] : report.skipped)
-      reasons.push_back({{"reason", reason}, {"rows", count}});
-    result["skipped"] = std::move(reasons);
-    auto groups = nlohmann::ordered_json::array();
-    for (const CheckGroup& group : report.groups()) groups.push_back(to_json(group));
-    result["groups"] = std::move(groups);
-    print_json(result);
+    print_result("calibrate-check", inputs, json_of(Checked{report, detail == Detail::kRows}), warnings);
   } else {
     const bool groups = detail == Detail::kGroups || common.format == Format::kCsv;
     const Table table =
-        detail == Detail::kRows ? row_table(report) : group_table(groups ? report.groups() : merged(report));
+        detail == Detail::kRows ? table_of(report.rows) : table_of(groups ? report.groups() : merged(report));
     if (common.format == Format::kCsv) {
       print(table.csv());
     } else {
@@ -468,24 +458,15 @@ int run_check(CheckOptions o, const CommonOptions& common) {
     o.network = std::exchange(o.profile, "");
     o.all = true;
   }
-  std::map<std::string, Profile> profiles;
   std::optional<Profile> one;
   if (!o.all) one = Profile::load(o.profile);
   const auto profile_of = [&](const std::string& gpu) -> const Profile* {
+    if (!one) return calibration::built_in_of(gpu);
     const Device* device = calibration::device_of_gpu(gpu);
-    if (one) {
-      const bool same = one->gpu() == gpu || (device && device == calibration::device_of_gpu(one->gpu()));
-      return same ? &*one : nullptr;
-    }
-    if (!device) return nullptr;
-    const std::string name(device->profile);
-    const auto& names = Profile::names();
-    if (std::find(names.begin(), names.end(), name) == names.end()) return nullptr;
-    auto found = profiles.find(name);
-    if (found == profiles.end()) found = profiles.emplace(name, Profile::load(name)).first;
-    return &found->second;
+    const bool same = one->gpu() == gpu || (device && device == calibration::device_of_gpu(one->gpu()));
+    return same ? &*one : nullptr;
   };
-  CheckReport report = calibration::check_rows(rows, profile_of, o.network);
+  CheckReport report = calibration::check_rows(rows, profile_of, {o.network});
   if (!o.network.empty() &&
       std::all_of(report.rows.begin(), report.rows.end(),
                   [](const calibration::CheckedRow& row) { return row.network.empty(); }))
@@ -552,7 +533,6 @@ Verb calibrate_verb() {
       throw InputError({"moesim calibrate"}, "no command", "one of " + join(names, ", "));
     };
   };
-  verb.schemas = {{"calibrate-next", schema_of_calibrate_next}, {"calibrate-node", schema_of_calibrate_node}};
   return verb;
 }
 

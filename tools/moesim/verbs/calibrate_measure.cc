@@ -1,7 +1,5 @@
 // `moesim calibrate measure`: runs the programs of calibration/bench, a few benchmarks at a time, and imports
 // their output. Finished parts stay, so that a second call continues where the first one ended.
-#include "tools/moesim/verbs/calibrate_measure.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
@@ -38,6 +36,7 @@
 #include "models/hardware/profile.h"
 #include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/verbs/calibrate_rows.h"
 
 namespace moesim::tools {
 namespace {
@@ -200,16 +199,7 @@ Table unusual(const ordered_json& results, const calibration::Measurements& rows
   using Align = Table::Align;
   Table table({{"row", Align::kLeft}, {"measured_us"}, {"expected_us"}, {"what", Align::kLeft}});
   std::vector<std::pair<double, std::vector<std::string>>> far;
-  std::map<std::string, models::Profile> profiles;
-  const auto& names = models::Profile::names();
-  const calibration::CheckReport report =
-      calibration::check_rows(rows, [&](const std::string& gpu) -> const models::Profile* {
-        const calibration::Device* device = calibration::device_of_gpu(gpu);
-        if (!device || std::find(names.begin(), names.end(), device->profile) == names.end()) return nullptr;
-        const auto [at, added] = profiles.try_emplace(gpu);
-        if (added) at->second = models::Profile::load(std::string(device->profile));
-        return &at->second;
-      });
+  const calibration::CheckReport report = calibration::check_rows(rows, calibration::built_in_of);
   for (const calibration::CheckedRow& row : report.rows) {
     const double off = std::log(row.measured / row.forecast.value);
     if (row.covered() || std::abs(off) < kFar) continue;

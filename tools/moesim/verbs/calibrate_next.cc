@@ -1,5 +1,3 @@
-#include "tools/moesim/verbs/calibrate_next.h"
-
 #include <fmt/format.h>
 
 #include <memory>
@@ -18,6 +16,7 @@
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
+#include "tools/moesim/verbs/calibrate_rows.h"
 
 namespace moesim::tools {
 
@@ -64,10 +63,10 @@ std::string text_of(const Comparison& c, const std::vector<NextRow>& plan, int d
                draws);
   int number = 0;
   for (const NextRow& one : plan)
-    text += fmt::format("{}. {:.1f} min, regret {:.2f} % -> {:.2f} %\n   {}\n", ++number, one.row.minutes,
-                        100 * one.regret_before, 100 * one.regret_after, one.row.command);
+    text += fmt::format("{}. {:.1f} min, expected loss {:.2f} % -> {:.2f} %\n   {}\n", ++number,
+                        one.row.minutes, 100 * one.regret_before, 100 * one.regret_after, one.row.command);
   return text +
-         "\nRegret: share of the step or layer that is lost by the choice, in the mean of the profile's "
+         "\nExpected loss: share of the step or layer that is lost by the choice, in the mean of the profile's "
          "draws.\n"
          "Then: moesim calibrate refine PROFILE --with LOGS --out mine.json\n";
 }
@@ -106,8 +105,6 @@ Run declare_next(CLI::App& app) {
   };
 }
 
-nlohmann::ordered_json schema_of_calibrate_next() {
-  return result_schema("calibrate-next", "moesim calibrate next --format json", schema_of<Planned>());
-}
+const ResultSchema kCalibrateNextSchema("calibrate-next", "calibrate next", schema_of<Planned>);
 
 }  // namespace moesim::tools

@@ -1,7 +1,6 @@
 // `moesim calibrate node`: measures the machine (or takes measured rows), finds the profile and the network
 // nearest to the rows, refines their laws, checks them on held-out rows, and writes a cluster file for
 // compare.
-#include "tools/moesim/verbs/calibrate_node.h"
 
 #include <fmt/format.h>
 
@@ -27,7 +26,6 @@
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
-#include "tools/moesim/verbs/calibrate_measure.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 
 namespace moesim::tools {
@@ -82,15 +80,6 @@ Parted parted(const Measurements& rows) {
   return parts;
 }
 
-struct SkippedRows {
-  std::string reason;
-  std::size_t rows;
-};
-
-Columns<SkippedRows> columns_of(Of<SkippedRows>) {
-  return {{"reason", &SkippedRows::reason}, {"rows", &SkippedRows::rows}};
-}
-
 // A base refined by all rows, and the check of laws refined by four fifths on the others.
 struct Made {
   std::vector<BaseEvidence> evidence;
@@ -138,13 +127,8 @@ Made make_network(const Measurements& rows, const Options& options, const std::s
   const auto checked = [&](const NetworkProfile& network, const std::string& name) {
     const fs::path at = fs::path(file).string() + ".trial";
     if (name.empty()) write_file(at, network.to_json());
-    const CheckReport report = calibration::check_rows(
-        parts.held,
-        [&](const std::string& gpu) {
-          const calibration::Device* device = calibration::device_of_gpu(gpu);
-          return device ? &built_in(*device) : nullptr;
-        },
-        name.empty() ? at.string() : name);
+    const CheckReport report =
+        calibration::check_rows(parts.held, calibration::built_in_of, {name.empty() ? at.string() : name});
     std::error_code error;
     fs::remove(at, error);
     return report.total();
@@ -174,22 +158,19 @@ std::string line_of(const char* what, const Made& made) {
 
 Columns<Made> columns_of(Of<Made>) {
   const auto after = [](auto member) { return [member](const Made& m) { return m.after.*member; }; };
-  return {{"base",
-           {{"name", [](const Made& m) { return m.evidence.front().name; }}, {"evidence", &Made::evidence}}},
-          {"file", &Made::file, "that was written"},
-          {"rows", [](const Made& m) { return m.report.rows; }, "that moved a law"},
-          {"laws", [](const Made& m) { return m.report.laws.size(); }, "that moved"},
-          {"left_out",
-           {{"rows", after(&CheckGroup::rows)},
-            {"mean_abs_error_before", [](const Made& m) { return m.before.mean_abs_error; }},
-            {"mean_abs_error", after(&CheckGroup::mean_abs_error)},
-            {"coverage", after(&CheckGroup::coverage), "inside their 90 % interval"}},
-           "a fifth of the rows, by the base and by laws of the others"},
-          {"skipped", [](const Made& m) {
-             std::vector<SkippedRows> all;
-             for (const auto& [reason, rows] : m.report.skipped) all.push_back({reason, rows});
-             return all;
-           }}};
+  Columns<Made> all{
+      {"base",
+       {{"name", [](const Made& m) { return m.evidence.front().name; }}, {"evidence", &Made::evidence}}},
+      {"file", &Made::file, "that was written"},
+      {"rows", [](const Made& m) { return m.report.rows; }, "that moved a law"},
+      {"laws", [](const Made& m) { return m.report.laws.size(); }, "that moved"},
+      {"left_out",
+       {{"rows", after(&CheckGroup::rows)},
+        {"mean_abs_error_before", [](const Made& m) { return m.before.mean_abs_error; }},
+        {"mean_abs_error", after(&CheckGroup::mean_abs_error)},
+        {"coverage", after(&CheckGroup::coverage), "inside their 90 % interval"}},
+       "a fifth of the rows, by the base and by laws of the others"}};
+  return all.list("skipped", skipped_columns(), [](const Made& m) { return m.report.skipped; });
 }
 
 struct MadeCluster {
@@ -254,9 +235,7 @@ int run(const Options& options, const CommonOptions& common) {
 
 }  // namespace
 
-ordered_json schema_of_calibrate_node() {
-  return result_schema("calibrate-node", "moesim calibrate node --format json", schema_of<MadeCluster>());
-}
+const ResultSchema kCalibrateNodeSchema("calibrate-node", "calibrate node", schema_of<MadeCluster>);
 
 Run declare_node(CLI::App& app) {
   auto options = std::make_shared<Options>();

@@ -1,5 +1,3 @@
-#include "tools/moesim/verbs/calibrate_recording.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "models/costs/collectives.h"
 #include "replay/recording/recorded_routing.h"
 #include "replay/recording/steps.h"
+#include "tools/moesim/verbs/calibrate_rows.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::tools {

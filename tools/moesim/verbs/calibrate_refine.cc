@@ -1,5 +1,3 @@
-#include "tools/moesim/verbs/calibrate_refine.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,12 +23,30 @@
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 
 namespace moesim::tools {
+
+Columns<calibration::RefinedLaw> columns_of(Of<calibration::RefinedLaw>) {
+  using L = calibration::RefinedLaw;
+  return {
+      {"key", &L::key},
+      {"moved_sigma", &L::moved_sigma,
+       "change of the log time in standard deviations of what was known of another machine, signed"},
+      {"own_share", &L::own_share, "of the variance over what the law is for, how much the rows took away"},
+      {"moved", [](const L& l) { return std::expm1(l.moved); }, "mean change of the time, a share of it"},
+      {"rows", &L::rows, "", "rows"},
+      {"outliers", &L::outliers, "rows that count less than half", "far off"},
+      {"error_before", &L::error_before, "mean |log error| of the rows under the base"},
+      {"error_left_out", &L::error_left_out, "the same of each row under a law of the others"},
+      {"added", &L::added, "the base had no such law"},
+      {"believed", &L::believed, "false: no law of this kind reaches the rows, and the base's stays"}};
+}
+
 namespace {
 
 using calibration::Device;
@@ -58,6 +74,31 @@ struct Flip {
 
   bool flips() const { return before != after; }
 };
+
+struct Side {
+  const std::string& winner;
+  const std::optional<double>& probability;
+  std::string_view verdict;
+};
+
+Columns<Side> columns_of(Of<Side>) {
+  return {{"winner", [](const Side& s) { return s.winner; }},
+          {"probability", [](const Side& s) { return s.probability; }, "that it is the fastest"},
+          {"verdict", &Side::verdict}};
+}
+
+Columns<Flip> columns_of(Of<Flip>) {
+  return {{"scenario", &Flip::scenario},
+          {"before",
+           [](const Flip& f) {
+             return Side{f.before, f.probability_before, f.verdict_before};
+           }},
+          {"after",
+           [](const Flip& f) {
+             return Side{f.after, f.probability_after, f.verdict_after};
+           }},
+          {"flips", &Flip::flips}};
+}
 
 // Replaces a cluster's laws by the refined ones.
 using Refined = std::function<Cluster(Cluster)>;
@@ -125,18 +166,24 @@ std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, 
                {"error"},
                {"now"}});
   for (const RefinedLaw& law : report.laws)
-    table.row({law.key + (law.added ? " (new)" : ""), std::to_string(law.rows), std::to_string(law.outliers),
-               percent_moved(law.moved), fmt::format("{:+.1f}", law.moved_sigma),
-               fmt::format("{:.0f} %", 100 * law.own_share), fmt::format("{:.1f} %", 100 * law.error_before),
+    table.row({law.key + (!law.believed ? " (not believed)"
+                          : law.added   ? " (new)"
+                                        : ""),
+               std::to_string(law.rows), std::to_string(law.outliers), percent_moved(law.moved),
+               fmt::format("{:+.1f}", law.moved_sigma), fmt::format("{:.0f} %", 100 * law.own_share),
+               fmt::format("{:.1f} %", 100 * law.error_before),
                fmt::format("{:.1f} %", 100 * law.error_left_out)});
   std::string text = table.text();
   if (!options.evidence.empty()) text += "\nbase: " + because(options.evidence) + "\n";
   const std::string& out = options.out;
+  int moved_rows = 0, moved_laws = 0;
+  for (const RefinedLaw& law : report.laws)
+    if (law.believed) moved_rows += law.rows, ++moved_laws;
   text += fmt::format(
       "\n{}: {} rows moved {} laws, the others are as they were\n"
       "sigma: of what was known of another machine; from rows: share of the variance that the rows removed; error: "
       "of the rows before, and by a law of the others\n",
-      out, report.rows, report.laws.size());
+      out, moved_rows, moved_laws);
   for (const auto& [reason, rows] : report.skipped) text += fmt::format("  skipped {:5}  {}\n", rows, reason);
   const std::string next = "next: " + next_command(options) + "\n";
   if (flips.empty()) return text + next;
@@ -153,47 +200,25 @@ std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, 
   return text + "\n" + decisions.text() + "\n" + next;
 }
 
-ordered_json json_of(const CommonOptions& common, const RefineReport& report, const std::vector<Flip>& flips,
-                     const Options& options) {
-  ordered_json inputs = describe_inputs(common);
-  inputs["base"] = options.base;
-  ordered_json result = envelope("calibrate-refine", inputs, {});
-  result["out"] = options.out;
-  result["base"] = {{"name", options.base}};
-  if (!options.evidence.empty()) {
-    auto& evidence = result["base"]["evidence"] = ordered_json::array();
-    for (const auto& one : options.evidence)
-      evidence.push_back({{"name", one.name}, {"log_probability", one.log_probability}, {"rows", one.rows}});
-  }
-  result["next"] = next_command(options);
-  result["rows"] = report.rows;
-  result["laws"] = ordered_json::array();
-  for (const RefinedLaw& law : report.laws)
-    result["laws"].push_back({{"key", law.key},
-                              {"moved_sigma", law.moved_sigma},
-                              {"own_share", law.own_share},
-                              {"moved", std::expm1(law.moved)},
-                              {"rows", law.rows},
-                              {"outliers", law.outliers},
-                              {"error_before", law.error_before},
-                              {"error_left_out", law.error_left_out},
-                              {"added", law.added}});
-  result["decisions"] = ordered_json::array();
-  for (const Flip& flip : flips)
-    result["decisions"].push_back({{"scenario", flip.scenario},
-                                   {"before",
-                                    {{"winner", flip.before},
-                                     {"probability", or_null(flip.probability_before)},
-                                     {"verdict", flip.verdict_before}}},
-                                   {"after",
-                                    {{"winner", flip.after},
-                                     {"probability", or_null(flip.probability_after)},
-                                     {"verdict", flip.verdict_after}}},
-                                   {"flips", flip.flips()}});
-  result["skipped"] = ordered_json::array();
-  for (const auto& [reason, rows] : report.skipped)
-    result["skipped"].push_back({{"reason", reason}, {"rows", rows}});
-  return result;
+struct RefinedProfile {
+  const RefineReport& report;
+  const std::vector<Flip>& flips;
+  const Options& options;
+};
+
+Columns<RefinedProfile> columns_of(Of<RefinedProfile>) {
+  using R = RefinedProfile;
+  Columns<R> all{
+      {"out", [](const R& r) { return r.options.out; }},
+      {"base",
+       {{"name", [](const R& r) { return r.options.base; }},
+        {"evidence?", [](const R& r) { return where(!r.options.evidence.empty(), r.options.evidence); },
+         "of each candidate, where none was given"}}},
+      {"next", [](const R& r) { return next_command(r.options); }, "the command that uses the result"},
+      {"rows", [](const R& r) { return r.report.rows; }, "of the laws below"},
+      {"laws", [](const R& r) { return r.report.laws; }},
+      {"decisions", [](const R& r) { return r.flips; }}};
+  return all.list("skipped", skipped_columns(), [](const R& r) { return r.report.skipped; });
 }
 
 // Throws InputError where no row refined a law.
@@ -295,8 +320,9 @@ int run(Options options, const CommonOptions& common) {
   if (network) {
     const NetworkProfile base = NetworkProfile::load(options.base);
     std::vector<calibration::BaseEvidence> again;
-    NetworkProfile mine = options.evidence.empty() ? calibration::refine(base, rows, built_in, report)
-                                                   : nearest_network(rows, again, report);
+    NetworkProfile mine = options.evidence.empty()
+                              ? calibration::refine(base, rows, calibration::built_in, report)
+                              : nearest_network(rows, again, report);
     check_used(report, options.base);
     mine.provenance = provenance(base.provenance);
     written = mine.to_json();
@@ -331,11 +357,20 @@ int run(Options options, const CommonOptions& common) {
         [&](const Cluster& cluster) { return cluster.profile.name() == profile->name(); });
   }
   write_file(options.out, written);
+  for (const RefinedLaw& law : report.laws)
+    if (!law.believed)
+      warn(common,
+           fmt::format("{}: its {} rows take {:.3g} times the base's forecast, which no law of this kind "
+                       "reaches; the law stays as it was: check the unit, the GPU and the ranks of the rows",
+                       law.key, law.rows, std::exp(law.off)));
+  auto inputs = describe_inputs(common);
+  inputs["base"] = options.base;
   if (common.format == Format::kJson)
-    print_json(json_of(common, report, flips, options));
+    print_result("calibrate-refine", inputs, json_of(RefinedProfile{report, flips, options}));
   else
     print(text_of(report, flips, options));
-  return 0;
+  const auto believed = [](const RefinedLaw& law) { return law.believed; };
+  return std::ranges::all_of(report.laws, believed) ? 0 : 1;
 }
 
 }  // namespace
@@ -363,5 +398,7 @@ Run declare_refine(CLI::App& app) {
     return run(*options, common);
   };
 }
+
+const ResultSchema kCalibrateRefineSchema("calibrate-refine", "calibrate refine", schema_of<RefinedProfile>);
 
 }  // namespace moesim::tools

@@ -19,10 +19,10 @@
 #include "models/hardware/network.h"
 #include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
-#include "tools/moesim/verbs/calibrate_recording.h"
 
 namespace moesim::tools {
 
+using calibration::built_in;
 using calibration::Device;
 using calibration::ImportFacts;
 using calibration::Measurements;
@@ -80,13 +80,6 @@ bool is_network(const std::string& name_or_path) {
   return read_file(name_or_path, std::uint64_t{1} << 30).find("\"moesim.network/") != std::string::npos;
 }
 
-const models::Profile& built_in(const Device& device) {
-  static std::map<std::string_view, models::Profile> loaded;
-  const auto [at, added] = loaded.try_emplace(device.profile);
-  if (added) at->second = models::Profile::load(std::string(device.profile));
-  return at->second;
-}
-
 RowsByPlace by_place(const Measurements& rows) {
   RowsByPlace parts;
   parts.inside = rows;
@@ -141,15 +134,12 @@ std::vector<calibration::BaseEvidence> profile_evidence(const Measurements& rows
 models::NetworkProfile nearest_network(const Measurements& rows,
                                        std::vector<calibration::BaseEvidence>& evidence,
                                        calibration::RefineReport& report) {
-  std::vector<models::NetworkProfile> candidates;
-  for (const std::string& name : models::NetworkProfile::names())
-    candidates.push_back(models::NetworkProfile::load(name));
-  return calibration::refine_nearest(candidates, rows, built_in, evidence, report);
+  return calibration::refine_nearest(calibration::possible_networks(rows), rows, built_in, evidence, report);
 }
 
 std::string because(const std::vector<calibration::BaseEvidence>& evidence) {
   const auto& best = evidence.front();
-  if (evidence.size() == 1) return best.name + ", the profile of this GPU";
+  if (evidence.size() == 1) return best.name + ", the only one that the rows can be of";
   const auto& next = evidence[1];
   if (next.rows < best.rows)
     return fmt::format("{}, by the rows: it has laws for {} of them, {} for {}", best.name, best.rows,
@@ -159,18 +149,19 @@ std::string because(const std::vector<calibration::BaseEvidence>& evidence) {
                      likelier < 1e6 ? fmt::format("{:.2g}", likelier) : "over a million", next.name);
 }
 
-void FactOptions::declare(CLI::App& app) {
+void FactOptions::declare(CLI::App& app, bool sizes) {
   app.add_option("--gpu", gpu,
                  "GPU the rows were measured on, as a profile, a table or its driver names it (NVIDIA H200)");
   app.add_option("--source", source, "Who measured; goes into the provenance");
   app.add_option("--library", library, "Library version where the files do not name it (NCCL 2.18.6)");
   app.add_option("--op", op, "Operation of a log that does not name its test (all_gather, alltoall, ...)");
-  app.add_option("--nodes", nodes, "Nodes of a log without rank lines")->check(CLI::Range(1, 1 << 20));
+  if (sizes)
+    app.add_option("--nodes", nodes, "Nodes of a log without rank lines")->check(CLI::Range(1, 1 << 20));
   app.add_option("--gpus-per-node", gpus_per_node, "GPUs per node of a log without rank lines")
       ->check(CLI::Range(1, 1024));
 }
 
-void FactOptions::declare_dispatch(CLI::App& app) {
+void FactOptions::declare_dispatch(CLI::App& app, bool sizes) {
   const auto size = [&](const char* name, std::int64_t& value, const char* help) {
     app.add_option(name, value, help)
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24).description(""));
@@ -178,7 +169,7 @@ void FactOptions::declare_dispatch(CLI::App& app) {
   size("--tokens", tokens, "Tokens a rank sends, of a deepep log that does not say");
   size("--hidden", hidden, "Width of a token, of a deepep log that does not say");
   size("--topk", topk, "Experts of a token, of a deepep log that does not say");
-  size("--experts", experts, "Experts of all ranks, of a deepep log that does not say");
+  if (sizes) size("--experts", experts, "Experts of all ranks, of a deepep log that does not say");
 }
 
 ImportFacts FactOptions::facts() const {
@@ -197,6 +188,11 @@ ImportFacts FactOptions::facts() const {
                        ", expected all_gather, reduce_scatter, all_reduce, alltoall, sendrecv or broadcast");
   }
   return facts;
+}
+
+Columns<std::pair<const std::string, std::size_t>> skipped_columns() {
+  using Skipped = std::pair<const std::string, std::size_t>;
+  return {{"reason", &Skipped::first}, {"rows", &Skipped::second}};
 }
 
 }  // namespace moesim::tools

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "calibration/fit/refine.h"
@@ -12,6 +13,7 @@
 #include "calibration/rows/measurements.h"
 #include "models/hardware/network.h"
 #include "models/hardware/profile.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -22,8 +24,9 @@ struct FactOptions {
   int nodes = 0, gpus_per_node = 0;
   std::int64_t tokens = 0, hidden = 0, topk = 0, experts = 0;
 
-  void declare(CLI::App& app);
-  void declare_dispatch(CLI::App& app);  // for dispatch and combine kernels
+  // `sizes`: false where the verb has --nodes and --experts of its own.
+  void declare(CLI::App& app, bool sizes = true);
+  void declare_dispatch(CLI::App& app, bool sizes = true);  // for dispatch and combine kernels
   // Throws InputError for an unknown operation.
   calibration::ImportFacts facts() const;
 };
@@ -42,9 +45,6 @@ calibration::Measurements read_all_rows(const std::vector<std::string>& paths,
 
 // Returns whether a base is a network: a built-in name, or a file.
 bool is_network(const std::string& name_or_path);
-
-// Returns a device's built-in profile, loaded once.
-const models::Profile& built_in(const calibration::Device& device);
 
 // Rows split by place: inside a scale-up domain of their GPU or on a GPU alone, and between nodes. For a GPU
 // without a profile a domain is a node.
@@ -66,5 +66,46 @@ models::NetworkProfile nearest_network(const calibration::Measurements& rows,
                                        calibration::RefineReport& report);
 // Returns "infiniband-ndr, by the rows: over a million times as likely as efa-p5".
 std::string because(const std::vector<calibration::BaseEvidence>& evidence);
+
+Columns<calibration::BaseEvidence> columns_of(Of<calibration::BaseEvidence>);
+
+// Rows that were left out, by their reason.
+Columns<std::pair<const std::string, std::size_t>> skipped_columns();
+
+struct MeasureOptions {
+  std::string out = "raw", bench, program, filter, forecast;
+  int ranks = 1, gpus_per_node = 0;
+  bool dry_run = false, brief = false;
+  double min_time = 0, minutes = 0;
+};
+
+// Runs the benchmarks that have not run yet and returns the measurement file.
+std::string measure_machine(const MeasureOptions& options, const CommonOptions& common);
+
+// Declares the options that start the benchmarks, for other commands that measure.
+void declare_bench(CLI::App& app, MeasureOptions& options);
+
+// Returns the durations of collectives in a realistic recording, from the calls inside its forward and
+// backward steps. The member that arrives last does not wait, so an instance's duration is that of its
+// fastest member; instances of one call and group are averaged.
+//
+// * Exchanges of rows right after the experts' products give `collectives`: there the host is ahead of the
+//   GPU, the call's start event waits behind the products, and the duration is the transfer. Uneven splits
+//   are completed from the rows that each rank holds (replay/recording/recorded_routing.h) and written as the
+//   equal all-to-all that takes as long.
+// * All other calls give `exposed_calls`: the GPU waits while the host launches them, so that the duration is
+//   launch and transfer together and says nothing about the links.
+//
+// `facts`: GPU (required), source, library; gpus_per_node (0 = 8) tells which groups lie inside a node.
+// Throws InputError for a scaling recording (its communication moved no data), one without collectives,
+// members that disagree.
+calibration::Measurements import_recording(const std::string& folder, const calibration::ImportFacts& facts);
+
+// Commands that make and read rows: of a machine, what to measure next, of a node into a cluster file, to
+// refine a profile.
+Run declare_measure(CLI::App& app);
+Run declare_next(CLI::App& app);
+Run declare_node(CLI::App& app);
+Run declare_refine(CLI::App& app);
 
 }  // namespace moesim::tools

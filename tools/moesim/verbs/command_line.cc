@@ -19,6 +19,7 @@
 #include "tools/moesim/show/command.h"
 #include "tools/moesim/show/options.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/terminal.h"
 
 namespace moesim::tools {
 
@@ -215,6 +216,8 @@ CommandLine::CommandLine(const std::vector<std::string>& given) : parser_(std::m
       text_ = text();
       // CLI11 leaves two lines before the footer.
       if (const std::size_t at = text_.find("\n\n\n"); at != std::string::npos) text_.erase(at, 1);
+      constexpr std::size_t kDescriptions = 30;  // CLI11's column of them
+      text_ = wrapped(text_, standard_output().columns, kDescriptions);
       return;
     }
   } catch (const CLI::ParseError& error) {

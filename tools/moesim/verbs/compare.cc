@@ -10,6 +10,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/units.h"
 #include "models/answers/answer.h"
 #include "models/answers/training_run.h"
 #include "models/hardware/cluster.h"
@@ -17,8 +18,10 @@
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/around.h"
 #include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/normal.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/read/argument_checks.h"
 #include "tools/moesim/read/arguments.h"
 #include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison.h"
@@ -42,7 +45,7 @@ using nlohmann::ordered_json;
 struct CompareOptions {
   QuestionOptions scenario;
   Anchoring anchoring;
-  std::string detail, timeline, report, arguments, tokens, timing = "calibrated";
+  std::string detail, timeline, report, arguments, version, tokens, no_slower_than, timing = "calibrated";
   TimelineOptions shown;
   bool explain = false;
   int draws = 48;
@@ -109,13 +112,15 @@ struct Compared {
   models::Comparison c;
   models::RunQuestion training;
   std::optional<models::PricedTraining> run;
+  std::optional<Verdict> verdict;         // on a run that was measured
   std::optional<JobFramework> framework;  // of the winner's arguments
+  int version = 0;                        // framework_version()
   Detail detail = Detail::kNone;
 
   models::Scenario winning_plan() const { return with_dispatcher(*c.scenario, c.winner()->dispatcher); }
   std::optional<FrameworkArguments> arguments() const {
     if (!framework || !c.winner()) return std::nullopt;
-    return FrameworkArguments{arguments_of(winning_plan(), *framework), *framework};
+    return FrameworkArguments{arguments_of(winning_plan(), *framework, version), *framework};
   }
 };
 
@@ -131,6 +136,7 @@ Columns<Compared> columns_of(Of<Compared>) {
         "the parts of the plan that were not given and were chosen",
         [](const Compared& one) { return !one.resolved.chosen.options.empty(); }},
        {"anchor?", [](const Compared& one) { return one.c.anchor; }, "a run of one's own, and what it told"},
+       {"verdict?", &Compared::verdict, "whether that run is normal, and if not, why"},
        {"training?",
         {{"tokens", [](const Compared& one) { return one.training.tokens; }},
          {"gpus", [](const Compared& one) { return one.run->gpus; }},
@@ -141,32 +147,48 @@ Columns<Compared> columns_of(Of<Compared>) {
        {"arguments?", &Compared::arguments, "of the winner's plan, with --arguments"}});
 }
 
-ordered_json schema_of_compare() {
-  ordered_json schema = result_schema("compare", "moesim compare --format json", schema_of<Compared>());
-  schema["$defs"]["answer"] = {{"type", "object"}, {"properties", figures().schema()["properties"]}};
-  return or_unexplained(std::move(schema));
-}
+const ResultSchema kSchema("compare", "compare", schema_of<Compared>);
+const ResultSchema kUnexplained("compare", "compare --measured", schema_of_unexplained);
 
 ordered_json result_of(const Compared& answer, const CommonOptions& common) {
   ordered_json result = envelope("compare", describe_inputs(common, *answer.c.scenario), answer.c.warnings);
   result.update(json_of(answer));
+  if (answer.verdict && !answer.c.anchor->explained) result["answer"] = answer.verdict->sentence;
   return result;
 }
 
 void print_screen(Compared& answer, bool explain) {
   models::Comparison& c = answer.c;
+  if (answer.verdict) {
+    print_answer(answer.verdict->sentence);
+    if (const std::string causes = verdict_text(*answer.verdict); !causes.empty()) print(causes + "\n");
+    if (!c.anchor->explained) print_text("The table is a forecast of a run that has nothing of this.\n");
+  }
   print_comparison(c, answer.detail, explain, chosen_text(answer.resolved));
   if (c.anchor) print("\n" + anchor_text(c));
   if (answer.run) print(training_text(answer.training, *answer.run) + "\n");
   if (explain)
     for (const models::Answer& one : c.answers)
       if (one.ok()) print("\n" + critical_path_text(one));
-  if (answer.framework && c.winner()) print(plan_arguments_text(answer.winning_plan(), *answer.framework));
+  if (answer.framework && c.winner())
+    print(plan_arguments_text(answer.winning_plan(), *answer.framework, answer.version));
   // print_comparison() printed the resolution notes; drop them from the warnings.
   std::erase_if(c.warnings, [&](const std::string& warning) {
     return std::ranges::find(answer.resolved.notes, warning) != answer.resolved.notes.end();
   });
   if (!explain) c.warnings = to_act_on(c.warnings, *c.scenario->cluster, c.answers);
+}
+
+// Judges the first whole run that was measured.
+std::optional<Verdict> verdict_of(const Base& base, const models::Comparison& c, double slack) {
+  if (!c.anchor) return std::nullopt;
+  for (std::size_t k = 0; k < c.anchor->measured.size(); ++k) {
+    const models::Measured& run = c.anchor->measured[k];
+    const auto at = std::ranges::find(c.answers, run.dispatcher, &models::Answer::dispatcher);
+    if (!run.layer && at != c.answers.end())
+      return judge_run(base, c, *at, c.anchor->before[k], run.us, {}, slack);
+  }
+  return std::nullopt;
 }
 
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
@@ -176,11 +198,23 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
     return compare_clusters(o, clusters, common);
   const Question question = o.scenario.question(common);
   check_report(o.report);
+  double slack = kSlowerThanNormal;
+  if (!o.no_slower_than.empty()) {
+    slack = parse_fraction(o.no_slower_than);
+    if (!o.anchoring.measured())
+      throw InputError("--no-slower-than: found without a run, expected --measured or --log");
+  }
   if (o.explain && common.format != Format::kTable)
     throw InputError("compare: found --explain with --format, expected the table: it explains in sentences");
   Compared answer;
   answer.detail = parse_detail(o.detail);
   if (!o.arguments.empty()) answer.framework.emplace(framework_named(o.arguments));
+  if (!o.version.empty()) {
+    if (answer.framework != JobFramework::kMegatron && answer.framework != JobFramework::kNemo)
+      throw InputError(
+          "compare: found --framework-version, expected it beside --arguments megatron or nemo, whose rules have versions");
+    answer.version = framework_version(o.version);
+  }
   if (answer.framework && common.format == Format::kCsv)
     throw InputError("compare: found --arguments with --format csv, expected table or json");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
@@ -201,7 +235,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
                   answer.detail != Detail::kNone || o.explain;
   options.measured = o.anchoring.of(resolved.scenario);
   models::Comparison& c = answer.c = ask(std::move(resolved.scenario), options);
-  if (print_unexplained("compare", c, common)) return 1;
+  answer.verdict = verdict_of(base, c, slack);
   answer.run = training_of(c, answer.training, o.tokens);
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
@@ -216,7 +250,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   else
     print_screen(answer, o.explain);
   warn_below(common, c.warnings, true, o.explain);
-  return 0;
+  return !o.no_slower_than.empty() && answer.verdict && !answer.verdict->normal ? 1 : 0;
 }
 
 }  // namespace
@@ -232,6 +266,11 @@ Verb compare_verb() {
         o->scenario.declare(app);
         o->anchoring.declare(app);
         constexpr const char* kGroup = "Question";
+        app.add_option("--no-slower-than", o->no_slower_than,
+                       "With --measured or --log: exit 1 where the run is slower than the forecast's "
+                       "interval by more than this")
+            ->type_name("PERCENT")
+            ->group(kGroup);
         app.add_option("--detail", o->detail,
                        "times (parts of the time), messages, operations (of the rank that ends last), ranks "
                        "or memory, "
@@ -253,6 +292,9 @@ Verb compare_verb() {
         app.add_option("--arguments", o->arguments, "The winner's plan as arguments of a framework")
             ->type_name("megatron|torchtitan|deepspeed|nemo")
             ->group(kGroup);
+        app.add_option("--framework-version", o->version,
+                       "Megatron-Core's, by whose rules the arguments are checked: 0.16 [newest]")
+            ->group(kGroup);
         app.add_option("--tokens", o->tokens, "Scope step: what training on so many takes: 15T")
             ->group(kGroup);
         app.add_flag("--explain", o->explain,
@@ -261,8 +303,7 @@ Verb compare_verb() {
         return [o](const CommonOptions& common) { return run_compare(*o, common); };
       },
       {"--model", "--cluster", "--gpus", "--scope", "--tp", "--pp", "--ep", "--dispatcher", "--report",
-       "--explain"},
-      {{"compare", schema_of_compare}}};
+       "--explain"}};
 }
 
 }  // namespace moesim::tools

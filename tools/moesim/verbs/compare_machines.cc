@@ -14,11 +14,14 @@
 #include "base/units.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/ownership.h"
+#include "models/study/study.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
+#include "tools/moesim/show/cell.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/machine_text.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 
@@ -28,18 +31,21 @@ namespace {
 
 using nlohmann::ordered_json;
 
+using Answers = models::Study<Comparison>;
+
 struct Machine {
   std::string cluster;  // as it was named
-  std::optional<models::Comparison> compared;
-  std::string error;
+  const Answers::Row* row;
 
-  const models::Answer& best() const { return *compared->winner(); }
-  bool holds() const { return error.empty() && best().memory.fits; }
+  bool ok() const { return row->ok(); }
+  const Comparison& compared() const { return row->answer; }
+  const Answer& best() const { return *compared().winner(); }
+  bool holds() const { return ok() && best().memory.fits; }
   double seconds_per_token() const { return best().seconds() / best().tokens; }
-  models::PriceTable prices() const { return PlanQuestion::prices(*compared->scenario); }
-  std::string currency() const { return models::currency_of(prices(), compared->scenario->ownership); }
+  models::PriceTable prices() const { return PlanQuestion::prices(*compared().scenario); }
+  std::string currency() const { return models::currency_of(prices(), compared().scenario->ownership); }
   std::optional<double> per_million_tokens() const {
-    const models::Scenario& s = *compared->scenario;
+    const models::Scenario& s = *compared().scenario;
     const models::PriceTable prices = this->prices();
     if (!models::has_price(prices, s.ownership, *s.cluster)) return std::nullopt;
     return best().per_million_tokens(
@@ -47,89 +53,66 @@ struct Machine {
   }
 };
 
-Machine asked(QuestionOptions question, const std::string& cluster, const models::AnswerOptions& options,
-              const CommonOptions& common) {
-  Machine m{cluster, std::nullopt, ""};
-  question.say("cluster", cluster);
-  try {
-    models::Scenario s = settle(question.question(common), common).scenario;
-    PlanQuestion::take_listed_rent(s);
-    m.compared = ask(std::move(s), options);
-    if (!m.compared->winner()) m.error = "no dispatcher has a forecast";
-  } catch (const InputError& error) {
-    m.error = error.what();
-  }
-  return m;
-}
-
-Table machine_table(const std::vector<Machine>& machines) {
-  using Align = Table::Align;
-  Table table({{"cluster", Align::kLeft},
-               {"GPUs"},
-               {"TP"},
-               {"PP"},
-               {"EP"},
-               {"run", Align::kLeft},
-               {"verdict", Align::kLeft},
-               {"time"},
-               {"low"},
-               {"high"},
-               {"tokens/s/GPU"},
-               {"MFU"},
-               {machines.front().currency() + " per M tokens"},
-               {"fits"}});
-  for (const Machine& m : machines) {
-    if (!m.error.empty()) continue;
-    const models::Answer& a = m.best();
-    const models::Parallel& p = m.compared->scenario->parallel;
-    const auto price = m.per_million_tokens();
-    table.row({m.compared->scenario->cluster->name, fmt::format("{}", a.gpus), fmt::format("{}", p.tp),
-               fmt::format("{}", p.pp), fmt::format("{}", p.ep), a.dispatcher,
-               std::string(name_of(m.compared->decision.verdict)), format_us(a.time_us.value),
-               format_us(a.time_us.low), format_us(a.time_us.high),
-               fmt::format("{:.0f}", a.tokens_per_s_per_gpu()), fmt::format("{:.0f} %", 100 * a.mfu),
-               price ? fmt::format("{:.3g}", *price) : "-", a.memory.fits ? "yes" : "no"});
-  }
-  return table;
+// The row of a file.
+Columns<Machine> row_columns() {
+  const auto size = [](std::int64_t models::Parallel::*of) {
+    return [of](const Machine& m) { return m.compared().scenario->parallel.*of; };
+  };
+  using P = models::Parallel;
+  Columns<Machine> found{
+      {"cluster", [](const Machine& m) { return m.compared().scenario->cluster->name; }},
+      {"gpus", [](const Machine& m) { return m.best().gpus; }},
+      {"tp", size(&P::tp)},
+      {"pp", size(&P::pp)},
+      {"ep", size(&P::ep)},
+      {"dispatcher", [](const Machine& m) { return m.best().dispatcher; }},
+      {"verdict", [](const Machine& m) { return name_of(m.compared().decision.verdict); }}};
+  found.add(figures().some({"time_us", "tokens_per_s_per_gpu", "mfu"}), &Machine::best)
+      .add({{"currency", &Machine::currency}, {"cost_per_million_tokens", &Machine::per_million_tokens}})
+      .add(figures().some({"fits"}), &Machine::best);
+  return Columns<Machine>().either(
+      &Machine::ok, found,
+      {{"cluster", &Machine::cluster}, {"error", [](const Machine& m) { return m.row->error; }}});
 }
 
 // In one unit; plan, MFU and verdict give way on a narrow terminal.
-Table people_machine_table(const std::vector<Machine>& machines) {
-  using Align = Table::Align;
+Table machine_table(const std::vector<Machine>& machines) {
+  using M = const Machine&;
   double longest = 0;
-  for (const Machine& m : machines)
-    if (m.error.empty()) longest = std::max(longest, m.best().time_us.high);
+  for (M m : machines)
+    if (m.ok()) longest = std::max(longest, m.best().time_us.high);
   const TimeUnit unit = TimeUnit::of(longest);
-  Table table({{"cluster", Align::kLeft},
-               {"run", Align::kLeft},
-               {unit.head("time")},
-               {"90 % interval"},
-               {machines.front().currency() + " per M tokens"},
-               {"fits", Align::kLeft},
-               {"plan", Align::kLeft, true},
-               {"MFU", Align::kRight, true},
-               {"verdict", Align::kLeft, true}});
-  for (const Machine& m : machines) {
-    if (!m.error.empty()) continue;
-    const models::Answer& a = m.best();
-    const models::Parallel& p = m.compared->scenario->parallel;
-    const auto price = m.per_million_tokens();
-    table.row({m.compared->scenario->cluster->name, a.dispatcher, unit.number(a.time_us.value),
-               fmt::format("{} to {}", unit.number(a.time_us.low), unit.number(a.time_us.high)),
-               price ? fmt::format("{:.3g}", *price) : "-", a.memory.fits ? "yes" : "no",
-               fmt::format("TP {} PP {} EP {}", p.tp, p.pp, p.ep), fmt::format("{:.0f} %", 100 * a.mfu),
-               std::string(name_of(m.compared->decision.verdict))});
-  }
-  return table;
+  const auto plan = [](M m) {
+    const models::Parallel& p = m.compared().scenario->parallel;
+    return fmt::format("TP {} PP {} EP {}", p.tp, p.pp, p.ep);
+  };
+  Columns<Machine> columns{
+      {"", [](M m) { return m.compared().scenario->cluster->name; }, "", "cluster"},
+      {"", [](M m) { return m.best().dispatcher; }, "", "run"},
+      {"", [](M m) { return m.best().time_us.value; }, "", time_head(unit.head("time"), unit)},
+      {"", [unit](M m) { return interval(m.best().time_us, unit); }, "", "90 % interval"},
+      {"",
+       &Machine::per_million_tokens,
+       "",
+       {machines.front().currency() + " per M tokens",
+        [](double price) { return fmt::format("{:.3g}", price); }}},
+      {"", [](M m) { return m.best().memory.fits; }, "", "fits"},
+      {"", plan, "", "plan"}};
+  columns.add(figures().some({"mfu"}), &Machine::best)
+      .add({{"", [](M m) { return name_of(m.compared().decision.verdict); }, "", "verdict"}});
+  std::vector<std::reference_wrapper<const Machine>> shown;
+  for (M m : machines)
+    if (m.ok()) shown.emplace_back(m);
+  return people_table(columns, shown, {"plan", "MFU", "verdict"});
 }
 
 // The question on the fastest machine, a line for each other one, and what was assumed on the fastest.
 std::string machine_lines(const std::vector<Machine>& machines) {
-  std::string text = "\n" + question_text(*machines.front().compared);
+  std::string text = "\n" + question_text(machines.front().compared());
   for (const Machine& m : machines)
-    text += m.error.empty() ? (&m == &machines.front() ? "" : machine_text(*m.compared->scenario) + "\n")
-                            : fmt::format("{}: {}\n", m.cluster, m.error);
-  return text + assumed_text(*machines.front().compared);
+    text += m.ok() ? (&m == &machines.front() ? "" : machine_text(*m.compared().scenario) + "\n")
+                   : fmt::format("{}: {}\n", m.cluster, m.row->error);
+  return text + assumed_text(machines.front().compared());
 }
 
 // `machines` are ordered: those that hold the job, the fastest first.
@@ -140,7 +123,7 @@ std::string answer_of(const std::vector<Machine>& machines) {
                   format_us(fastest.best().time_us.value), fastest.best().dispatcher);
   const Machine* cheapest = nullptr;
   for (const Machine& m : machines)
-    if (m.holds() == fastest.holds() && m.error.empty() && m.per_million_tokens() &&
+    if (m.holds() == fastest.holds() && m.ok() && m.per_million_tokens() &&
         (!cheapest || *m.per_million_tokens() < *cheapest->per_million_tokens()))
       cheapest = &m;
   if (cheapest)
@@ -148,7 +131,7 @@ std::string answer_of(const std::vector<Machine>& machines) {
                         *cheapest->per_million_tokens(), cheapest->currency());
   text += ".";
   if (!fastest.holds()) text += " It does not fit into the memory of any of them.";
-  if (machines.size() > 1 && machines[1].holds() == fastest.holds() && machines[1].error.empty()) {
+  if (machines.size() > 1 && machines[1].holds() == fastest.holds() && machines[1].ok()) {
     const Machine& second = machines[1];
     const double more = second.seconds_per_token() / fastest.seconds_per_token() - 1;
     const bool sure = fastest.best().time_us.high / fastest.best().tokens <
@@ -158,10 +141,40 @@ std::string answer_of(const std::vector<Machine>& machines) {
   }
   std::vector<std::string> small;
   for (const Machine& m : machines)
-    if (fastest.holds() && m.error.empty() && !m.holds()) small.push_back(m.cluster);
+    if (fastest.holds() && m.ok() && !m.holds()) small.push_back(m.cluster);
   if (!small.empty()) text += fmt::format(" It does not fit into the memory of {}.", fmt::join(small, ", "));
   return text;
 }
+
+using Machines = std::vector<Machine>;
+
+// A comparison, or an error.
+ordered_json machine_json(const Machine& m, const CommonOptions& common) {
+  ordered_json one =
+      m.ok() ? comparison_json(m.compared(), Detail::kNone, common) : ordered_json{{"error", m.row->error}};
+  one["cluster_named"] = m.cluster;
+  if (m.ok() && m.per_million_tokens())
+    one["cost_per_million_tokens"] = {{"value", *m.per_million_tokens()}, {"currency", m.currency()}};
+  return one;
+}
+
+Columns<Machines> machines_columns(const CommonOptions& common) {
+  const ordered_json either{{"required", {"cluster_named"}},
+                            {"if", {{"not", {{"required", {"error"}}}}}},
+                            {"then", {{"$ref", "compare.schema.json"}}}};
+  return {
+      {"answer", answer_of},
+      {"machines",
+       [&](const Machines& machines) {
+         std::vector<ordered_json> all;
+         for (const Machine& m : machines) all.push_back(machine_json(m, common));
+         return all;
+       },
+       {"those that hold the job first, the fastest first; then those with an error", {{"items", either}}}}};
+}
+
+const ResultSchema kSchema("compare-machines", "compare --cluster A,B,...",
+                           [] { return machines_columns({}).schema(); });
 
 }  // namespace
 
@@ -174,36 +187,43 @@ std::vector<std::string> several_clusters(const std::string& said) {
 
 int compare_machines(const QuestionOptions& question, const std::vector<std::string>& clusters,
                      const models::AnswerOptions& options, const CommonOptions& common) {
-  std::vector<Machine> machines;
-  machines.reserve(clusters.size());
-  for (const std::string& cluster : clusters) machines.push_back(asked(question, cluster, options, common));
-  std::ranges::stable_sort(machines, [](const Machine& a, const Machine& b) {
-    if (a.error.empty() != b.error.empty()) return a.error.empty();
-    if (a.holds() != b.holds()) return a.holds();
-    return a.error.empty() && a.seconds_per_token() < b.seconds_per_token();
+  const ScenarioPath path = find_path("cluster");
+  std::vector<models::Point> points;
+  points.reserve(clusters.size());
+  for (const std::string& cluster : clusters)
+    points.push_back(models::Point::of(path, {cluster, cluster, 0}));
+  Answers study([&]() -> Answers::Asker {
+    return [&](const models::Point& point) {
+      QuestionOptions one = question;
+      one.say(path.path, point.values.front().text);
+      models::Scenario s = settle(one.question(common), common).scenario;
+      PlanQuestion::take_listed_rent(s);
+      Comparison compared = ask(std::move(s), options);
+      if (!compared.winner()) throw InputError("no dispatcher has a forecast");
+      return compared;
+    };
   });
-  if (!machines.front().error.empty()) throw InputError(machines.front().error);
+  const std::vector<Answers::Row*> rows = study.rows(points);
+  std::vector<Machine> machines;
+  for (std::size_t i = 0; i < rows.size(); ++i) machines.push_back({clusters[i], rows[i]});
+  std::ranges::stable_sort(machines, [](const Machine& a, const Machine& b) {
+    if (a.ok() != b.ok()) return a.ok();
+    if (a.holds() != b.holds()) return a.holds();
+    return a.ok() && a.seconds_per_token() < b.seconds_per_token();
+  });
+  if (!machines.front().ok()) throw InputError(machines.front().row->error);
   if (common.format == Format::kJson) {
-    ordered_json result = envelope("compare", describe_inputs(common), {});
-    result["answer"] = answer_of(machines);
-    result["machines"] = ordered_json::array();
-    for (const Machine& m : machines) {
-      ordered_json one = m.error.empty() ? comparison_json(*m.compared, Detail::kNone, common)
-                                         : ordered_json{{"error", m.error}};
-      one["cluster_named"] = m.cluster;
-      if (m.error.empty() && m.per_million_tokens())
-        one["cost_per_million_tokens"] = {{"value", *m.per_million_tokens()}, {"currency", m.currency()}};
-      result["machines"].push_back(std::move(one));
-    }
-    print_json(result);
+    print_result("compare", describe_inputs(common), machines_columns(common).json(machines));
     return 0;
   }
   if (common.format == Format::kCsv) {
-    print(machine_table(machines).csv());
+    ordered_json list = ordered_json::array();
+    for (const Machine& m : machines) list.push_back(row_columns().json(m));
+    print(csv_of(list));
     return 0;
   }
   print_answer(answer_of(machines));
-  print("\n" + people_machine_table(machines).text());
+  print("\n" + machine_table(machines).text());
   print_text(machine_lines(machines), 2);
   return 0;
 }

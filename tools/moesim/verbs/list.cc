@@ -104,8 +104,7 @@ Entries recipes_list() {
 std::map<std::string, nlohmann::ordered_json> all_schemas() {
   std::map<std::string, nlohmann::ordered_json> all;
   for (const auto& [name, text] : written_schemas()) all.emplace(name, nlohmann::ordered_json::parse(text));
-  for (const Verb& verb : all_verbs())
-    for (const auto& [name, make] : verb.schemas) all[name] = make();
+  all.merge(ResultSchema::all());
   all["scenario"] = models::scenario_schema();
   all["model"] = models::model_schema();
   return all;
@@ -124,13 +123,13 @@ int print_schema(const std::string& name, const std::string& folder) {
     throw InputError("schema: expected a name of `moesim list schemas`, or --into FOLDER for all of them");
   if (!folder.empty()) {
     for (const auto& [known, schema] : all)
-      write_file(folder + "/" + known + ".schema.json", schema.dump(1) + "\n");
+      write_file(fmt::format("{}/{}.schema.json", folder, known), schema.dump(1) + "\n");
     return 0;
   }
   const auto found = all.find(name);
   if (found == all.end()) {
-    std::vector<std::string> names;
-    for (const auto& [known, schema] : all) names.push_back(known);
+    std::vector<std::string> names(all.size());
+    std::ranges::transform(all, names.begin(), [](const auto& one) { return one.first; });
     throw InputError("schema: found " + in_quotes(name) + ", expected a name of `moesim list schemas`" +
                      did_you_mean(name, names));
   }
@@ -246,26 +245,24 @@ int run(const std::vector<std::string>& wanted, bool detail, const std::optional
   return 0;
 }
 
-}  // namespace
-
 // Of the kinds that were asked for; with --detail models have all that their summary has.
-nlohmann::ordered_json schema_of_list() {
-  Columns<Entries> figures;
-  nlohmann::ordered_json schema = result_schema("list", "moesim list --format json", figures.schema());
+const ResultSchema kSchema("list", "list", [] {
+  nlohmann::ordered_json schema{{"required", nlohmann::ordered_json::array()}};
   for (const Kind& kind : kinds()) schema["properties"][kind.name] = schema_of<std::vector<Named>>();
   for (const char* name :
        {"source", "parameters", "layers", "attention", "experts", "ignored_keys", "unknown_keys"})
     schema["properties"]["models"]["items"]["properties"][name]["$ref"] =
         fmt::format("model-summary.schema.json#/properties/{}", name);
   return schema;
-}
+});
+
+}  // namespace
 
 Verb list_verb() {
   return {
       "list",
       "what is built in: models, clusters, profiles, networks, dispatchers, routings, recipes, schemas",
-      "  moesim list dispatchers\n  moesim list models --detail",
-      [](CLI::App& app) -> Run {
+      "  moesim list dispatchers\n  moesim list models --detail", [](CLI::App& app) -> Run {
         auto wanted = std::make_shared<std::vector<std::string>>();
         app.add_option(
                "kind", *wanted,
@@ -279,9 +276,7 @@ Verb list_verb() {
         return [wanted, detail, gpu](const CommonOptions& common) {
           return run(*wanted, *detail, *gpu, common);
         };
-      },
-      {},
-      {{"list", schema_of_list}}};
+      }};
 }
 
 Verb schema_verb() {

@@ -61,12 +61,13 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   }();
   const std::vector<std::string> warnings = training_run_warnings(a);
   if (!o.script.empty())
-    write_file(o.script, launch_script(*a.plans.front().scenario, plan_command(a.plans.front())));
+    write_file(o.script,
+               launch_script(*a.plans.front().scenario, plan_command(a.plans.front()), o.question.version()));
   if (wants_result(common)) {
     nlohmann::ordered_json result = envelope("plan", describe_inputs(common, q.scenario), warnings);
     add_model(result, q.scenario);
     add_training_run(result, q, a, batch);
-    if (run) result["anchor"] = anchor_json(*run->anchor);
+    if (run) result["anchor"] = json_of(*run->anchor);
     if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
@@ -79,6 +80,8 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   warn_below(common, to_act_on(best.answer.warnings, *best.scenario->cluster, {&best.answer, 1}));
   return 0;
 }
+
+const ResultSchema kUnexplained("plan", "plan --measured", schema_of_unexplained);
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include "models/answers/sentences.h"
 #include "models/hardware/cluster_fabric.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
@@ -38,7 +39,8 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
     const RecordingForecast found = ask_recording(recordings, before);
     answer.before.emplace().what = fmt::format("{}, {} microbatches, on {}", found.iteration.topology.str(),
                                                found.microbatches, found.cluster.name);
-    static_cast<models::Forecast&>(*answer.before) = found;
+    const models::Forecast& forecast = found;
+    static_cast<models::Forecast&>(*answer.before) = forecast;
   }
   if (!question.flow && models::has_own_fabric(answer.cluster))
     answer.warnings.emplace_back(
@@ -78,6 +80,32 @@ void write_files(const ReplayOptions& options, const RecordingForecast& answer, 
   write_report(options.report, "replay", replay_json(answer, inputs, false, true), extras);
 }
 
+// A dispatcher of a recording: its time, and what else is known.
+Columns<models::Answer> dispatcher_columns() {
+  using A = models::Answer;
+  const auto us = [](double models::Estimate::*of) { return [of](const A& a) { return a.time_us.*of; }; };
+  const auto held = [](const A& a) { return a.memory.max_bytes > 0; };
+  const auto peak = [](const A& a) { return a.memory.max_bytes; };
+  const auto tokens = [](const A& a) { return where(a.tokens > 0, a.tokens_per_s_per_gpu()); };
+  return {{"dispatcher", &A::dispatcher, "", "dispatcher"},
+          {"time_us", &A::time_us},
+          {"", us(&models::Estimate::value), "", {"iteration ms", 2, 1e-3}},
+          {"", us(&models::Estimate::low), "", {"low", 2, 1e-3}},
+          {"", us(&models::Estimate::high), "", {"high", 2, 1e-3}},
+          {"tokens_per_s_per_gpu?", tokens},
+          {"", tokens, "", {"tokens/s/GPU", 1}},
+          {"peak_memory_bytes?", {{"max", peak}}, "", held},
+          {"", [=](const A& a) { return where(held(a), peak(a)); }, "", {"memory GB", 2, 1e-9}}};
+}
+
+Columns<models::Comparison> compared_columns() {
+  using C = models::Comparison;
+  return Columns<C>()
+      .list("scenarios", dispatcher_columns(), &C::answers)
+      .add(
+          {{"recommendation", recommendation()}, {"answer", models::sentence}, {"because", models::because}});
+}
+
 // Compares the recorded dispatcher with each of several others.
 int compare_dispatchers(const ReplayOptions& options, const Recordings& recordings,
                         const replay::RecordingQuestion& question, const CommonOptions& common) {
@@ -96,30 +124,9 @@ int compare_dispatchers(const ReplayOptions& options, const Recordings& recordin
   std::vector<std::string> warnings;
   for (const RecordingForecast& f : all)
     models::add_new(warnings, f.notes), models::add_new(warnings, f.warnings);
-  const auto ms = [](double us) { return fmt::format("{:.2f}", us / 1e3); };
-  Table table({{"dispatcher", Table::Align::kLeft},
-               {"iteration ms"},
-               {"low"},
-               {"high"},
-               {"tokens/s/GPU"},
-               {"memory GB"}});
-  nlohmann::ordered_json result = envelope("compare", describe_inputs(common), warnings);
-  result["scenarios"] = nlohmann::ordered_json::array();
-  for (const models::Answer& a : c->answers) {
-    const double held = a.memory.max_bytes;
-    table.row({a.dispatcher, ms(a.time_us.value), ms(a.time_us.low), ms(a.time_us.high),
-               a.tokens > 0 ? fmt::format("{:.1f}", a.tokens_per_s_per_gpu()) : "",
-               held > 0 ? fmt::format("{:.2f}", held * 1e-9) : ""});
-    auto& row = result["scenarios"].emplace_back(
-        nlohmann::ordered_json{{"dispatcher", a.dispatcher}, {"time_us", estimate_json(a.time_us)}});
-    if (a.tokens > 0) row["tokens_per_s_per_gpu"] = a.tokens_per_s_per_gpu();
-    if (held > 0) row["peak_memory_bytes"] = {{"max", held}};
-  }
-  result["recommendation"] = recommendation_json(*c);
-  result["answer"] = models::sentence(*c);
-  result["because"] = models::because(*c);
+  const Table table = table_of(dispatcher_columns(), c->answers);
   if (common.format == Format::kJson) {
-    print_json(result);
+    print_result("compare", describe_inputs(common), compared_columns().json(*c), warnings);
   } else if (common.format == Format::kCsv) {
     print(table.csv());
   } else {

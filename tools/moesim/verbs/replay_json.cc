@@ -1,10 +1,15 @@
 #include <fmt/format.h>
 
+#include <numeric>
+#include <optional>
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
 #include "models/answers/sentences.h"
 #include "models/workload/model_summary.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/replay_answer.h"
@@ -13,77 +18,200 @@ namespace moesim::tools {
 
 using replay::RecordingForecast;
 
-namespace {
-
-nlohmann::ordered_json attribution_json(const replay::Attribution& attribution) {
-  nlohmann::ordered_json out;
-  out["rule"] =
-      "causes are taken away in this order and stay away; each accounts for what the iteration loses at its "
-      "turn";
-  out["shares_us"] = nlohmann::ordered_json::object();
-  for (const auto& share : attribution.shares) out["shares_us"][std::string(name(share.cause))] = share.us;
-  const auto list = [](const std::vector<replay::Waiting>& waits, const char* what) {
-    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    for (const auto& wait : waits)
-      rows.push_back({{what, wait.index}, {"stage", wait.stage}, {"others_wait_us", wait.us}});
-    return rows;
-  };
-  out["ranks"] = list(attribution.ranks, "rank");
-  out["layers"] = list(attribution.layers, "layer");
-  return out;
-}
-
-nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
-  nlohmann::ordered_json path = nlohmann::ordered_json::array();
-  for (const auto& step : iteration.timeline.critical_path(iteration.graph)) {
-    nlohmann::ordered_json one{{"rank", iteration.graph.rank(step.task).value()},
-                               {"task", iteration.graph.label(step.task).name},
-                               {"from_us", step.from.us()},
-                               {"to_us", step.to.us()},
-                               {"waited_for", sim::name(step.cause)}};
-    const std::uint32_t origin = iteration.graph.origin(step.task);
-    if (origin < iteration.origins.size()) one["recorded_at"] = iteration.origins[origin].str();
-    path.push_back(std::move(one));
-  }
-  return path;
-}
-
-nlohmann::ordered_json held_json(const models::RankMemory& held) {
-  return {{"parameters_bytes", held.parameters}, {"gradients_bytes", held.gradients},
-          {"optimizer_bytes", held.optimizer},   {"activations_bytes", held.activations},
-          {"transient_bytes", held.transient},   {"persistent_bytes", held.persistent}};
-}
+using Memory = replay::RecordedMemory;
 
 constexpr const char* kAssumedMemory =
     "bf16 weights and activations, gradients and Adam's states in fp32 on every replica";
+constexpr const char* kAttributionRule =
+    "causes are taken away in this order and stay away; each accounts for what the iteration loses at its turn";
 
-nlohmann::ordered_json memory_json(const replay::RecordedMemory& memory) {
-  nlohmann::ordered_json out{{"dispatcher", memory.dispatcher},
-                             {"assumed", kAssumedMemory},
-                             {"total_bytes", memory.step.max_bytes},
-                             {"limit_bytes", memory.step.limit_bytes},
-                             {"fits", memory.step.fits},
-                             {"stage", memory.step.stage}};
-  out["stages"] = nlohmann::ordered_json::array();
-  for (const models::StageMemory& stage : memory.step.stages) {
-    out["stages"].push_back(held_json(stage.bytes));
-    out["stages"].back().update(
-        {{"total_bytes", stage.bytes.total()}, {"moment", stage.moment}, {"in_flight", stage.in_flight}});
-  }
-  return out;
+std::optional<double> known_tokens_per_s(const models::Forecast& f) {
+  return where(f.tokens > 0, tokens_per_s(f));
 }
 
-nlohmann::ordered_json effects_json(const RecordingForecast& answer) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (std::size_t k = 0; k < replay::kEffects; ++k) {
-    const auto& effect = answer.effects->list()[k];
-    nlohmann::ordered_json one{{"name", effect.name}, {"value", effect.value},   {"sigma", effect.sigma},
-                               {"unit", effect.unit}, {"source", effect.source}, {"what", effect.what}};
-    if (!answer.effect_gains_us.empty()) one["changes_iteration_by_us"] = answer.effect_gains_us[k];
-    rows.push_back(std::move(one));
-  }
-  return rows;
+Columns<models::StageMemory> held_columns() {
+  Columns<models::StageMemory> all;
+  return all.add(columns_of(Of<models::RankMemory>{}), &models::StageMemory::bytes)
+      .add(columns_of(Of<models::StageMemory>{}).some({"total_bytes", "moment", "in_flight"}));
 }
+
+Columns<Memory> columns_of(Of<Memory>) {
+  const auto step = [](auto member) { return [member](const Memory& m) { return m.step.*member; }; };
+  using S = models::StepMemory;
+  Columns<Memory> all{{"dispatcher", &Memory::dispatcher},
+                      {"assumed", [](const Memory&) { return kAssumedMemory; }},
+                      {"total_bytes", step(&S::max_bytes)},
+                      {"limit_bytes", step(&S::limit_bytes)},
+                      {"fits", step(&S::fits)},
+                      {"stage", step(&S::stage)}};
+  return all.list("stages", held_columns(), step(&S::stages));
+}
+
+Columns<replay::StepMean> columns_of(Of<replay::StepMean>) {
+  using M = replay::StepMean;
+  return {{"count", &M::count, "", "count"}, {"mean_us", &M::mean_us, "", {"mean ms", 3, 1e-3}}};
+}
+
+Columns<replay::RecordedOverload> columns_of(Of<replay::RecordedOverload>) {
+  using O = replay::RecordedOverload;
+  Columns<O> all;
+  return all.add(columns_of(Of<models::Overload>{}), [](const O& o) { return o.stages.back(); })
+      .add({{"metrics", [](const O& o) { return OverloadMetrics{o.logged}; },
+             "as every pipeline stage logs them, by stage"},
+            {"entries", &O::entries},
+            {"replicas", &O::replicas}});
+}
+
+Columns<RecordingForecast::Before> columns_of(Of<RecordingForecast::Before>) {
+  using B = RecordingForecast::Before;
+  return {{"iteration_us", [](const B& b) { return b.time_us.value; }},
+          {"what", &B::what},
+          {"tokens_per_s?", known_tokens_per_s}};
+}
+
+Columns<replay::Attribution> columns_of(Of<replay::Attribution>) {
+  using A = replay::Attribution;
+  using W = replay::Waiting;
+  Columns<A> all{{"rule", [](const A&) { return kAttributionRule; }},
+                 {"shares_us", [](const A& a) {
+                    nlohmann::ordered_map<std::string, double> all;
+                    for (const replay::TimeShare& share : a.shares)
+                      all[std::string(name(share.cause))] = share.us;
+                    return all;
+                  }}};
+  const Columns<W> waits{{"stage", &W::stage}, {"others_wait_us", &W::us}};
+  return all.list("ranks", Columns<W>{{"rank", &W::index}}.add(waits), &A::ranks)
+      .list("layers", Columns<W>{{"layer", &W::index}}.add(waits), &A::layers);
+}
+
+namespace {
+
+using F = RecordingForecast;
+
+// Of a rank; `f`: looked at where there is an answer, as below.
+Columns<int> rank_columns(const F* f) {
+  const auto held = [f](int r) { return f->held ? &f->held->of(f->iteration.topology, r) : nullptr; };
+  const auto peak = [=](int r) { return held(r) ? std::optional(held(r)->total()) : std::nullopt; };
+  Columns<int> all{{"rank", [](int r) { return r; }, "", "rank"}};
+  for (const RankTime& one : kRankTimes) {
+    const auto us = [f, &one](int r) {
+      return (f->iteration.timeline.ranks()[static_cast<std::size_t>(r)].*one.time).us();
+    };
+    all.add({{one.key, us, "", {one.csv_head, 2, 1e-3}}});
+  }
+  return all.add(
+      {{"peak_memory_bytes", peak, "null where the model or the routing is not known"}, {"memory?", held}});
+}
+
+std::vector<int> ranks_of(const F& f) {
+  std::vector<int> all(f.iteration.timeline.rank_count());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+Columns<sim::PathStep> path_columns(const F* f) {
+  using S = sim::PathStep;
+  const auto recorded_at = [f](const S& s) {
+    const std::uint32_t origin = f->iteration.graph.origin(s.task);
+    return origin < f->iteration.origins.size() ? std::optional(f->iteration.origins[origin].str())
+                                                : std::nullopt;
+  };
+  return {{"rank", [f](const S& s) { return f->iteration.graph.rank(s.task).value(); }},
+          {"task", [f](const S& s) { return f->iteration.graph.label(s.task).name; }},
+          {"from_us", [](const S& s) { return s.from.us(); }},
+          {"to_us", [](const S& s) { return s.to.us(); }},
+          {"waited_for", [](const S& s) { return sim::name(s.cause); }},
+          {"recorded_at?", recorded_at}};
+}
+
+Columns<replay::Effect> effect_columns(const F* f) {
+  using E = replay::Effect;
+  const auto gain = [f](const E& e) {
+    const auto k = static_cast<std::size_t>(&e - f->effects->list().data());
+    return f->effect_gains_us.empty() ? std::nullopt : std::optional(f->effect_gains_us[k]);
+  };
+  return {{"name", &E::name},
+          {"value", &E::value},
+          {"sigma", &E::sigma},
+          {"unit", &E::unit},
+          {"source", &E::source},
+          {"what", &E::what},
+          {"changes_iteration_by_us?", gain}};
+}
+
+// Of the whole job.
+Columns<F> job_columns() {
+  return {
+      {"iteration_us", &F::time_us},
+      {"measured_iteration_us?", &F::measured_us},
+      {"microbatches", &F::microbatches},
+      {"topology", [](const F& f) { return f.iteration.topology.str(); }},
+      {"tokens_per_s?", known_tokens_per_s, "that all ranks together train on"},
+      {"cost_per_million_tokens?",
+       {{"value", [](const F& f) { return *cost_per_million_tokens(f); }},
+        {"currency", [](const F& f) { return f.settings.prices.currency; }}},
+       "",
+       [](const F& f) { return cost_per_million_tokens(f).has_value(); }},
+      {"before?", &F::before, "the job as it was recorded, where anything differs"},
+      {"synthetic", &F::synthetic, "made by the models, measured on no machine"},
+      {"recorded_on",
+       {{"gpu", [](const F& f) { return f.recorded_on.gpu; }},
+        {"told_by", [](const F& f) { return name(f.recorded_on.told); },
+         one_of({"user", "files", "times", "nobody"})},
+        {"mode", [](const F& f) { return f.recorded_on.mode; },
+         one_of({"realistic", "scaling", "fake process group"},
+                "a real run, ranks played in turn, or a rank of a script on torch's fake process group")},
+        {"same_machine", [](const F& f) { return replay::made_on(f.recorded_on, f.cluster); },
+         "the machine of the answer, as far as user or files say"}},
+       "whose GPUs made the recording, and who says so: its user, its files, the times of its experts, or "
+       "nobody"},
+      {"changes?", [](const F& f) { return where(!f.changes.empty(), f.changes); }}};
+}
+
+// `model`, `effects`: are told.
+Columns<F> told_columns(const F* f, bool model, bool effects) {
+  const auto both = [](const F& f) { return replay::compared(std::span(&f, 1)); };
+  const auto path = [](const F& f) { return f.iteration.timeline.critical_path(f.iteration.graph); };
+  const auto ops = [](const F& f) {
+    nlohmann::ordered_map<std::string, replay::StepMean> all;
+    for (std::size_t k = 0; k < replay::kStepKinds; ++k)
+      if (const auto& mean = f.summary.steps[k]; mean.count > 0)
+        all[std::string(replay::name(static_cast<replay::StepKind>(k)))] = mean;
+    return all;
+  };
+  const auto summary = [=](const F& f) {
+    return model ? std::optional(models::model_summary(f.settings.model)) : std::nullopt;
+  };
+  const Columns<models::Comparison> comparison{
+      {"answer", models::sentence,
+       "where another dispatcher was asked for than the recorded one: which of both to run and what that can "
+       "cost, one sentence"},
+      {"because", models::because, "where the times of both differ: one sentence"},
+      {"recommendation", recommendation()}};
+  Columns<F> constants;
+  constants.list(
+      "effects", effect_columns(f), [](const F& f) -> const auto& { return f.effects->list(); });
+  return job_columns()
+      .add(comparison, both)
+      .list("ranks", rank_columns(f), ranks_of)
+      .add({{"memory?", &F::held, "what the fullest rank holds, by the memory model of compare"},
+            {"memory_as_recorded?", &F::held_as_recorded},
+            {"ops", ops},
+            {"overload", &F::overload,
+             "of the experts' ranks; null where neither calls nor a routing show the rows"},
+            {"network?",
+             {{"timing", [](const F&) { return "flow"; }},
+              {"calibrated_us", [](const F& f) { return f.network.calibrated_us; }},
+              {"busiest_link", [](const F& f) { return f.network.busiest; }}},
+             "",
+             [](const F& f) { return f.network.groups > 0; }},
+            {"attribution", &F::attribution}})
+      .list("critical_path", path_columns(f), path)
+      .add({{"model?", summary, as_in("model-summary.schema.json")}})
+      .add(constants, [=](const F& f) { return effects && f.effects ? &f : nullptr; });
+}
+
+const ResultSchema kSchema("replay", "replay", [] { return told_columns(nullptr, false, false).schema(); });
 
 }  // namespace
 
@@ -96,62 +224,7 @@ nlohmann::ordered_json replay_json(const RecordingForecast& answer, const nlohma
         "model needs more: " +
         answer.not_held);
   auto result = envelope("replay", inputs, warnings);
-  result["iteration_us"] = estimate_json(answer.time_us);
-  if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
-  result["microbatches"] = answer.microbatches;
-  result["topology"] = answer.iteration.topology.str();
-  if (answer.tokens > 0) result["tokens_per_s"] = tokens_per_s(answer);
-  if (const auto cost = cost_per_million_tokens(answer))
-    result["cost_per_million_tokens"] = {{"value", *cost}, {"currency", answer.settings.prices.currency}};
-  if (const auto& before = answer.before) {
-    result["before"] = {{"iteration_us", before->time_us.value}, {"what", before->what}};
-    if (before->tokens > 0) result["before"]["tokens_per_s"] = tokens_per_s(*before);
-  }
-  result["synthetic"] = answer.synthetic;
-  result["recorded_on"] = {{"gpu", answer.recorded_on.gpu},
-                           {"told_by", name(answer.recorded_on.told)},
-                           {"same_machine", replay::made_on(answer.recorded_on, answer.cluster)}};
-  if (!answer.changes.empty()) result["changes"] = answer.changes;
-  if (const auto both = replay::compared(std::span(&answer, 1))) {
-    result["answer"] = models::sentence(*both);
-    result["because"] = models::because(*both);
-    result["recommendation"] = recommendation_json(*both);
-  }
-  result["ranks"] = nlohmann::ordered_json::array();
-  for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
-    const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
-    auto& row = result["ranks"].emplace_back(nlohmann::ordered_json{{"rank", r}});
-    for (const RankTime& one : kRankTimes) row[one.key] = (rank.*one.time).us();
-    row["peak_memory_bytes"] = nullptr;
-    if (!answer.held) continue;
-    const models::RankMemory& held = answer.held->of(answer.iteration.topology, static_cast<int>(r));
-    row["peak_memory_bytes"] = held.total();
-    row["memory"] = held_json(held);
-  }
-  if (answer.held) result["memory"] = memory_json(*answer.held);
-  if (answer.held_as_recorded) result["memory_as_recorded"] = memory_json(*answer.held_as_recorded);
-  result["ops"] = nlohmann::ordered_json::object();
-  for (std::size_t k = 0; k < replay::kStepKinds; ++k) {
-    const auto& mean = answer.summary.steps[k];
-    if (mean.count > 0)
-      result["ops"][std::string(replay::name(static_cast<replay::StepKind>(k)))] = {
-          {"count", mean.count}, {"mean_us", mean.mean_us}};
-  }
-  result["overload"] = nullptr;
-  if (answer.overload) {
-    auto& overload = result["overload"] = overload_json(answer.overload->stages.back());
-    overload["metrics"] = overload_metrics_json(answer.overload->logged);
-    overload["entries"] = answer.overload->entries;
-    overload["replicas"] = answer.overload->replicas;
-  }
-  if (answer.network.groups > 0)
-    result["network"] = {{"timing", "flow"},
-                         {"calibrated_us", answer.network.calibrated_us},
-                         {"busiest_link", link_json(answer.network.busiest)}};
-  result["attribution"] = attribution_json(answer.attribution);
-  result["critical_path"] = critical_path_json(answer.iteration);
-  if (model) result["model"] = models::model_summary(answer.settings.model);
-  if (effects && answer.effects) result["effects"] = effects_json(answer);
+  result.update(told_columns(&answer, model, effects).json(answer));
   return result;
 }
 
@@ -165,16 +238,14 @@ Table rank_table(const RecordingForecast& answer) {
       {"measured ms", answer.measured_us ? ms(*answer.measured_us) : ""},
       {"tokens/s", answer.tokens > 0 ? fmt::format("{:.1f}", tokens_per_s(answer)) : ""},
       {"cost per million tokens", cost ? fmt::format("{:.6g}", *cost) : ""}};
-  std::vector<Table::Column> columns{{"rank"}};
-  for (const RankTime& one : kRankTimes) columns.push_back({one.csv_head});
-  for (const auto& [head, cell] : iteration) columns.push_back({head});
-  Table table(std::move(columns));
-  const auto ranks = answer.iteration.timeline.ranks();
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    std::vector<std::string> row{std::to_string(r)};
-    for (const RankTime& one : kRankTimes) row.push_back(ms((ranks[r].*one.time).us()));
-    for (const auto& [head, cell] : iteration) row.push_back(cell);
-    table.row(std::move(row));
+  const Columns<int> columns = rank_columns(&answer);
+  std::vector<Table::Column> heads = columns.heads({});
+  for (const auto& [head, cell] : iteration) heads.push_back({head});
+  Table table(std::move(heads));
+  for (const int rank : ranks_of(answer)) {
+    std::vector<std::string> cells = columns.cells({}, rank);
+    for (const auto& [head, cell] : iteration) cells.push_back(cell);
+    table.row(std::move(cells));
   }
   return table;
 }

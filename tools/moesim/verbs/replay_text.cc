@@ -213,6 +213,7 @@ std::string remarks_text(const RecordingForecast& answer, const replay::Topology
         "microbatches\n",
         o.avg, o.max, o.max_cum, answer.overload->entries);
   }
+  if (explain && !answer.removed.empty()) text += answer.removed + "\n";
   if (answer.held) text += memory_text(answer, explain);
   return text + throughput_text(answer) + waiting_text(answer, explain);
 }

@@ -223,11 +223,18 @@ int run_rerun(const RerunOptions& o, const CommonOptions& common) {
   const std::string made_by = r.json["version"];
   std::vector<std::string> reasons = changed_inputs(r, o.folder);
   for (std::string& reason : changed_table(r)) reasons.push_back(std::move(reason));
-  if (reasons.empty()) reasons = repeat(r, o.folder);
+  const bool as_it_was = reasons.empty();
+  if (as_it_was) reasons = repeat(r, o.folder);
   const bool same = reasons.empty();
   const std::vector<std::string> not_compared = redirected(r, "").not_compared;
   if (!same && made_by != version())
     reasons.insert(reasons.begin(), fmt::format("it was made by moesim {}, this is {}", made_by, version()));
+  else if (!same && as_it_was)
+    reasons.insert(
+        reasons.begin(),
+        fmt::format("it was made by another build of moesim {}, or edited since: the command and its "
+                    "files are the same",
+                    version()));
   if (common.format == Format::kJson) {
     print_result("rerun", describe_inputs(common), json_of(Repeated{r.command, same, reasons, not_compared}));
   } else if (same) {
@@ -245,13 +252,10 @@ int run_rerun(const RerunOptions& o, const CommonOptions& common) {
 
 }  // namespace
 
-nlohmann::ordered_json schema_of_rerun() {
-  return result_schema("rerun", "moesim rerun --format json", schema_of<Repeated>());
-}
+const ResultSchema kRerunSchema("rerun", "rerun", schema_of<Repeated>);
 
 Verb rerun_verb() {
-  return {"rerun",
-          "run a result again and get the same bytes, or the reason why not",
+  return {"rerun", "run a result again and get the same bytes, or the reason why not",
           "  moesim rerun result.json\n"
           "  moesim rerun results.csv.json --in /where/the/sweep/was",
           [](CLI::App& app) -> Run {
@@ -262,9 +266,7 @@ Verb rerun_verb() {
             app.add_option("--in", o->folder, "Folder that relative paths of its command start from [.]")
                 ->check(CLI::ExistingDirectory());
             return [o](const CommonOptions& common) { return run_rerun(*o, common); };
-          },
-          {},
-          {{"rerun", schema_of_rerun}}};
+          }};
 }
 
 }  // namespace moesim::tools

@@ -39,7 +39,6 @@ std::optional<nlohmann::ordered_json> understood(const models::Scenario& s) {
   if (s.model.hidden == 0) return std::nullopt;
   return models::model_summary(models::asked_model(s));
 }
-Help model_help() { return {"", {{"$ref", "model-summary.schema.json"}}}; }
 
 struct FromJob {
   const models::Scenario& scenario;
@@ -47,11 +46,11 @@ struct FromJob {
 };
 
 Columns<FromJob> columns_of(Of<FromJob>) {
-  return {{"model?", [](const FromJob& f) { return understood(f.scenario); }, model_help()},
-          {"arguments", [](const FromJob& f) { return f.arguments; }},
-          {"scenario",
-           [](const FromJob& f) { return models::to_json(f.scenario); },
-           {"", {{"$ref", "scenario.schema.json"}}}}};
+  return {
+      {"model?", [](const FromJob& f) { return understood(f.scenario); }, as_in("model-summary.schema.json")},
+      {"arguments", [](const FromJob& f) { return f.arguments; }},
+      {"scenario", [](const FromJob& f) { return models::to_json(f.scenario); },
+       as_in("scenario.schema.json")}};
 }
 
 struct ToFramework {
@@ -60,8 +59,8 @@ struct ToFramework {
 };
 
 Columns<ToFramework> columns_of(Of<ToFramework>) {
-  Columns<ToFramework> all{
-      {"model?", [](const ToFramework& t) { return understood(t.scenario); }, model_help()}};
+  Columns<ToFramework> all{{"model?", [](const ToFramework& t) { return understood(t.scenario); },
+                            as_in("model-summary.schema.json")}};
   return all.add(columns_of(Of<FrameworkArguments>{}), &ToFramework::arguments);
 }
 
@@ -211,19 +210,14 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
 
 }  // namespace
 
-ordered_json schema_of_scenario_from() {
-  return result_schema("scenario-from", "moesim scenario from FRAMEWORK FILE --detail --format json",
-                       schema_of<FromJob>());
-}
+const ResultSchema kScenarioFromSchema("scenario-from", "scenario from FRAMEWORK FILE --detail",
+                                       schema_of<FromJob>);
 
-ordered_json schema_of_scenario_to() {
-  return result_schema("scenario-to", "moesim scenario to FRAMEWORK --format json", schema_of<ToFramework>());
-}
+const ResultSchema kScenarioToSchema("scenario-to", "scenario to FRAMEWORK", schema_of<ToFramework>);
 
 Verb scenario_verb() {
   return {
-      "scenario",
-      "a scenario in full, from a training job's arguments, or as these",
+      "scenario", "a scenario in full, from a training job's arguments, or as these",
       "  moesim scenario from megatron train.sh --cluster dgx-h100x4 > job.json\n"
       "  moesim scenario --scope step --model deepseek-v3 --cluster h100 --gpus 2048 --explain\n"
       "  moesim scenario from megatron train.sh --with \"--vocab-size 32000\" --detail\n"
@@ -241,9 +235,7 @@ Verb scenario_verb() {
         app.add_flag("--detail", o->detail, "Of a job: every argument, and what became of it");
         app.add_flag("--explain", o->explain, "Field by field: its value, who said it, what it is");
         return [o](const CommonOptions& common) { return run_scenario(*o, common); };
-      },
-      {},
-      {{"scenario-from", schema_of_scenario_from}, {"scenario-to", schema_of_scenario_to}}};
+      }};
 }
 
 }  // namespace moesim::tools

@@ -141,7 +141,7 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
   sigaddset(&ends, SIGTERM);
   ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 
-  const std::string page = with_data(live_template(), page_data());
+  const std::string page = with_data(live_template(), page_data(limits.files));
   HttpSetup setup;
   // localhost is the loopback address also where no hosts file names it (RFC 6761, 6.3).
   setup.address = o.address == "localhost" ? "127.0.0.1" : o.address;
@@ -176,14 +176,11 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
 
 }  // namespace
 
-nlohmann::ordered_json schema_of_serve() {
-  return result_schema("serve", "moesim serve --format json", schema_of<Served>());
-}
+const ResultSchema kServeSchema("serve", "serve", schema_of<Served>);
 
 Verb serve_verb() {
   return {
-      "serve",
-      "the same questions as a live page on this machine",
+      "serve", "the same questions as a live page on this machine",
       "  moesim serve --port 8765\n"
       "  moesim serve --port 0 --format json",
       [](CLI::App& app) -> Run {
@@ -201,9 +198,7 @@ Verb serve_verb() {
         app.add_option("--seconds", o->seconds, "The most that one answer may take [10]")
             ->check(CLI::Range(0.1, 600.0).description(""));
         return [o](const CommonOptions& common) { return run_serve(*o, common); };
-      },
-      {},
-      {{"serve", schema_of_serve}}};
+      }};
 }
 
 }  // namespace moesim::tools

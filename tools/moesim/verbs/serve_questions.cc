@@ -22,6 +22,7 @@
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/command.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/command_line.h"
@@ -128,7 +129,7 @@ std::string compare(ordered_json asked) {
   if (c.anchor && !c.anchor->explained) return json_text(unexplained_json("compare", c, compared.common));
   if (next) name_measurement(c, compared.options);
   ordered_json result = comparison_json(c, Detail::kNone, compared.common);
-  if (c.anchor) result["anchor"] = anchor_json(*c.anchor);
+  if (c.anchor) result["anchor"] = json_of(*c.anchor);
   return json_text(result);
 }
 
@@ -197,10 +198,11 @@ std::string answer_question(char kind, const std::string& body) {
   }
 }
 
-ordered_json page_data() {
+ordered_json page_data(bool files) {
   ordered_json data{{"schema", "moesim.live/1"}, {"version", version()}, {"sure", models::Decision::kSure}};
   const ordered_json listed = ordered_json::parse(run_command({"list", "--quiet", "--format", "json"}).text);
   for (const char* kind : {"models", "clusters", "dispatchers", "routings"}) data[kind] = listed.at(kind);
+  data["files"] = files;
   data["fields"] = ordered_json::array();
   for (const models::Field& field : models::scenario_fields()) {
     ordered_json one{{"path", field.path},

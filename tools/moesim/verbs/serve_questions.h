@@ -19,7 +19,7 @@ inline constexpr char kAnswerQuestion = 'a', kCrossoverQuestion = 'c', kReportQu
 // InputError.
 std::string answer_question(char kind, const std::string& body);
 
-// Returns the page's data as JSON: built-in names, the fields of a scenario.
-nlohmann::ordered_json page_data();
+// Returns the page's data as JSON: built-in names, the fields of a scenario, whether they may name files.
+nlohmann::ordered_json page_data(bool files);
 
 }  // namespace moesim::tools

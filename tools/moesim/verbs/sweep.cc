@@ -30,7 +30,6 @@
 #include "tools/moesim/study/sweep_kind.h"
 #include "tools/moesim/study/sweep_mpi.h"
 #include "tools/moesim/study/sweep_run.h"
-#include "tools/moesim/study/sweep_shard.h"
 #include "tools/moesim/study/sweep_summary.h"
 #include "tools/moesim/verbs/verb.h"
 
@@ -128,13 +127,13 @@ std::uint64_t block_of(const SweepJob& job, int threads, const SweepMpi* mpi) {
   // The second point: the first reads files that the others share.
   constexpr double kBlockSeconds = 0.5;
   double seconds = 0;
-  const std::unique_ptr<SweepAsker> asker = job.kind->asker(*job.points);
+  const SweepAsker asker = job.kind->asker(*job.points);
   for (const std::uint64_t point : {job.first, job.first + 1}) {
     std::vector<PathValue> values;
     job.points->point(point, values);
     const auto begun = std::chrono::steady_clock::now();
     try {
-      asker->ask(values);
+      asker(values);
     } catch (const InputError&) {  // its row will report the error
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
@@ -163,14 +162,11 @@ class SweepRun {
         definition_(definition),
         named_(files_of(definition)),
         begin_(job.first),
-        collect_(!o.report.empty() && o.out.empty()),
         // People get the summary instead of the table.
         summed_up_(common.format == Format::kTable && o.pareto.empty()),
         table_(job.kind->table()),
         shown_(table_),
-        summary_(table_, job.kind->summary()) {
-    job_.keep = o.out.empty() && (collect_ || summed_up_);
-  }
+        summary_(table_, job.kind->summary()) {}
 
   void make(SweepMpi* mpi, int threads) {
     if (!o_.out.empty() || !summed_up_) file_.emplace(o_.out, definition_, table_.header(), o_.start());
@@ -205,33 +201,33 @@ class SweepRun {
       file_->finish(
           o_.out.empty() ? "" : record_text(*file_, definition_, job_.end - begin_, *job_.kind, common_));
     }
+    // With the rows of the resumed run.
+    if (told() && !o_.out.empty()) table_.read_file(o_.out, taker());
     if (summed_up_) {
-      if (!o_.out.empty())
-        table_.read_file(
-            o_.out, [&](const SweepRow& row) { summary_.add(row); });  // with the rows of the resumed run
       print(summary_.text());
       if (o_.out.empty()) print("All rows: --format csv, or --out FILE.csv.\n");
     }
     if (failed_ > 0)
       warn(common_, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed_,
                                 job_.end - job_.first, first_error_));
-    if (!o_.report.empty()) {
-      if (!collect_)  // with the rows of the resumed run
-        table_.read_file(o_.out, [&](SweepRow&& row) { shown_.add(std::move(row)); });
-      write_sweep_report(o_.report, shown_, definition_, common_);
-    }
+    if (!o_.report.empty()) write_sweep_report(o_.report, shown_, definition_, common_);
     if (!o_.pareto.empty()) print_pareto(o_.out, o_.pareto, table_, job_.kind->summary(), common_);
   }
 
  private:
+  // Whether rows are read for people.
+  bool told() const { return summed_up_ || !o_.report.empty(); }
+  SweepTable::Take taker() {
+    return [this](SweepRow&& row) {
+      if (summed_up_) summary_.add(row);
+      if (!o_.report.empty()) shown_.add(std::move(row));
+    };
+  }
   bool take(const SweepBlock& block) {
     if (file_ && !o_.out.empty()) check_files(named_);
     const bool whole = !o_.strict || block.failed == 0;
     if (file_) file_->append(block.rows, whole ? std::optional(block.first + block.count) : std::nullopt);
-    for (const SweepRow& row : block.kept) {
-      if (summed_up_) summary_.add(row);
-      if (collect_) shown_.add(row);
-    }
+    if (told() && o_.out.empty()) table_.read(block.rows, taker());
     failed_ += block.failed;
     if (first_error_.empty()) first_error_ = block.first_error;
     return !(o_.strict && failed_ > 0);
@@ -243,7 +239,7 @@ class SweepRun {
   const std::string& definition_;
   const std::set<std::string> named_;  // files of the definition
   const std::uint64_t begin_;
-  const bool collect_, summed_up_;
+  const bool summed_up_;
   std::optional<SweepFile> file_;
   const SweepTable& table_;
   SweepReport shown_;

@@ -11,8 +11,7 @@
 namespace moesim::tools {
 
 Verb trace_verb() {
-  return {"trace",
-          "info, check, convert and synthesize recordings",
+  return {"trace", "info, check, convert and synthesize recordings",
           "  moesim trace info traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling\n"
           "  moesim trace check profiler_log/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024 --format json",
           [](CLI::App& trace) -> Run {
@@ -32,12 +31,7 @@ Verb trace_verb() {
               }
               throw InputError({"moesim trace"}, "no command", "one of " + join(names, ", "));
             };
-          },
-          {},
-          {{"trace-info", schema_of_trace_info},
-           {"trace-check", schema_of_trace_check},
-           {"trace-convert", schema_of_trace_convert},
-           {"trace-synthesize", schema_of_trace_synthesize}}};
+          }};
 }
 
 }  // namespace moesim::tools

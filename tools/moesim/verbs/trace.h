@@ -15,9 +15,4 @@ TraceCommand declare_trace_check(CLI::App& trace);
 TraceCommand declare_trace_convert(CLI::App& trace);
 TraceCommand declare_trace_synthesize(CLI::App& trace);
 
-nlohmann::ordered_json schema_of_trace_info();
-nlohmann::ordered_json schema_of_trace_check();
-nlohmann::ordered_json schema_of_trace_convert();
-nlohmann::ordered_json schema_of_trace_synthesize();
-
 }  // namespace moesim::tools

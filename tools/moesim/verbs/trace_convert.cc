@@ -173,8 +173,6 @@ TraceCommand declare_trace_convert(CLI::App& trace) {
   return {command, [options](const CommonOptions& common) { return run(*options, common); }};
 }
 
-nlohmann::ordered_json schema_of_trace_convert() {
-  return result_schema("trace-convert", "moesim trace convert --format json", schema_of<Converted>());
-}
+const ResultSchema kTraceConvertSchema("trace-convert", "trace convert", schema_of<Converted>);
 
 }  // namespace moesim::tools

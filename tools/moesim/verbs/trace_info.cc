@@ -340,12 +340,8 @@ TraceCommand declare_trace_check(CLI::App& trace) {
   return {command, [options](const CommonOptions& common) { return run_check(*options, common); }};
 }
 
-nlohmann::ordered_json schema_of_trace_info() {
-  return result_schema("trace-info", "moesim trace info --format json", schema_of<Examined>());
-}
+const ResultSchema kTraceInfoSchema("trace-info", "trace info", schema_of<Examined>);
 
-nlohmann::ordered_json schema_of_trace_check() {
-  return result_schema("trace-check", "moesim trace check --format json", schema_of<Checked>());
-}
+const ResultSchema kTraceCheckSchema("trace-check", "trace check", schema_of<Checked>);
 
 }  // namespace moesim::tools

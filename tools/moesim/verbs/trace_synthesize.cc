@@ -38,7 +38,7 @@ struct Made {
 };
 
 Columns<Made> columns_of(Of<Made>) {
-  return {{"model", &Made::model, {"", {{"$ref", "model-summary.schema.json"}}}},
+  return {{"model", &Made::model, as_in("model-summary.schema.json")},
           {"folder", &Made::folder},
           {"topology", &Made::topology},
           {"synthetic", [](const Made&) { return true; }}};
@@ -118,8 +118,6 @@ TraceCommand declare_trace_synthesize(CLI::App& trace) {
   return {command, [options](const CommonOptions& common) { return run(*options, common); }};
 }
 
-nlohmann::ordered_json schema_of_trace_synthesize() {
-  return result_schema("trace-synthesize", "moesim trace synthesize --format json", schema_of<Made>());
-}
+const ResultSchema kTraceSynthesizeSchema("trace-synthesize", "trace synthesize", schema_of<Made>);
 
 }  // namespace moesim::tools

@@ -1,21 +1,25 @@
 // `moesim validate`: how far forecasts are from what was measured: recordings, a training log, published
 // tables.
+#include "tools/moesim/verbs/validate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/read/training_log.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/validation/validation.h"
-#include "tools/moesim/verbs/validate_log.h"
-#include "tools/moesim/verbs/validate_recordings.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -23,6 +27,7 @@ namespace moesim::tools {
 namespace {
 
 struct ValidateOptions {
+  FileValidation file;
   RecordingValidation recordings;
   LogValidation log;
   TableQuestion table;
@@ -34,31 +39,38 @@ using Names = std::vector<std::string>;
 
 // What each question is asked with, the first that is given, and the options that belong to it alone or to
 // some. Others belong to recordings.
-const Names kQuestions{"--log", "--training", "--decisions", "--known", "--memory", "--all"};
+const Names kQuestions{"file", "--log", "--training", "--decisions", "--known", "--memory", "--all"};
+const Names kOfFile{"file"};
 const std::vector<std::pair<std::string_view, Names>> kBelong{
     {"--only", {"--all"}},
-    {"--job", {"--log"}},
-    {"--with", {"--log"}},
-    {"--by-running", {"--log"}},
+    {"--job", {"--log", "file"}},
+    {"--with", {"--log", "file"}},
+    {"--by-running", {"--log", "file"}},
     {"--detail", {"--training", "--memory"}},
     {"--leave-out", {"--training", "--decisions"}},
     {"--anchored", {"--decisions"}},
-    {"--cluster", {"--log", "--all", "--forecast"}},
-    {"--draws", {"--log", "--training", "--decisions", "--all", "--forecast"}},
+    {"--cluster", {"--log", "--all", "--forecast", "file"}},
+    {"--draws", {"--log", "file", "--training", "--decisions", "--all", "--forecast"}},
     {"--max-error", {"--log", "--training", "--decisions", "--memory", "--all", "--forecast"}},
     {"--report", {"--log", "--training", "--decisions", "--known", "--memory", "--all", "--forecast"}}};
+
+// What rows of a file do not say, and what a training log has no use for.
+const Names kFacts{"--gpu",    "--source", "--library", "--op",      "--nodes", "--gpus-per-node", "--tokens",
+                   "--hidden", "--topk",   "--experts", "--network", "--nics",  "--nic-rate"};
 
 // Returns the option that asks the question: of a pair of recordings --forecast. Refuses options without
 // effect on it.
 std::string question_of(const CLI::App& app) {
   const auto asked = std::ranges::find_if(kQuestions, [&](const auto& name) { return app.count(name) > 0; });
-  const std::string question = asked == kQuestions.end() ? "--forecast" : *asked;
+  std::string question = asked == kQuestions.end() ? "--forecast" : *asked;
   const Names common{"--format", "--quiet", "--seed", "--threads"}, recordings{"--all", "--forecast"};
   for (const CLI::Option option : app.get_options()) {
     const std::string name = option->get_name();
     if (option->count() == 0 || name == question || std::ranges::count(common, name) > 0) continue;
     const auto at = std::ranges::find(kBelong, name, &std::pair<std::string_view, Names>::first);
-    const Names& to = at == kBelong.end() ? recordings : at->second;
+    const Names& to = std::ranges::count(kFacts, name) > 0 ? kOfFile
+                      : at == kBelong.end()                ? recordings
+                                                           : at->second;
     if (std::ranges::count(to, question) > 0) continue;
     if (std::ranges::count(recordings, question) > 0)
       throw InputError(fmt::format("found {} without {}", name, join(to, " or ")));
@@ -67,8 +79,34 @@ std::string question_of(const CLI::App& app) {
   return question;
 }
 
+// Refuses options that this kind of file has no use for.
+int validate_file(ValidateOptions& o, const CLI::App& app, const CommonOptions& common) {
+  std::error_code error;
+  const std::string text = std::filesystem::is_directory(o.file.file, error)
+                               ? std::string()
+                               : read_file(o.file.file, kMaxTrainingLogBytes);
+  const bool training = has_steps(text);
+  const Names of_training{"--job", "--with", "--by-running", "--cluster", "--draws"};
+  for (const std::string& name : training ? kFacts : of_training)
+    if (app.count(name) > 0)
+      throw InputError(fmt::format("found {} beside {}, which is {}", name, o.file.file,
+                                   training ? "a training log: --cluster and --job say what ran"
+                                            : "no training log: --gpu, --network, --nics say what ran"));
+  for (const auto& [path, text] : o.recordings.job.said()) {
+    if (path == "cluster.nodes") o.file.facts.nodes = static_cast<int>(parse_int(text).value_or(0));
+    if (path == "model.experts") o.file.facts.experts = parse_int(text).value_or(0);
+  }
+  if (!training) return validate_rows(o.file, text, common);
+  o.log.log = o.file.file;
+  o.log.judge = true;
+  if (app.count("--cluster") > 0) o.log.cluster = o.recordings.cluster;
+  if (app.count("--draws") > 0) o.log.draws = o.recordings.draws;
+  return validate_log(o.log, common);
+}
+
 int run(ValidateOptions& o, const CLI::App& app, CommonOptions common) {
   const std::string question = question_of(app);
+  if (question == "file") return validate_file(o, app, common);
   if (question == "--all" || question == "--forecast") {
     return validate_recordings(o.recordings, common);
   }
@@ -156,23 +194,23 @@ void declare_tables(CLI::App& app, ValidateOptions& o) {
 }  // namespace
 
 Verb validate_verb() {
-  return {
-      "validate",
-      "how far a forecast is from a measured recording",
-      "  moesim validate --forecast rec/scaling --measured rec/realistic --cluster echo-h800x2 --max-error "
-      "5%\n"
-      "  moesim validate --all ../shared/data/echo --cluster echo-h800x2",
-      [](CLI::App& app) -> Run {
-        auto options = std::make_shared<ValidateOptions>();
-        declare_recordings(app, options->recordings);
-        declare_log(app, options->log);
-        declare_tables(app, *options);
-        app.add_option("--max-error", options->recordings.max_error,
-                       "exit 1 when an iteration is further off, e.g. 5%");
-        return [options, verb = &app](const CommonOptions& common) { return run(*options, *verb, common); };
-      },
-      {"--forecast", "--measured", "--all", "--cluster", "--training", "--decisions", "--memory", "--known",
-       "--log", "--max-error"}};
+  return {"validate",
+          "is this run normal, and if not, why; how far forecasts are from measured runs",
+          "  moesim validate all_reduce.log --gpu h100-sxm --network infiniband-ndr\n"
+          "  moesim validate --forecast rec/scaling --measured rec/realistic --cluster echo-h800x2",
+          [](CLI::App& app) -> Run {
+            auto options = std::make_shared<ValidateOptions>();
+            options->file.declare(app);
+            declare_recordings(app, options->recordings);
+            declare_log(app, options->log);
+            declare_tables(app, *options);
+            app.add_option("--max-error", options->recordings.max_error,
+                           "exit 1 when an iteration is further off, e.g. 5%");
+            return
+                [options, verb = &app](const CommonOptions& common) { return run(*options, *verb, common); };
+          },
+          {"--network", "--forecast", "--measured", "--all", "--cluster", "--training", "--decisions",
+           "--memory", "--known", "--log"}};
 }
 
 }  // namespace moesim::tools

@@ -1,5 +1,3 @@
-#include "tools/moesim/verbs/validate_log.h"
-
 #include <fmt/format.h>
 
 #include <cmath>
@@ -16,12 +14,15 @@
 #include "models/workload/fields.h"
 #include "models/workload/model_summary.h"
 #include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/normal.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/read/load_job.h"
 #include "tools/moesim/read/training_log.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
+#include "tools/moesim/verbs/validate.h"
 
 namespace moesim::tools {
 
@@ -29,8 +30,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Returns the job of the log on its machine.
-models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, const CommonOptions& common) {
+// The job of the log on its machine; `scenario` has the dispatcher that ran alone.
+struct LoggedJob {
+  Base base;
+  models::Scenario scenario;
+};
+
+LoggedJob logged_job(const LogValidation& o, const TrainingLog& log, const CommonOptions& common) {
   std::optional<Job> job;
   if (o.job.empty()) {
     if (!log.arguments)
@@ -63,9 +69,11 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, cons
       p.dp = *job->gpus / ranks;
       q.said.give("parallel.dp", Origin::file(q.job->file));
     }
-  models::Scenario s = settle(q, common).scenario;
+  Base base = Base::of(std::move(q), common);
+  if (!base.resolved.error.empty()) throw InputError(base.resolved.error);
+  models::Scenario s = base.resolved.scenario;
   // The dispatcher that ran, not those that it could have been.
-  s.dispatchers = q.said.dispatchers;
+  s.dispatchers = base.question.said.dispatchers;
   models::name_dispatchers(s);
   if (s.model.experts > 0 && s.dispatchers.size() != 1)
     throw InputError(
@@ -77,14 +85,41 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, cons
                      fmt::format("a global batch of {} sequences", log.global_batch),
                      fmt::format("the job's {}, of {}", batch, o.job.empty() ? o.log : o.job));
   s.model.remarks.insert(s.model.remarks.end(), log.notes.begin(), log.notes.end());
-  return s;
+  return {std::move(base), std::move(s)};
 }
+
+// The steps of a log against their forecast.
+struct JudgedLog {
+  ordered_json model;
+  Verdict verdict;
+  std::size_t logged, left_out;
+  double p10, p50, p90;
+  models::Estimate forecast;
+  models::StepQuantiles steps;
+  double error;
+  bool inside;
+};
+
+Columns<JudgedLog> columns_of(Of<JudgedLog>) {
+  using L = JudgedLog;
+  return {{"model", &L::model, as_in("model-summary.schema.json")},
+          {"verdict", &L::verdict, "whether the run is normal, and causes that would explain it"},
+          {"steps", {{"logged", &L::logged}, {"left_out", &L::left_out, "at the start"}}},
+          {"measured_us", {{"p10", &L::p10}, {"p50", &L::p50}, {"p90", &L::p90}}},
+          {"forecast_us", &L::forecast},
+          {"step_time_us", &L::steps, "how forecast steps vary"},
+          {"error", &L::error, "forecast / measured median - 1"},
+          {"inside_interval", &L::inside}};
+}
+
+const ResultSchema kSchema("validate-log", "validate --log", schema_of<JudgedLog>);
 
 }  // namespace
 
 int validate_log(const LogValidation& o, const CommonOptions& common) {
-  const TrainingLog log = read_training_log(read_file(o.log, kMaxTrainingLogBytes), o.log);
-  const models::Scenario scenario = logged_job(o, log, common);
+  const std::string text = read_file(o.log, kMaxTrainingLogBytes);
+  const TrainingLog log = read_training_log(text, o.log);
+  const auto [base, scenario] = logged_job(o, log, common);
   const std::vector<double> all = step_seconds(log, scenario), kept = steady(all);
   models::AnswerOptions options;
   options.draws = o.draws;
@@ -95,16 +130,20 @@ int validate_log(const LogValidation& o, const CommonOptions& common) {
                p90 = quantile_of(kept, 0.9) * 1e6;
   const double error = a.time_us.value / p50 - 1;
   const bool inside = a.time_us.low <= p50 && p50 <= a.time_us.high;
+  const Verdict verdict = judge_run(base, c, a, a.time_us, p50, text);
   if (common.format == Format::kJson) {
-    ordered_json result = envelope("validate", describe_inputs(common, *c.scenario), c.warnings);
-    add_model(result, *c.scenario);
-    result["steps"] = {{"logged", all.size()}, {"left_out", all.size() - kept.size()}};
-    result["measured_us"] = {{"p10", p10}, {"p50", p50}, {"p90", p90}};
-    result["forecast_us"] = estimate_json(a.time_us);
-    result["step_time_us"] = {{"p50", a.step_time.p50}, {"p90", a.step_time.p90}, {"p99", a.step_time.p99}};
-    result["error"] = error;
-    result["inside_interval"] = inside;
-    print_json(result);
+    const JudgedLog judged{models::model_summary(models::asked_model(*c.scenario)),
+                           verdict,
+                           all.size(),
+                           all.size() - kept.size(),
+                           p10,
+                           p50,
+                           p90,
+                           a.time_us,
+                           a.step_time,
+                           error,
+                           inside};
+    print_result("validate", describe_inputs(common, *c.scenario), json_of(judged), c.warnings);
   } else {
     for (const std::string& warning : c.warnings) warn(common, warning);
     Table table({{"", Table::Align::kLeft}, {"step [ms]"}, {"low"}, {"high"}, {"p90 / p50"}});
@@ -118,7 +157,8 @@ int validate_log(const LogValidation& o, const CommonOptions& common) {
     if (common.format == Format::kCsv) {
       print(table.csv());
     } else {
-      print(models::model_text(models::asked_model(*c.scenario)) + "\n");
+      print_answer(verdict.sentence);
+      print("\n" + models::model_text(models::asked_model(*c.scenario)) + "\n");
       print(fmt::format(
           "{} steps of {}, without {} at the start; low and high: the tenth and the nine tenths of them, "
           "and the forecast's 90 % interval\n\n",
@@ -126,9 +166,10 @@ int validate_log(const LogValidation& o, const CommonOptions& common) {
       print(table.text());
       print(fmt::format("\nthe forecast is off by {}; the measured median lies {} its interval\n",
                         percent(error), inside ? "inside of" : "outside of"));
+      if (const std::string causes = verdict_text(verdict); !causes.empty()) print("\n" + causes);
     }
   }
-  return o.max_error > 0 && std::abs(error) > o.max_error ? 1 : 0;
+  return (o.judge && !verdict.normal) || (o.max_error > 0 && std::abs(error) > o.max_error) ? 1 : 0;
 }
 
 }  // namespace moesim::tools

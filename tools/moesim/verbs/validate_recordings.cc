@@ -1,5 +1,3 @@
-#include "tools/moesim/verbs/validate_recordings.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,10 +19,12 @@
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/terminal.h"
 #include "tools/moesim/show/timeline_json.h"
 #include "tools/moesim/show/timeline_view.h"
 #include "tools/moesim/validation/scores.h"
+#include "tools/moesim/verbs/validate.h"
 
 namespace moesim::tools {
 
@@ -113,39 +113,49 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   return out;
 }
 
-ordered_json triple(const replay::Comparison& comparison) {
-  return {{"forecast_us", comparison.forecast_us}, {"measured_us", comparison.measured_us},
-          {"error", comparison.error()},           {"low_us", comparison.low_us},
-          {"high_us", comparison.high_us},         {"covered", comparison.covered()}};
-}
-
-void add_to(ordered_json& out, const replay::Validation& validation) {
-  out["iteration"] = triple(validation.iteration);
-  out["components"] = ordered_json::object();
-  for (const auto& component : validation.components)
-    out["components"][std::string(component.name)] = triple(component);
-  out["mean_abs_component_error"] = validation.mean_abs_component_error();
-}
-
 std::string milliseconds(double us) { return fmt::format("{:.2f}", us / 1e3); }
+
+// A run's loss is mostly the wait between expert groups.
+std::string shown(std::string_view component) {
+  return component == "loss" ? "loss, with waiting" : std::string(component);
+}
+
+using C = replay::Comparison;
+
+const Columns<C>& comparison_columns() {
+  static const Columns<C> all{{"forecast_us", &C::forecast_us, "", {"forecast ms", milliseconds}},
+                              {"measured_us", &C::measured_us, "", {"measured ms", milliseconds}},
+                              {"error", &C::error, "", {"error", difference}},
+                              {"low_us", &C::low_us, "", {"low", milliseconds}},
+                              {"high_us", &C::high_us, "", {"high", milliseconds}},
+                              {"covered", &C::covered, "whether the 90 % interval holds the measured value"}};
+  return all;
+}
+
+Columns<replay::Validation> validation_columns() {
+  using V = replay::Validation;
+  const auto components = [](const V& v) {
+    ordered_json all = ordered_json::object();
+    for (const auto& one : v.components) all[std::string(one.name)] = comparison_columns().json(one);
+    return all;
+  };
+  return Columns<V>{{"iteration", Columns<V>().add(comparison_columns(), &V::iteration)},
+                    {"components",
+                     components,
+                     {"", {{"type", "object"}, {"additionalProperties", comparison_columns().schema()}}}},
+                    {"mean_abs_component_error", &V::mean_abs_component_error}};
+}
 
 // Returns one configuration: a row per component.
 Table component_table(const Case& one) {
-  Table table({{"operation", kLeft},
-               {"forecast ms"},
-               {"low"},
-               {"high"},
-               {"measured ms"},
-               {"error"},
-               {"measured is", kLeft}});
-  const auto add = [&](const replay::Comparison& c) {
-    table.row({std::string(c.name), milliseconds(c.forecast_us), milliseconds(c.low_us),
-               milliseconds(c.high_us), milliseconds(c.measured_us), percent(c.error()),
-               c.covered() ? "inside" : "outside the interval"});
-  };
-  add(one.validation.iteration);
+  const auto covered = [](const C& c) { return c.covered() ? "inside" : "outside the interval"; };
+  Columns<C> columns{{"", [](const C& c) { return shown(c.name); }, "", "operation"}};
+  columns.add(comparison_columns().some({"forecast_us", "low_us", "high_us", "measured_us", "error"}))
+      .add({{"", covered, "", "measured is"}});
+  Table table(columns.heads({}));
+  table.row(columns.cells({}, one.validation.iteration));
   table.separator();
-  for (const auto& component : one.validation.components) add(component);
+  for (const C& component : one.validation.components) table.row(columns.cells({}, component));
   return table;
 }
 
@@ -157,7 +167,7 @@ Table overview_table(const std::vector<Case>& cases) {
       if (std::ranges::count(names, component.name) == 0) names.push_back(component.name);
   std::vector<Table::Column> columns{{"recording", kLeft}, {"passes", kLeft}, {"forecast ms"},
                                      {"90 % interval"},    {"measured ms"},   {"error"}};
-  for (const auto name : names) columns.push_back({std::string(name)});
+  for (const auto name : names) columns.push_back({shown(name)});
   Table table(columns);
   for (const Case& one : cases) {
     const auto& iteration = one.validation.iteration;
@@ -250,22 +260,32 @@ struct Together {
   }
 };
 
+struct All {
+  const std::vector<Case>& cases;
+  const Together& together;
+};
+
+Columns<All> all_columns() {
+  Columns<Case> recording{{"recording", &Case::name}, {"passes", &Case::pass}};
+  return Columns<All>()
+      .list(
+          "recordings", recording.add(validation_columns(), &Case::validation),
+          [](const All& all) -> const auto& { return all.cases; })
+      .add({{"mean_abs_iteration_error", [](const All& all) { return all.together.mean; }},
+            {"worst_abs_iteration_error", [](const All& all) { return all.together.worst; }},
+            {"interval_coverage", [](const All& all) {
+               return static_cast<double>(all.together.covered) / static_cast<double>(all.cases.size());
+             }}});
+}
+
+const ResultSchema kSchema("validate", "validate", [] { return validation_columns().schema(); });
+const ResultSchema kAllSchema("validate-all", "validate --all", [] { return all_columns().schema(); });
+
 ordered_json result_of(const RecordingValidation& options, const std::vector<Case>& cases,
                        const Together& together, const ordered_json& inputs) {
   auto result = envelope("validate", inputs, together.warnings);
-  if (options.all.empty()) {
-    add_to(result, cases.front().validation);
-    return result;
-  }
-  result["recordings"] = ordered_json::array();
-  for (const Case& one : cases) {
-    ordered_json row{{"recording", one.name}, {"passes", one.pass}};
-    add_to(row, one.validation);
-    result["recordings"].push_back(std::move(row));
-  }
-  result["mean_abs_iteration_error"] = together.mean;
-  result["worst_abs_iteration_error"] = together.worst;
-  result["interval_coverage"] = static_cast<double>(together.covered) / static_cast<double>(cases.size());
+  result.update(options.all.empty() ? validation_columns().json(cases.front().validation)
+                                    : all_columns().json({cases, together}));
   return result;
 }
 

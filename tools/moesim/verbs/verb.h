@@ -30,8 +30,6 @@ struct Verb {
   // The options that `--help` shows, in the order of their declaration; `--help all` shows every one. Empty:
   // both do.
   std::vector<std::string_view> usual = {};
-  // The JSON schemas of its results.
-  std::vector<std::pair<std::string, nlohmann::ordered_json (*)()>> schemas = {};
 };
 
 const std::vector<Verb>& all_verbs();

@@ -1,5 +1,7 @@
 // `moesim whatif`: one question about a scenario: the effect of a change, the crossovers of the fastest
 // dispatcher, or the hardware numbers that matter.
+#include "tools/moesim/questions/whatif.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,14 +13,11 @@
 #include "base/input_error.h"
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/questions/whatif_best.h"
-#include "tools/moesim/questions/whatif_change.h"
-#include "tools/moesim/questions/whatif_map.h"
-#include "tools/moesim/questions/whatif_sensitivity.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/replay_answer.h"
 #include "tools/moesim/verbs/verb.h"
 
@@ -143,10 +142,9 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     o.anchoring.refuse_measured("--best");
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
       throw InputError("--best: found another question, expected --best alone, or with --set");
-    const models::Scenario scenario = with_changes(base, sets).resolved.asked;
     WhatifBest best = o.best;
     best.draws = std::min(o.draws, best.draws);
-    return whatif_best(scenario, best, common);
+    return whatif_best(with_changes(base, sets), best, common);
   }
   if (!o.picture.empty() && o.map.empty())
     throw InputError("--picture: found no --map, expected one to draw");
@@ -163,13 +161,14 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, o.picture, common);
     return run_crossover(changed, o.crossover, o.between, o.draws, common);
   }
-  models::AnswerOptions asked{.draws = o.draws,
-                              .each = true,
-                              .tolerance = o.anchoring.tolerance(),
-                              .measured = o.anchoring.of(base.resolved.scenario)};
-  return o.each ? run_each(base, sets, o.today, asked, common)
-                : run_changes(base, sets, o.today, asked, common);
+  const models::AnswerOptions asked{.draws = o.draws,
+                                    .each = true,
+                                    .tolerance = o.anchoring.tolerance(),
+                                    .measured = o.anchoring.of(base.resolved.scenario)};
+  return run_changes(base, sets, o.each, o.today, asked, common);
 }
+
+const ResultSchema kUnexplained("whatif", "whatif --measured", schema_of_unexplained);
 
 }  // namespace
 
@@ -204,7 +203,8 @@ Verb whatif_verb() {
                            "With --best: the best plan as arguments of a framework")
                 ->type_name("megatron|torchtitan|deepspeed|nemo");
             app.add_option("--top", o->best.top, "With --best: plans shown [10]")->check(CLI::Range(1, 1000));
-            app.add_option("--most", o->best.most, "With --best: forecasts at most [20000]")
+            app.add_option("--most", o->best.most,
+                           fmt::format("With --best: forecasts at most [{}]", o->best.most))
                 ->check(CLI::Range(1, 10000000));
             app.add_option("--draws", o->draws, "Draws of the profile for intervals; 0 for none [48]")
                 ->check(CLI::Range(0, models::kMostDraws));

@@ -23,6 +23,7 @@ interface LiveData {
   clusters: Named[];
   dispatchers: Named[];
   fields: Field[];
+  files: boolean;  // whether texts may name files of the server
   categories: string[];
 }
 
@@ -419,6 +420,7 @@ function others(): HTMLElement {
   return h("details", { class: "field" }, h("summary", {}, "More fields"),
     h("label", { for: id }, "One a line, path=value"), box, wrong,
     h("details", {}, h("summary", {}, `${known.length} paths`),
+      data.files ? "" : h("p", {}, "Where a file may stand, this page takes its JSON or text: it was started without --allow-files."),
       h("dl", { class: "paths" }, ...known.flatMap((one) => [h("dt", {}, one.path), h("dd", {}, one.help + (one.fallback ? ` [${one.fallback}]` : ""))]))));
 }
 
@@ -463,7 +465,6 @@ function takeAway(): HTMLElement {
 
 function start(): void {
   knowDispatchers(data.dispatchers.map((one) => one.name));
-  document.title = "moesim live";
   const controls = h("form", { class: "question-form", id: "question", "aria-label": "question" },
     chooser("Model", "model", data.models),
     chooser("Machine", "cluster", data.clusters, (name) => name.replace(/xN$/, "")),
@@ -474,7 +475,8 @@ function start(): void {
       h("div", { class: "bar" }, h("span", { class: "name" }, "moesim live"), h("span", { class: "buttons" }, themeButton())),
       h("h1", {}, "Which dispatcher, on which machine?"),
       command),
-    h("div", { class: "columns" }, controls, h("div", { class: "answers" }, planning(), plans, problem, without, results, changes, details, takeAway()))));
+    h("div", { class: "columns" }, h("div", { class: "answers" }, planning(), plans, problem, without, results), controls,
+      h("div", { class: "answers" }, changes, details, takeAway()))));
   window.addEventListener("hashchange", () => {
     const now = read(location.hash);
     question.clear();

@@ -33,7 +33,7 @@ interface Plan {
   mfu: number;
   unmeasured: string[];
   command: string;
-  mwh_at_most?: number;
+  energy?: { training_mwh: number };
 }
 
 interface Upgrade {
@@ -130,7 +130,7 @@ function besideColumns(currency: string): Column<Plan>[] {
     { title: "they cost", numeric: true, text: (p) => money((p.cost.value * p.idle_gpus) / p.gpus, currency), value: (p) => (p.cost.value * p.idle_gpus) / p.gpus },
     { title: "goodput", numeric: true, text: (p) => percent(p.goodput), value: (p) => p.goodput },
     { title: "failures a day", numeric: true, text: (p) => number(p.failures_per_day, 2), value: (p) => p.failures_per_day },
-    { title: "nodes take at most", numeric: true, text: (p) => (p.mwh_at_most ? `${number(p.mwh_at_most, 3)} MWh` : "unknown"), value: (p) => p.mwh_at_most ?? 0 },
+    { title: "energy of the nodes", numeric: true, text: (p) => (p.energy ? `${number(p.energy.training_mwh, 3)} MWh` : "unknown"), value: (p) => p.energy?.training_mwh ?? 0 },
   ];
 }
 

@@ -125,7 +125,7 @@ export function replayPage(data: ReportData): HTMLElement[] {
           table(effects, [
             { title: "effect", text: (e) => words(e.name) },
             { title: "value", numeric: true, text: (e) => `${number(e.value)} ${e.unit}`, value: (e) => e.value },
-            { title: "sigma", numeric: true, text: (e) => number(e.sigma), value: (e) => e.sigma },
+            { title: "standard deviation", numeric: true, text: (e) => number(e.sigma), value: (e) => e.sigma },
             { title: "source", text: (e) => e.source },
           ], { caption: "Constants" }))] : []),
     ...(path.length > 0

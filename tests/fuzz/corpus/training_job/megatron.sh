@@ -3,7 +3,7 @@ TP=${TP:-2}; PP=2
 GPUS=8
 ARGS=(
   --num-layers 4 --hidden-size 256 --num-attention-heads 4  # small
-  --vocab-size 1000 --num-experts 4 --bf16
+  --vocab-size 1000 --num-experts 4 --bf16 --disable-bias-linear
 )
 if [ "$TP" -gt 1 ] && [ -n "$TP" ]; then
   ARGS+=(--sequence-parallel)

@@ -7,7 +7,6 @@ dispatching.json, the routing. Unrecorded and recorded iterations alternate, so 
 """
 import contextlib
 import gc
-import json
 import os
 import statistics
 import time
@@ -20,7 +19,7 @@ from ..clocks import CpuTimeClock
 from ..fake_world import FakeWorld
 from ..hooks import CommunicationHooks
 from ..layout import GroupNames, file_name, folder_name
-from ..recorder import Recorder
+from ..recorder import Recorder, write_json
 from ..routing import RoutingRecorder, dispatching
 from . import cores, workers
 from .config import JobConfig
@@ -60,13 +59,6 @@ def _synchronize(config: JobConfig):
         torch.cuda.synchronize()
 
 
-def _write_json(path: str, value, indent=1):
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=indent)
-        file.write("\n")
-    os.replace(path + ".part", path)
-
-
 def refuse_to_overwrite(out: str, config: JobConfig, mode: str, passes: int):
     """Raises ValueError where a pass already has files: two runs in one folder would be read as one recording."""
     for number in range(passes):
@@ -81,7 +73,7 @@ def write_routing(out: str, config: JobConfig):
     table = plan_routing(config).table()
     folder = os.path.dirname(pass_folder(out, config, "", 0))
     os.makedirs(folder, exist_ok=True)
-    _write_json(os.path.join(folder, "dispatching.json"),
+    write_json(os.path.join(folder, "dispatching.json"),
                 dispatching(config.tp * config.ep, config.experts, [table], "planned routing %s" % config.routing), indent=None)
 
 
@@ -111,8 +103,7 @@ def contribute_routing(world: FakeWorld, routing):
         all_counts)
 
 
-def run_scaling(config: JobConfig, out: str, passes: int, warmup: int, command: str, record: bool = True,
-                version: int = 2):
+def run_scaling(config: JobConfig, out: str, passes: int, warmup: int, command: str, version: int = 2):
     """Every rank in turn: `warmup` unrecorded microbatches, then per pass one unrecorded and one recorded. The timings
     returned are {rank: {"plain_ms": [...], "recorded_ms": [...]}}."""
     _prepare(config)
@@ -133,8 +124,6 @@ def run_scaling(config: JobConfig, out: str, passes: int, warmup: int, command: 
             timings[rank] = {"plain_ms": [], "recorded_ms": []}
             for number in range(passes):
                 timings[rank]["plain_ms"].append(_timed(config, job.microbatch))
-                if not record:
-                    continue
                 path = _rank_path(pass_folder(out, config, "scaling", number), config, rank, stamp)
                 with Recorder(path, rank, job.stage_id, "scaling", clock, version,
                               about=_about(config, command)) as recorder, CommunicationHooks(
@@ -242,30 +231,4 @@ def summary(config: JobConfig, mode: str, timings: dict, command: str) -> dict:
 
 def write_summary(out: str, config: JobConfig, value: dict):
     folder = os.path.dirname(pass_folder(out, config, "", 0))
-    _write_json(os.path.join(folder, "run_%s.json" % value["mode"]), value)
-
-
-# On a machine with fewer cores than ranks a real run shares them; so does a crowd.
-
-
-@contextlib.contextmanager
-def crowd(config: JobConfig, processes: int):
-    """While open, `processes` - 1 others play ranks of the same job over and over, unrecorded."""
-    others = [workers.start({"crowd": asdict(config)}) for _ in range(processes - 1)]
-    try:
-        for other in others:
-            if other.stdout.readline().strip() != "ready":
-                raise workers.RunError("a process of the crowd ended before it began")
-        yield
-    finally:
-        for other in others:
-            workers.end(other)
-
-
-def run_crowd_member(config: JobConfig):
-    """Plays ranks in turn until it is killed, or its parent is gone."""
-    parent = os.getppid()
-    run_scaling(config, "", 1, 1, "", record=False)
-    print("ready", flush=True)
-    while os.getppid() == parent:
-        run_scaling(config, "", 8, 1, "", record=False)
+    write_json(os.path.join(folder, "run_%s.json" % value["mode"]), value)

@@ -1,0 +1,369 @@
+#include "tools/moesim/read/argument_checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "base/check.h"
+#include "base/json_reader.h"
+#include "base/text.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/embedded_profiles.h"
+#include "models/hardware/gpu_family.h"
+#include "tools/moesim/read/megatron_rules.h"
+
+namespace moesim::tools {
+
+namespace {
+
+// A value of a condition: a text, and the number that it is. Nothing is an empty text, and 0.
+struct Value {
+  std::string text;
+  std::optional<double> number;
+
+  static Value of(double n) { return {n == 0 ? "" : fmt::format("{}", n), n}; }
+  static Value of(std::string text) {
+    if (text == "true" || text == "True") return of(1);
+    if (text == "false" || text == "False" || text == "none" || text == "None" || text == "null") return {};
+    const auto n = parse_number(text);
+    return {std::move(text), n};
+  }
+  double as_number() const { return number.value_or(0); }
+  bool holds() const { return number ? *number != 0 : !text.empty(); }
+  friend bool operator==(const Value& a, const Value& b) {
+    return a.number && b.number ? *a.number == *b.number : a.text == b.text;
+  }
+};
+
+struct Node {
+  std::string what;  // "name", "text", "number", "call", or an operator
+  std::string word;
+  double number = 0;
+  std::vector<Node> parts;
+};
+
+// Reads a condition. Rules are a file of ours: a mistake in them is an error of the program.
+class ConditionParser {
+ public:
+  explicit ConditionParser(std::string_view text) : text_(text) { next(); }
+
+  Node whole() {
+    Node all = either();
+    check(word_.empty(), "a condition of argument_checks.json ends");
+    return all;
+  }
+
+ private:
+  void next() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    const std::size_t from = at_;
+    const auto is_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
+    if (at_ < text_.size() && text_[at_] == '\'')
+      at_ = text_.find('\'', at_ + 1) + 1;
+    else if (at_ < text_.size() && is_word(text_[at_]))
+      while (at_ < text_.size() && (is_word(text_[at_]) || text_[at_] == '.')) ++at_;
+    else if (at_ < text_.size())
+      at_ += text_.substr(at_ + 1, 1) == "=" ? 2 : 1;
+    word_ = text_.substr(from, at_ - from);
+  }
+  bool take(std::string_view word) {
+    if (word_ != word) return false;
+    next();
+    return true;
+  }
+  // Reads parts joined by one of `words`, from the left.
+  template <class Part>
+  Node joined(std::initializer_list<std::string_view> words, Part part) {
+    Node left = part();
+    while (std::ranges::find(words, word_) != words.end()) {
+      Node both{std::string(word_), "", 0, {}};
+      next();
+      both.parts.push_back(std::move(left));
+      both.parts.push_back(part());
+      left = std::move(both);
+    }
+    return left;
+  }
+  Node either() {
+    return joined({"or"}, [&] { return joined({"and"}, [&] { return negated(); }); });
+  }
+  Node negated() {
+    if (!take("not")) return compared();
+    return {"not", "", 0, {negated()}};
+  }
+  Node compared() {
+    Node left = sum();
+    if (take("in")) {
+      Node in{"in", "", 0, {std::move(left)}};
+      for (Node& one : listed()) in.parts.push_back(std::move(one));
+      return in;
+    }
+    for (const std::string_view op : {"==", "!=", "<=", ">=", "<", ">"})
+      if (take(op)) {
+        Node both{std::string(op), "", 0, {}};
+        both.parts.push_back(std::move(left));
+        both.parts.push_back(sum());
+        return both;
+      }
+    return left;
+  }
+  Node sum() {
+    return joined({"+", "-"}, [&] { return joined({"*", "/", "%"}, [&] { return atom(); }); });
+  }
+  std::vector<Node> listed() {
+    std::vector<Node> all;
+    check(take("("), "a list begins");
+    do all.push_back(either());
+    while (take(","));
+    check(take(")"), "a list ends");
+    return all;
+  }
+  Node atom() {
+    const std::string word(word_);
+    check(!word.empty(), "a condition has a value");
+    if (word == "(") {
+      next();
+      Node inside = either();
+      check(take(")"), "a bracket closes");
+      return inside;
+    }
+    next();
+    if (word.front() == '\'') return {"text", word.substr(1, word.size() - 2), 0, {}};
+    if (const auto n = parse_number(word)) return {"number", "", *n, {}};
+    if (word_ != "(") return {"name", word, 0, {}};
+    return {"call", word, 0, listed()};
+  }
+
+  std::string_view text_, word_;
+  std::size_t at_ = 0;
+};
+
+struct Rule {
+  BrokenRule rule;
+  Node when;
+  int since = 0;
+};
+
+struct RuleBook {
+  int newest = 0;
+  std::map<std::string, Value, std::less<>> defaults;
+  std::map<std::string, Node, std::less<>> shared;
+  std::vector<Rule> rules;
+};
+
+RuleBook read_book(std::string_view framework) {
+  const JsonNode file = JsonNode::parse(models::embedded_table("argument_checks"), "argument_checks.json");
+  JsonObject object(*file.find(framework));
+  RuleBook book;
+  const std::string sources = object.at("sources").string();
+  book.newest = static_cast<int>(object.integer("newest", 0, 0, 1000));
+  const JsonNode defaults = object.at("defaults"), let = object.at("let");
+  for (const std::string& name : defaults.keys()) {
+    const JsonNode value = *defaults.find(name);
+    book.defaults[name] =
+        value.is_string() ? Value::of(value.string()) : Value::of(value.number(-1e18, 1e18));
+  }
+  for (const std::string& name : let.keys())
+    book.shared[name] = ConditionParser(let.find(name)->string()).whole();
+  for (const JsonNode& node : object.at("rules").items()) {
+    JsonObject row(node);
+    Rule rule;
+    rule.rule.id = row.at("id").string();
+    rule.rule.is = row.at("is").string();
+    rule.rule.says = row.at("says").string();
+    rule.rule.source = row.at("at").string() + ", " + sources;
+    rule.rule.warns = row.boolean("warns", false);
+    rule.since = static_cast<int>(row.integer("since", book.newest, 0, 1000));
+    rule.when = ConditionParser(row.at("when").string()).whole();
+    book.rules.push_back(std::move(rule));
+  }
+  return book;
+}
+
+class Conditions {
+ public:
+  Conditions(const RuleBook& book, const CheckedArguments& arguments) : book_(book), arguments_(arguments) {}
+
+  bool holds(const Node& node) { return value(node).holds(); }
+
+ private:
+  const std::vector<std::string>* given(std::string_view name) const {
+    const auto at = arguments_.values.find(name);
+    return at == arguments_.values.end() ? nullptr : &at->second;
+  }
+
+  Value named(const std::string& name) {
+    if (const auto* values = given(name)) return values->empty() ? Value::of(1) : Value::of(values->front());
+    if (const auto at = book_.shared.find(name); at != book_.shared.end()) {
+      const auto known = known_.find(name);
+      if (known != known_.end()) return known->second;
+      return known_[name] = value(at->second);
+    }
+    if (name == "world") return Value::of(static_cast<double>(arguments_.world));
+    if (name == "environment") return Value::of(arguments_.environment);
+    if (name == "complete") return Value::of(arguments_.complete);
+    if (name == "before_blackwell") return Value::of(arguments_.before_blackwell);
+    const auto at = book_.defaults.find(name);
+    return at == book_.defaults.end() ? Value{} : at->second;
+  }
+
+  Value call(const Node& node) {
+    const std::string& name = node.parts.front().word;
+    const auto* values = given(name);
+    if (node.word == "given")
+      return Value::of(values && (values->empty() || Value::of(values->front()).holds()));
+    if (node.word == "has") {
+      std::vector<std::string> items;
+      if (values)
+        for (const std::string& one : *values)
+          for (const std::string_view item : split(one, ',')) items.emplace_back(trim(item));
+      else
+        items.push_back(named(name).text);
+      return Value::of(std::ranges::any_of(node.parts.begin() + 1, node.parts.end(), [&](const Node& item) {
+        return std::ranges::find(items, item.word) != items.end();
+      }));
+    }
+    const auto counts = count_layout(values && !values->empty() ? values->front() : "");
+    const char letter = node.word == "stages" ? '|' : node.parts.back().word.front();
+    const auto at = counts.find(letter);
+    return Value::of(at == counts.end() ? 0.0 : static_cast<double>(at->second));
+  }
+
+  Value value(const Node& node) {
+    if (node.what == "text") return {node.word, std::nullopt};
+    if (node.what == "number") return Value::of(node.number);
+    if (node.what == "name") return named(node.word);
+    if (node.what == "call") return call(node);
+    if (node.what == "not") return Value::of(!holds(node.parts[0]));
+    const Value left = value(node.parts[0]);
+    if (node.what == "and") return left.holds() ? value(node.parts[1]) : Value{};
+    if (node.what == "or") return left.holds() ? left : value(node.parts[1]);
+    if (node.what == "in")
+      return Value::of(std::any_of(node.parts.begin() + 1, node.parts.end(),
+                                   [&](const Node& one) { return value(one) == left; }));
+    const Value right = value(node.parts[1]);
+    const double a = left.as_number(), b = right.as_number();
+    if (node.what == "==") return Value::of(left == right);
+    if (node.what == "!=") return Value::of(!(left == right));
+    if (node.what == "<") return Value::of(a < b);
+    if (node.what == ">") return Value::of(a > b);
+    if (node.what == "<=") return Value::of(a <= b);
+    if (node.what == ">=") return Value::of(a >= b);
+    if (node.what == "+") return Value::of(a + b);
+    if (node.what == "-") return Value::of(a - b);
+    if (node.what == "*") return Value::of(a * b);
+    // Sizes: whole numbers, of which what does not divide is another rule's.
+    if (node.what == "/") return Value::of(b == 0 ? 0 : std::floor(a / b));
+    check(node.what == "%", "an operator of a condition");
+    return Value::of(b == 0 ? 0 : std::fmod(a, b));
+  }
+
+  const RuleBook& book_;
+  const CheckedArguments& arguments_;
+  std::map<std::string, Value, std::less<>> known_;
+};
+
+}  // namespace
+
+std::map<char, std::int64_t> count_layout(std::string_view layout) {
+  constexpr std::int64_t kMost = 1 << 20;
+  std::map<char, std::int64_t> all, inside;
+  bool open = false;
+  for (std::size_t i = 0; i < layout.size(); ++i) {
+    const char c = layout[i];
+    if (c == '(') {
+      if (open) return {};
+      open = true;
+      inside.clear();
+      continue;
+    }
+    if (c == ')' && !open) return {};
+    std::int64_t times = 1;
+    if (layout.substr(i + 1, 1) == "*") {
+      std::size_t end = i + 2;
+      while (end < layout.size() && layout[end] >= '0' && layout[end] <= '9') ++end;
+      const auto n = parse_int(layout.substr(i + 2, end - i - 2));
+      if (!n || *n < 1 || *n > kMost) return {};
+      times = *n;
+      i = end - 1;
+    }
+    if (c == ')') {
+      open = false;
+      for (const auto& [letter, count] : inside) all[letter] += count * times;
+    } else if (c != ',' && c != ' ') {
+      (open ? inside : all)[c] += times;
+    }
+  }
+  if (open || layout.empty()) return {};
+  if (!layout.ends_with('|')) ++all['|'];
+  return all;
+}
+
+std::string BrokenRule::text() const { return fmt::format("{} (rule {}: \"{}\", {})", is, id, says, source); }
+
+std::string refusal_of(const models::Scenario& plan, JobFramework framework, int version) {
+  // Plans of other frameworks' recipes, and those that the arguments cannot say, are not held against the rules.
+  const bool others = !plan.recipe.empty() && !plan.recipe.starts_with("megatron");
+  if (others || plan.training.sharding == models::ShardingScheme::kHsdp) return "";
+  if (plan.model.experts > 0 && !megatron::writes_dispatcher(plan.dispatchers.front().name)) return "";
+  for (const BrokenRule& broken : broken_rules(plan, written_arguments(plan, framework), framework, version))
+    if (!broken.warns) return broken.text();
+  return "";
+}
+
+bool before_blackwell(const models::Scenario& plan) {
+  const models::GpuFamily* family = plan.cluster ? models::gpu_family(plan.cluster->profile.name()) : nullptr;
+  return family && !family->amd() && !family->blackwell();
+}
+
+int framework_version(std::string_view text) {
+  if (text == "newest") return 0;
+  const std::size_t at = text.find("0.");
+  const auto n = at == std::string_view::npos
+                     ? std::nullopt
+                     : parse_int(text.substr(at + 2, text.find('.', at + 2) - at - 2));
+  if (!n || *n < 1 || *n > 1000)
+    throw InputError(fmt::format(
+        "--framework-version: found {}, expected a version of Megatron-Core as in 0.16, or newest",
+        in_quotes(text)));
+  return static_cast<int>(*n);
+}
+
+std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFramework framework, int version) {
+  if (framework != JobFramework::kMegatron && framework != JobFramework::kNemo) return {};
+  static const RuleBook book = read_book("megatron");
+  Conditions conditions(book, arguments);
+  std::vector<BrokenRule> broken;
+  for (const Rule& rule : book.rules)
+    if ((version == 0 || rule.since <= version) && conditions.holds(rule.when)) broken.push_back(rule.rule);
+  return broken;
+}
+
+namespace {
+
+CheckedArguments checked(const JobFile& file) {
+  CheckedArguments all;
+  for (const Setting& s : file.settings) all.values[s.name] = s.values;
+  all.world = file.gpus.value_or(0);
+  all.complete = file.complete;
+  return all;
+}
+
+}  // namespace
+
+std::vector<BrokenRule> broken_rules(const JobFile& file, JobFramework framework, int version) {
+  return broken_rules(checked(file), framework, version);
+}
+
+std::vector<BrokenRule> broken_rules(const models::Scenario& plan, const Arguments& arguments,
+                                     JobFramework framework, int version) {
+  CheckedArguments all = checked(file_of(arguments, plan.parallel.world()));
+  all.environment = true;
+  all.before_blackwell = before_blackwell(plan);
+  return broken_rules(all, framework, version);
+}
+
+}  // namespace moesim::tools
