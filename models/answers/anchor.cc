@@ -311,6 +311,7 @@ void anchor_answer(Answer& a, const Anchor& anchor, int index) {
   scale(a, value / a.time_us.value);
   a.draws_us = std::move(draws);
   a.time_us = Estimate::from_samples(value, a.draws_us);
+  a.hosts.reset();  // the measurement tells which
 }
 
 std::vector<Anchor::Suspect> suspects_of(const Scenario& scenario, const Measured& measured) {

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "base/random.h"
+#include "base/statistics.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "models/answers/doubt.h"
@@ -271,10 +272,22 @@ class Answering {
                              a.breakdown_us[static_cast<std::size_t>(sim::Category::combine)];
     // A bubble is made of the other stages' operations, of which the parts are the same shares.
     const double busy = a.time_us.value - a.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)];
-    add_doubt(a, {s_.is_step() ? step_sigma(s_, o_.without) : 0, a.dispatcher,
-                  waiting / busy * share_of_launches(programs), exchanges / busy});
+    const double sigma = s_.is_step() ? step_sigma(s_, o_.without) : 0;
+    add_doubt(a, {sigma, a.dispatcher, waiting / busy * share_of_launches(programs), exchanges / busy});
+    a.hosts = hosts_of(a, sigma);
     a.balance = balance_of(spec, programs);
     if (o_.trace) a.memory_over_time = memory_over_time(a);
+  }
+
+  std::optional<Answer::Hosts> hosts_of(const Answer& a, double sigma) const {
+    const double share = prices_->nominal().recipe().stock_share;
+    std::vector<double> tuned, untuned;
+    for (std::size_t d = 0; d < a.draws_us.size(); ++d)
+      (prices_->drawn()[d].recipe().stock_share > 0 ? untuned : tuned).push_back(a.draws_us[d]);
+    if (share <= 0 || share >= 1 || tuned.empty() || untuned.empty()) return std::nullopt;
+    const Answer::Hosts hosts{widened(a.time_us.value, tuned, sigma),
+                              widened(quantile_of(untuned, 0.5), untuned, sigma)};
+    return hosts.untuned.value > hosts.tuned.high ? std::optional(hosts) : std::nullopt;
   }
 
   std::optional<Answer::Balance> balance_of(const DispatcherSpec& spec, const LayerPrograms& programs) const {

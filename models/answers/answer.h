@@ -60,6 +60,14 @@ struct Answer : Forecast {
   };
   std::optional<Balance> balance;
 
+  // Intervals of a tuned and of an untuned host, where nothing says which it is and the times are apart.
+  struct Hosts {
+    Estimate tuned, untuned;
+  };
+  std::optional<Hosts> hosts;
+  // The interval on the host that the value is for.
+  const Estimate& interval() const { return hosts ? hosts->tuned : time_us; }
+
   struct MemorySample {
     double time_us = 0;
     MemoryPoint point;

@@ -32,6 +32,15 @@ void doubt_part(Forecast& f, std::string part, double share, double sigma) {
   doubt_unmeasured(std::span(&one, 1), f.time_us.value, f.draws_us, sigma);
 }
 
+Estimate widened(double value, const std::vector<double>& draws, double sigma) {
+  Estimate e = Estimate::from_samples(value, draws);
+  const auto bound = [&](double by, double sign) {
+    return value * std::exp(sign * std::hypot(std::log(by / value), kZ90 * sigma));
+  };
+  if (sigma > 0) e = {value, bound(e.low, -1), bound(e.high, 1)};
+  return e;
+}
+
 void add_doubt(Forecast& f, const Doubt& doubt) {
   if (f.draws_us.empty()) return;
   const double us = f.time_us.value, sigma = doubt.step_sigma;
@@ -43,15 +52,7 @@ void add_doubt(Forecast& f, const Doubt& doubt) {
   if (unpublished > 0)
     for (std::size_t d = 0; d < f.draws_us.size(); ++d)
       f.draws_us[d] *= 1 + unpublished * (unpublished_kernel_factor(doubt.dispatcher, d) - 1);
-  f.time_us = Estimate::from_samples(us, f.draws_us);
-  if (sigma > 0) {
-    // The two sources of doubt are independent.
-    const auto widened = [&](double bound, double sign) {
-      return us * std::exp(sign * std::hypot(std::log(bound / us), kZ90 * sigma));
-    };
-    f.time_us.low = widened(f.time_us.low, -1);
-    f.time_us.high = widened(f.time_us.high, 1);
-  }
+  f.time_us = widened(us, f.draws_us, sigma);
   doubt_part(f, launches_of(doubt.dispatcher), doubt.launches, launch_sigma(sigma > 0));
   doubt_part(f, exchanges_of(doubt.dispatcher), doubt.exchanges, kExchangeSigma);
   doubt_part(f, "steps of " + doubt.dispatcher, 1, kArmSigma);

@@ -56,6 +56,9 @@ struct Doubt {
 // share of the time.
 void doubt_part(Forecast& forecast, std::string part, double share, double sigma);
 
+// Returns the interval of draws around a value, widened by an independent log standard deviation.
+Estimate widened(double value, const std::vector<double>& draws, double sigma);
+
 // Widens the draws by what no profile measured and recomputes the interval.
 void add_doubt(Forecast& forecast, const Doubt& doubt);
 

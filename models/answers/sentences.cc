@@ -36,8 +36,12 @@ std::string time_text(const Comparison& c, const Answer& a) {
   const char* whole =
       c.scenario->train ? (step ? "step" : "layer") : (step ? "forward pass" : "forward pass of a layer");
   std::string text = fmt::format("{} a {}", format_us(a.time_us.value), whole);
+  const auto range = [](const Estimate& us) {
+    return fmt::format("{} to {}", format_us(us.low), format_us(us.high));
+  };
   if (!a.draws_us.empty())
-    text += fmt::format(" (90 % interval {} to {})", format_us(a.time_us.low), format_us(a.time_us.high));
+    text += fmt::format(" (90 % interval {}{})", range(a.interval()),
+                        a.hosts ? "; on an untuned host " + range(a.hosts->untuned) : "");
   return text;
 }
 

@@ -54,6 +54,7 @@ Recipe Recipe::drawn(Random& random) const {
   const double z = random.normal(), chance = random.uniform();
   const bool stock = chance < stock_share;
   if (stock && stock_share < 1) r.launch *= kStockLaunches;
+  r.stock_share = stock ? 1 : 0;
   r.launch *= std::exp((stock ? kStockSigma : kTunedSigma) * z);
   const double call = std::exp(kIsolatedSigma * random.normal());
   r.isolated_call *= call;

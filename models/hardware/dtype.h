@@ -1,6 +1,7 @@
 // Element types of tensors, messages and GEMMs.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -51,6 +52,10 @@ constexpr int bytes_of(DType type) {
   return 0;
 }
 inline constexpr double kBf16Bytes = bytes_of(DType::kBf16);
+
+// Precisions of a job's products with weights, as --precision and device files name them.
+inline constexpr std::array<std::string_view, 6> kPrecisions = {"bf16",  "fp8",   "fp8_block",
+                                                                "mxfp8", "nvfp4", "mxfp4"};
 
 // "bool", "uint8", "fp8", "bf16", "fp16", "fp32", "fp64", "int16", "int32", "int64", "fp8_block", "mxfp8",
 // "tf32", "fp4".

@@ -91,10 +91,8 @@ DeviceLimits read_device(const JsonNode& node) {
   }
   if (const auto precisions = object.find("precisions"))
     for (const JsonNode& name : precisions->items()) {
-      static constexpr std::array<std::string_view, 6> kKnown{"bf16",  "fp8",   "fp8_block",
-                                                              "mxfp8", "nvfp4", "mxfp4"};
-      if (std::find(kKnown.begin(), kKnown.end(), name.string()) == kKnown.end())
-        name.fail(name.describe(), fmt::format("one of {}", fmt::join(kKnown, ", ")));
+      if (std::find(kPrecisions.begin(), kPrecisions.end(), name.string()) == kPrecisions.end())
+        name.fail(name.describe(), fmt::format("one of {}", fmt::join(kPrecisions, ", ")));
       device.precisions.push_back(name.string());
     }
   object.finish();

@@ -17,8 +17,8 @@ constexpr int kExchanges = 0, kParameters = 1;  // communicators
 
 std::string hang_of_unit(const Scenario& s, const Program& program) {
   const ShardingScheme scheme = s.training.expert_sharding.value_or(s.training.sharding);
-  const bool sharded = scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp;
-  if (!s.train || !sharded || s.training.fsdp_unit != FsdpUnit::kBlock || s.parallel.data_ranks() == 1)
+  if (!s.train || !shards_weights(scheme) || s.training.fsdp_unit != FsdpUnit::kBlock ||
+      s.parallel.data_ranks() == 1)
     return "";
   std::vector<std::string> exchanges;
   for (const Op& op : program.backward())

@@ -19,11 +19,6 @@ namespace moesim::models {
 // pipeline.)
 inline bool sharded_in_every_pass(const Parallel& parallel) { return parallel.pp == 1; }
 
-// Whether a scheme shards the weights themselves.
-inline bool shards_weights(ShardingScheme scheme) {
-  return scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp;
-}
-
 // Parameters of one kind that a rank holds before data-parallel sharding, and those that have gradients.
 struct HeldParameters {
   double held = 0, trained = 0;

@@ -58,8 +58,7 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
         "their "
         "shapes, one after the other");
   if (scenario_.mesh.given && scenario_.train && plan.foreach && p.ep > 1 &&
-      (plan.sharding == ShardingScheme::kFsdp || plan.sharding == ShardingScheme::kHsdp ||
-       scenario_.mesh.replicate == 1))
+      (shards_weights(plan.sharding) || scenario_.mesh.replicate == 1))
     warnings_.push_back(
         "training.foreach: router and experts lie on two meshes, which one foreach kernel of PyTorch refuses "
         "(\"DTensor does not support cross-mesh operation yet\"): a set of launches per mesh is counted, as "

@@ -52,6 +52,7 @@ struct Peak {
   double extra = 0;         // activations of a layer of a pass that runs beside another
   std::vector<int> passes;  // passes held, by chunk
   bool gradients = true;    // exist at that moment
+  double unit = 0;          // gradients that wait for their reduction
 };
 
 // Draws of the dispatcher's kept memory over several layers on the fullest rank: every layer has the
@@ -150,7 +151,7 @@ class Stages {
   StageMemory stage(std::size_t s) {
     StageMemory m;
     causes_ = &m.causes;
-    host_ = 0;
+    host_ = unit_ = 0;
     std::vector<LayerKind> kinds;
     StageParameters n;
     adapters_ = {};
@@ -175,6 +176,7 @@ class Stages {
     const Peak peak = peak_of((*q_.schedule)[s], optimizer_step);
     if (!peak.gradients)
       std::erase_if(m.causes, [](const MemoryCause& c) { return c.kind == MemoryKind::kGradients; });
+    add(MemoryKind::kGradients, "unit before its reduction/fp32", peak.unit);
     m.moment = peak.moment;
     activations(peak, m);
     m.host_bytes = host_;
@@ -247,7 +249,10 @@ class Stages {
       // output; those of MTP layers wait for backward too. Also a placeholder of the weight's gradient.
       const double tokens = static_cast<double>(p_.tokens_per_rank() * p_.tp) * kBf16Bytes;
       const double logits = tokens * static_cast<double>(largest_share(a_.vocabulary, p_.tp));
-      c.loss = (plan_.loss == LossKernel::kFp32 ? 3 + mtp : 2 + mtp) * logits + (trains_tables() ? table : 0);
+      // PyTorch's own: log-softmax, its gradient and that of the logits, each in fp32 (H200, PyTorch 2.11: 12.0
+      // bytes a logit).
+      const double copies = plan_.loss == LossKernel::kEager ? 6 : plan_.loss == LossKernel::kFp32 ? 3 : 2;
+      c.loss = (copies + mtp) * logits + (trains_tables() ? table : 0);
       // Liger-Kernel fused_linear_cross_entropy.py: as many tokens at a time as have logits of the size of the
       // hidden states of all.
       if (plan_.loss == LossKernel::kChunked)
@@ -307,7 +312,7 @@ class Stages {
   }
 
   double state_under(ShardingScheme sharding, const StageParameters& n, const Units& units) {
-    const bool fsdp = sharding == ShardingScheme::kFsdp || sharding == ShardingScheme::kHsdp;
+    const bool fsdp = shards_weights(sharding);
     const auto dp = static_cast<double>(p_.data_ranks()),
                edp = static_cast<double>(std::max<std::int64_t>(1, p_.expert_data_ranks()));
     const double group = sharding == ShardingScheme::kHsdp && plan_.shard_group > 0
@@ -369,9 +374,10 @@ class Stages {
       both(MemoryKind::kGradients, std::string(name_of(plan_.optimizer.master)),
            bytes_of(plan_.optimizer.master), fully, trained);
       const double share = frozen ? (trained.dense + trained.experts) / (n.dense + n.experts) : 1;
-      add(MemoryKind::kGradients,
-          whole_stage || root ? "stage before its reduction/fp32" : "unit before its reduction/fp32",
-          share * (whole_stage || root ? n.dense + n.experts : units.largest) * 4);
+      if (whole_stage || root)
+        add(MemoryKind::kGradients, "stage before its reduction/fp32", share * (n.dense + n.experts) * 4);
+      else
+        unit_ += share * units.largest * 4;
       both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(plan_.optimizer.first)),
            bytes_of(plan_.optimizer.first), of_moments, held);
       both(MemoryKind::kOptimizer, fmt::format("second moment {}", name_of(plan_.optimizer.second)),
@@ -429,17 +435,17 @@ class Stages {
   Peak peak_of(const std::vector<PipelineSlot>& slots, double optimizer_step) {
     Peak peak;
     std::vector<int> held(passing_.size(), 0);
-    // FSDP2's gradients are freed after the optimizer's step, and backward makes them again.
-    const bool fsdp = plan_.sharding == ShardingScheme::kFsdp || plan_.sharding == ShardingScheme::kHsdp;
+    // FSDP2's gradients are freed after the optimizer's step, and the first backward makes them layer by layer
+    // while activations go: most is held where it begins or where it ends.
     double late = 0;
     for (const MemoryCause& c : *causes_)
-      if (fsdp && c.kind == MemoryKind::kGradients) late += c.bytes;
+      if (shards_weights(plan_.sharding) && c.kind == MemoryKind::kGradients) late += c.bytes;
     double level = -late, away = 0, most_away = 0;
     const std::vector<double> of_pass = kept();
-    const auto consider = [&](std::string_view moment, double transient, double extra) {
-      const double bytes = level + extra + transient;
+    const auto consider = [&](std::string_view moment, double transient, double extra, double unit = 0) {
+      const double bytes = level + extra + transient + unit;
       if (bytes <= peak.bytes) return;
-      peak = {bytes, moment, transient, extra, held, late == 0};
+      peak = {bytes, moment, transient, extra, held, late == 0, unit};
     };
     const auto keep = [&](std::int32_t chunk, int count) {
       const auto c = static_cast<std::size_t>(chunk);
@@ -450,7 +456,8 @@ class Stages {
     };
     for (const PipelineSlot& slot : slots) {
       const auto f = static_cast<std::size_t>(slot.chunk), b = static_cast<std::size_t>(slot.back_chunk);
-      if (slot.kind != Kind::kForward) level += std::exchange(late, 0);
+      const bool first = slot.kind == Kind::kBackward && late > 0;
+      if (slot.kind != Kind::kForward && !first) level += std::exchange(late, 0);
       if (slot.kind == Kind::kForward) {
         if (q_.train) keep(slot.chunk, 1);
         consider("forward", passing_[f].forward, on_the_way(f));
@@ -458,16 +465,19 @@ class Stages {
       } else if (slot.kind == Kind::kOverlapped) {
         // Layer by layer the forward pass reuses what the backward pass has just freed.
         consider("forward and backward", std::max(passing_[f].forward, passing_[b].backward),
-                 passing_[f].layer + on_the_way(f) + on_the_way(b));
+                 passing_[f].layer + on_the_way(f) + on_the_way(b), unit_);
         keep(slot.back_chunk, -1);
         keep(slot.chunk, 1);
         consider("forward", passing_[f].forward, on_the_way(f));
         if (passing_[f].loss > 0) consider("loss", passing_[f].loss, on_the_way(f));
       } else {
-        if (slot.kind != Kind::kWeightGradient) consider("backward", passing_[f].backward, on_the_way(f));
+        if (slot.kind != Kind::kWeightGradient)
+          consider("backward", passing_[f].backward, on_the_way(f), unit_);
         if (slot.kind == Kind::kInputGradient) continue;
         keep(slot.chunk, -1);
-        if (passing_[f].embedding > 0) consider("embedding gradient", passing_[f].embedding, 0);
+        level += std::exchange(late, 0);
+        if (first) consider("backward", passing_[f].backward, 0, unit_);
+        if (passing_[f].embedding > 0) consider("embedding gradient", passing_[f].embedding, 0, unit_);
       }
     }
     host_ += most_away;
@@ -544,8 +554,9 @@ class Stages {
   std::vector<std::vector<AlikeLayers>> layers_;  // of every chunk
   std::vector<Passing> passing_;
   std::vector<MemoryCause>* causes_ = nullptr;
-  // For the present stage: bytes in the host's memory, adapters, matrices whose optimizer is Muon.
-  double host_ = 0;
+  // For the present stage: bytes in the host's memory, of FSDP's largest unit of gradients in fp32, adapters,
+  // matrices whose optimizer is Muon.
+  double host_ = 0, unit_ = 0;
   StageParameters adapters_;
   std::vector<MuonMatrix> matrices_;
 };

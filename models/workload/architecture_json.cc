@@ -327,6 +327,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name, const Arch
       if (const auto value = o.find(key); value && value->integer() > 0)
         value->fail(value->describe(), "0 in a model without experts");
     a.topk = a.expert_ffn = 0;
+    a.dense_layers = std::min(a.dense_layers, a.layers);
   }
   // A shortened model is trained without its multi-token-prediction layers, unless they are given.
   if (a.layers < whole && !o.find("mtp_layers")) a.mtp_layers = 0;
@@ -370,7 +371,7 @@ void change_model(Architecture& a, std::string_view key, const JsonNode& value) 
     value.fail(value.describe(), "a model with experts");
   Changer changer{key, value};
   visit(changer, a);
-  if (a.experts == 0) a.topk = a.expert_ffn = 0;
+  if (a.experts == 0) a.topk = a.expert_ffn = 0, a.dense_layers = std::min(a.dense_layers, a.layers);
   check_consistent(a, value);
 }
 

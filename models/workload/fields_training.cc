@@ -31,8 +31,7 @@ bool without_muon(const Scenario& s) { return !s.training.muon; }
 bool sharded_alike(const Scenario& s) { return !s.training.router_sharding && !s.training.expert_sharding; }
 
 // FSDP and HSDP divide weights; under ddp and zero1 they are whole.
-bool divides(ShardingScheme scheme) { return scheme == kFsdp || scheme == kHsdp; }
-bool divided(const Scenario& s) { return divides(s.training.sharding); }
+bool divided(const Scenario& s) { return shards_weights(s.training.sharding); }
 
 template <std::optional<ShardingScheme> T::*Module>
 ShardingScheme scheme_of(const Scenario& s) {
@@ -80,7 +79,7 @@ bool sends_to_replicas(const Scenario& s) { return !s.train || has_replicas(s); 
 // A forward pass alone gathers divided weights, and keeps whole ones as they are.
 template <std::optional<ShardingScheme> T::*Module>
 bool module_gathers(const Scenario& s) {
-  return s.train || s.mesh.given || divided(s) || divides(scheme_of<Module>(s));
+  return s.train || s.mesh.given || divided(s) || shards_weights(scheme_of<Module>(s));
 }
 
 template <bool StepOverlap::*Part>
@@ -133,7 +132,7 @@ bool has_host(const Scenario& s) {
 // FSDP's own offload also keeps the weights on the host and gathers them from there.
 template <std::optional<ShardingScheme> T::*Module>
 bool offloads_whole(const Scenario& s) {
-  return !offloads_optimizer(s.training.offload) || !divides(scheme_of<Module>(s));
+  return !offloads_optimizer(s.training.offload) || !shards_weights(scheme_of<Module>(s));
 }
 
 }  // namespace
@@ -406,7 +405,7 @@ std::vector<Field> sharding_fields() {
           "model (root); auto: a layer, its experts separately where they have data-parallel ranks of their "
           "own",
           {.valid_if = {{[](const Scenario& s) {
-                           return divided(s) || divides(scheme_of<&T::expert_sharding>(s));
+                           return divided(s) || shards_weights(scheme_of<&T::expert_sharding>(s));
                          },
                          "{} with {training.sharding}, expected it with fsdp or hsdp"}}}),
       module_sharding<&T::router_sharding>("training.router_sharding",
@@ -419,8 +418,8 @@ std::vector<Field> sharding_fields() {
           {.used_if = {kTrained}}),
       enum_field<kTraining, &T::loss>(
           "training.loss", "", kPlanOfStep,
-          "Memory of the loss: logits in bf16 (fused), also in fp32 (fp32), or of a few tokens at a time "
-          "(chunked)",
+          "Memory of the loss: logits in bf16 (fused), also in fp32 (fp32), as PyTorch's cross entropy keeps "
+          "them (eager), or of a few tokens at a time (chunked)",
           {.used_if = {kTrained}, .written = changed}),
       boolean<kTraining, &T::loss_parallel>(
           "training.loss_parallel", "", kStep,

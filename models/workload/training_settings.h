@@ -87,6 +87,10 @@ enum class ShardingScheme : std::uint8_t {
 };
 template <>
 inline constexpr auto kNamesOf<ShardingScheme> = name_list("ddp", "zero1", "fsdp", "hsdp");
+// Whether a scheme shards the weights themselves.
+constexpr bool shards_weights(ShardingScheme scheme) {
+  return scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp;
+}
 
 // Parsed "ddp", "zero1" (also "distributed-optimizer"), "fsdp" or "hsdp:shard=8", with ":reshard=false" (FSDP
 // keeps gathered parameters until backward) and ":shampoo" (one all-gather of updates per step).
@@ -137,11 +141,12 @@ inline bool offloads_activations(Offload o) { return o == Offload::kActivations 
 // Cross entropy over the vocabulary, by what it holds of the logits of a microbatch.
 enum class LossKernel : std::uint8_t {
   kFused,    // bf16, turned into their gradient in place
-  kFp32,     // and a copy in fp32 (transformers' losses)
+  kFp32,     // and a copy in fp32
+  kEager,    // and PyTorch's cross entropy of that copy, which keeps three tensors in fp32
   kChunked,  // of a few tokens at a time, with the product (Liger's fused linear cross entropy)
 };
 template <>
-inline constexpr auto kNamesOf<LossKernel> = name_list("fused", "fp32", "chunked");
+inline constexpr auto kNamesOf<LossKernel> = name_list("fused", "fp32", "eager", "chunked");
 
 enum class AttentionKernel : std::uint8_t {
   kFlash,           // fused: scores are never written
@@ -243,7 +248,6 @@ template <>
 inline constexpr auto kNamesOf<OverloadLog::Recorder> = name_list("deferred-clear", "direct-clear",
                                                                   "journal");
 
-inline constexpr auto kPrecisions = name_list("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4");
 // Orders of the parallel axes, the fastest first; by TrainingSettings::stages_inside.
 inline constexpr auto kRankOrders = name_list("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp");
 

@@ -328,6 +328,11 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
     refuse(fmt::format("a recording of {} without exchanges between expert ranks", job.topology.str()),
            "one with expert parallelism: nothing else shows where its MoE layers are");
   const ModelFacts facts = model_facts(named, job, question.model());
+  if (!facts.model && question.model() == nullptr && facts.layers <= 0)
+    refuse("no number of layers in the names of the recording", "nl<N> in the folder's name, or --model");
+  if (!facts.model && question.model() != nullptr)
+    refuse(fmt::format("{} layers and {} experts for {}", facts.layers, facts.experts, job.topology.str()),
+           "numbers that the stages and expert ranks divide");
   if (!facts.model)
     refuse(fmt::format("no built-in model with hidden size {} and the recorded gradient sizes", facts.hidden),
            "--model with the recorded one");
@@ -337,8 +342,9 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
   if (const std::int64_t table = gradient_sizes(job, {0, 0, 0}, facts, ignored).embedding; table > 0)
     out.architecture.vocabulary = table * job.topology.tp / out.architecture.hidden;
   out.micro_batch = std::max<std::int64_t>(1, named.micro_batch.value_or(1));
-  if (!named.seq) refuse("no sequence length in the names of the recording", "sl<N> in the folder's name");
-  out.seq = *named.seq;
+  out.seq = named.seq.value_or(question.size("parallel.seq").value_or(0));
+  if (out.seq == 0)
+    refuse("no sequence length in the names of the recording", "sl<N> in the folder's name, or --seq");
   const std::int64_t tokens = out.seq * out.micro_batch;
   if (out.seq < 1 || sent % tokens != 0)
     refuse(fmt::format("{} rows in a dispatch of {} tokens", sent, tokens), "a whole number per token");

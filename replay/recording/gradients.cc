@@ -67,8 +67,8 @@ GradientSizes stage_elements(const models::Architecture& model, const Topology& 
 ModelFacts model_facts(const traces::NamedTopology& named, const CleanJob& job,
                        const models::Architecture* architecture) {
   ModelFacts facts;
-  facts.layers = static_cast<int>(named.layers.value_or(0));
-  facts.experts = static_cast<int>(named.experts.value_or(0));
+  facts.layers = static_cast<int>(named.layers.value_or(architecture ? architecture->layers : 0));
+  facts.experts = static_cast<int>(named.experts.value_or(architecture ? architecture->experts : 0));
   facts.hidden = named.hidden.value_or(0);
   if (facts.layers <= 0 || facts.layers % job.topology.pp != 0) return facts;
   if (facts.experts <= 0 || facts.experts % job.topology.expert != 0) return facts;

@@ -107,6 +107,20 @@ class Fake(ScratchTest):
         print("replays: FakeWorld %.2f ms, fake group %.2f ms, passes differ by %.1f %%" % (*middle, 100 * spread))
         self.assertLess(abs(middle[1] / middle[0] - 1), max(0.03, spread))
 
+    def test_one_expert_rank_stands_for_all(self):
+        """A command that says neither layers nor tokens: these are read off the input, the model is given."""
+        sizes = dict(SIZES, world=2, layers=2, dispatcher="alltoall", routing="balanced")
+        out = self.fake("--world", "2", "--ep", "2", "--iterations", "1", command=self.script(JOB) + [json.dumps(sizes)])
+        self.assertIn("one of 2 expert ranks stands for all", out)
+        folder, = glob.glob(self.path("fake", "pp*_sl16", "scaling"))
+        replay = ["replay", folder, "--cluster", "dgx-h100x1", "--microbatches", "4", "--draws", "0"]
+        self.assertIn("found no number of layers in the names of the recording, expected nl<N> in the folder's name, or --model",
+                      self.moesim(*replay).stderr)
+        model = {"name": "own", "hidden": 32, "layers": 2, "experts": 4, "topk": 2, "expert_ffn": 48, "vocabulary": 64,
+                 "attention": {"heads": 4, "kv_heads": 4, "head_dim": 8}}
+        done = self.answered(*replay, "--model", json.dumps(model))
+        self.assertIn("expert ranks 1 were not recorded", done.stderr + done.stdout)
+
     def replayed(self, sizes, folder):
         done = self.answered("replay", folder, "--cluster", "dgx-h100x1", "--microbatches", "4", "--draws", "0", "--format",
                              "json")

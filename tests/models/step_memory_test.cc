@@ -433,7 +433,8 @@ TEST(StepMemory, FsdpHasNoGradientsBeforeBackward) {
   s.training.recompute = StepRecompute::parse("full");
   s.parallel.seq = 65536;
   std::vector<double> bytes, gradients;
-  for (const LossKernel loss : {LossKernel::kChunked, LossKernel::kFused, LossKernel::kFp32}) {
+  for (const LossKernel loss :
+       {LossKernel::kChunked, LossKernel::kFused, LossKernel::kFp32, LossKernel::kEager}) {
     s.training.loss = loss;
     s.parallel.microbatches = 1;
     const StepMemory one = memory_of(s);
@@ -444,7 +445,28 @@ TEST(StepMemory, FsdpHasNoGradientsBeforeBackward) {
   }
   EXPECT_LT(bytes[0], bytes[1]);
   EXPECT_NEAR(bytes[2] - bytes[1], 65536.0 * 151936 * 2, 1e6);  // a copy more of the logits
+  EXPECT_NEAR(bytes[3] - bytes[2], 65536.0 * 151936 * 6, 1e6);  // 12 bytes a logit
   EXPECT_EQ(gradients[2], 0);
+}
+
+// The first backward makes gradients while activations go: it holds all of either, not of both.
+TEST(StepMemory, FirstBackwardOfFsdpHoldsActivationsOrGradients) {
+  Scenario s = published_job("qwen3-30b-a3b");
+  s.training.set_sharding("fsdp");
+  s.training.recompute = StepRecompute::parse("full");
+  s.training.loss = LossKernel::kChunked;
+  for (const int seq : {1024, 65536}) {
+    s.parallel.seq = seq;
+    s.parallel.microbatches = 8;
+    const StepMemory later = memory_of(s);
+    double shards = 0;
+    for (const MemoryCause& c : later.stages.front().causes)
+      if (c.kind == MemoryKind::kGradients && !c.what.starts_with("unit")) shards += c.bytes;
+    ASSERT_GT(shards, 0);
+    s.parallel.microbatches = 1;
+    EXPECT_NEAR(later.max_bytes - memory_of(s).max_bytes, std::min(shards, later.worst.activations),
+                1e-6 * shards);
+  }
 }
 
 // The kept tensors of the dispatcher's program have the names and the sum of its own operations.

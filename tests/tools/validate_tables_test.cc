@@ -218,6 +218,14 @@ TEST_F(MeasuredTables, EveryPublishedPlanThatRanFits) {
   EXPECT_EQ(r["ran_but_called_unfit"], 0);
 }
 
+// Rows of our own, of an H200; docs/step.md has the figures.
+TEST(MemoryOfFsdp, IsNearWhatOneGpuShowed) {
+  const json r = parsed({"validate", "--memory", MOESIM_SOURCE_DIR "/calibration/own/fsdp2_memory.csv"});
+  EXPECT_EQ(r["rows"].size(), 8u);
+  EXPECT_LT(r["median_abs_error"], 0.045);
+  EXPECT_LT(r["worst_abs_error"], 0.07);
+}
+
 // ---- known figures ----
 
 const std::filesystem::path kKnown = std::filesystem::path(MOESIM_SOURCE_DIR) / "calibration/known";

@@ -219,6 +219,15 @@ class FakeRecording(Recording):
                          {name: rank.sizes.get(name) for name in SIZES}, CpuTimeClock() if alone else device, 3)
         if rank.ep_known:
             self._layout = rank.layout
+        rank.model.register_forward_pre_hook(self._sees, with_kwargs=True)
+
+    def _sees(self, module, args, kwargs):
+        """The model's token ids [sequences, tokens] tell the sizes that the command does not."""
+        for one in (*args, *kwargs.values()):
+            if isinstance(one, torch.Tensor) and one.dim() == 2 and one.dtype in (torch.int64, torch.int32):
+                for name, size in zip(("micro_batch", "seq"), one.shape):
+                    self.sizes[name] = self.sizes[name] or size
+                return
 
     def _is_trained(self, module) -> bool:
         return module is self.model or self._depth == 0 and type(module) is type(self.model)

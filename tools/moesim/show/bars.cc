@@ -72,7 +72,8 @@ std::vector<BarPart> breakdown_parts(const std::array<double, sim::kCategories>&
           {'b', "bubble", Ink::kGrey, of(bubble)},
           {'G', "gradients", Ink::kOrange, of(grad_sync)},
           {'O', "optimizer", Ink::kPurple, of(optimizer)},
-          {'o', "other", Ink::kSoft, of(embedding) + of(loss) + of(other)}};
+          {'L', "head, loss", Ink::kBlue, of(embedding) + of(loss)},
+          {'F', "dense FFN, rest", Ink::kSoft, of(other)}};
 }
 
 std::string bar_chart(std::span<const BarRow> rows, const Terminal& terminal) {

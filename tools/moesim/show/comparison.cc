@@ -97,7 +97,7 @@ Table screen_table(const Comparison& c, const std::vector<std::size_t>& answers)
     return std::ranges::any_of(answers, [&](Index i) { return has(c.answers[i]); });
   };
   const auto range = [&](Index i) {
-    return of(i).draws_us.empty() ? std::nullopt : interval(of(i).time_us, unit);
+    return of(i).draws_us.empty() ? std::nullopt : interval(of(i).interval(), unit);
   };
   Columns<Index> all{{"", [&](Index i) { return marked(c, i); }, "", "dispatcher"},
                      {"", [&](Index i) { return of(i).time_us.value; }, "", time_head(time, unit)},

@@ -267,6 +267,12 @@ Columns<Told> step_columns() {
 // Figures of `compare` beside those of every verb.
 Columns<Answer> more_columns() {
   return {
+      {"hosts?",
+       {{"tuned_us", [](const Answer& a) { return a.hosts->tuned; }},
+        {"untuned_us", [](const Answer& a) { return a.hosts->untuned; }}},
+       "where nothing says whether the host is tuned (framework megatron) and that decides the time; time_us "
+       "holds both",
+       [](const Answer& a) { return a.hosts.has_value(); }},
       {"healthy_time_us", &Answer::healthy_us, "without the scenario's faults"},
       {"exposed_comm_us", &Answer::exposed_comm_us},
       {"critical_rank", &Answer::critical_rank},

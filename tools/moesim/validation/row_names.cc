@@ -102,7 +102,7 @@ std::optional<json> model_of_sizes(const std::string& name, std::string_view sou
 struct Phrase {
   std::string_view words, path, value;
 };
-constexpr std::array<Phrase, 23> kPhrases{{
+constexpr std::array<Phrase, 25> kPhrases{{
     {"recompute norm, act", "training.recompute", "layernorm+moe_act"},
     {"recompute mlp", "training.recompute", "mlp"},
     {"full recomputation", "training.recompute", "full"},
@@ -123,6 +123,8 @@ constexpr std::array<Phrase, 23> kPhrases{{
     {"without the fused linear cross entropy", "training.loss", "fp32"},
     {"fused linear cross entropy", "training.loss", "chunked"},
     {"loss chunks", "training.loss", "chunked"},
+    {"compiled cross entropy", "training.loss", "fused"},
+    {"eager cross entropy", "training.loss", "eager"},
     {"attention in FP8", "training.fp8_attention", "true"},
     {"FP8 attention", "training.fp8_attention", "true"},
     {"on attention (base weights frozen", "training.lora_modules", "attention"},

@@ -242,7 +242,8 @@ std::map<std::string, double> correlations(const std::vector<Forecasted>& all) {
 struct Training {
   std::vector<Forecasted> rows = {};
   Score total = {};
-  Scores groups = {};  // by publication and GPU
+  Scores groups = {};                    // by publication and GPU
+  int open = 0, tuned = 0, untuned = 0;  // rows whose host decides and is not stated; inside either interval
   std::map<std::string, double> orders = {};
   std::optional<std::vector<Refit>> refits = {};
   std::vector<SkippedRow> skipped = {};
@@ -253,11 +254,14 @@ Columns<Training> columns_of(Of<Training>) {
   using Group = Scores::value_type;
   Columns<Group> group{{"source", [](const Group& g) { return g.first[0]; }},
                        {"gpu", [](const Group& g) { return g.first[1]; }}};
-  Columns<T> all{{"rows", &T::rows},
-                 {"median_abs_error", [](const T& t) { return t.total.median_abs(); }},
-                 {"interval_coverage", [](const T& t) {
-                    return static_cast<double>(t.total.inside) / static_cast<double>(t.rows.size());
-                  }}};
+  Columns<T> all{
+      {"rows", &T::rows},
+      {"median_abs_error", [](const T& t) { return t.total.median_abs(); }},
+      {"interval_coverage",
+       [](const T& t) { return static_cast<double>(t.total.inside) / static_cast<double>(t.rows.size()); }},
+      {"open_hosts",
+       {{"rows", &T::open}, {"inside_tuned", &T::tuned}, {"inside_untuned", &T::untuned}},
+       "rows that leave open whether the host is tuned, where that decides the time"}};
   return all.list("groups", group.add(score_columns(), &Group::second), &T::groups)
       .add({{"rank_correlation", &T::orders, "of the plans of a publication, by TFLOP/s"},
             {"left_out?", &T::refits,
@@ -281,16 +285,27 @@ int validate_training(const TableQuestion& question, const CommonOptions& common
   for (const Forecasted& c : out.rows)
     for (Score* score : {&out.total, &out.groups[{publication_of(c.row.source), c.row.gpu}]})
       score->add(c.error(), inside(c.forecast.time_us, c.row.measured_s));
+  for (const Forecasted& c : out.rows)
+    if (const auto& hosts = c.forecast.hosts) {
+      ++out.open;
+      out.tuned += inside(hosts->tuned, c.row.measured_s);
+      out.untuned += inside(hosts->untuned, c.row.measured_s);
+    }
   out.orders = correlations(out.rows);
   out.skipped = table.skipped;
   const Score& total = out.total;
   std::string text = "\n" + scores_table({"source", "gpu"}, out.groups, 24).text() + "\n";
   for (const auto& [source, value] : out.orders)
     text += format("order of the plans of {}: rank correlation {:.3f}\n", source, value);
-  text += skipped_text(table) +
-          format("\n{} rows, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
-                 out.rows.size(), share(total.median_abs()), total.inside, out.rows.size()) +
-          left_out_text(out.refits.value_or(std::vector<Refit>()));
+  text +=
+      skipped_text(table) +
+      format("\n{} rows, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
+             out.rows.size(), share(total.median_abs()), total.inside, out.rows.size()) +
+      (out.open == 0 ? ""
+                     : format("{} rows leave open whether the host is tuned, and that decides: {} are inside "
+                              "the interval of a tuned host, {} of an untuned one\n",
+                              out.open, out.tuned, out.untuned)) +
+      left_out_text(out.refits.value_or(std::vector<Refit>()));
   show(common, json_of(out),
        table_of(people<Forecasted>({"gpu", "gpus", "framework", "plan", "measured_us", "forecast_us",
                                     "low_us", "high_us", "error"}),
