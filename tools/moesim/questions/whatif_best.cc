@@ -108,7 +108,7 @@ Columns<RankedPlan> plan_columns(const PlanSearchResult& r, const models::PlanSe
       {{"", [o](const Plan& plan) { return run_text(*plan.scenario, o); }, "", runs ? "run" : Head()},
        {"", [](const Plan& plan) { return plan.answer.time_us.value; }, "",
         time_head(unit.head("step"), unit)},
-       {"", [unit](const Plan& plan) { return interval(plan.answer.time_us, unit); }, "", "90 % interval"},
+       {"", [unit](const Plan& plan) { return interval(plan.answer.interval(), unit); }, "", "90 % interval"},
        {"time_us", time}});
   all.add(
          figures().some({"tflops_per_gpu", "peak_memory_bytes", "fits", "fits_probability", "missing_bytes"}),

@@ -90,7 +90,7 @@ Table machine_table(const std::vector<Machine>& machines) {
       {"", [](M m) { return m.compared().scenario->cluster->name; }, "", "cluster"},
       {"", [](M m) { return m.best().dispatcher; }, "", "run"},
       {"", [](M m) { return m.best().time_us.value; }, "", time_head(unit.head("time"), unit)},
-      {"", [unit](M m) { return interval(m.best().time_us, unit); }, "", "90 % interval"},
+      {"", [unit](M m) { return interval(m.best().interval(), unit); }, "", "90 % interval"},
       {"",
        &Machine::per_million_tokens,
        "",
@@ -134,8 +134,8 @@ std::string answer_of(const std::vector<Machine>& machines) {
   if (machines.size() > 1 && machines[1].holds() == fastest.holds() && machines[1].ok()) {
     const Machine& second = machines[1];
     const double more = second.seconds_per_token() / fastest.seconds_per_token() - 1;
-    const bool sure = fastest.best().time_us.high / fastest.best().tokens <
-                      second.best().time_us.low / second.best().tokens;
+    const bool sure = fastest.best().interval().high / fastest.best().tokens <
+                      second.best().interval().low / second.best().tokens;
     text += fmt::format(" {} takes {:.0f} % longer{}.", second.cluster, 100 * more,
                         sure ? "" : "; their intervals overlap, so the order may be another");
   }

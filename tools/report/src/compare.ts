@@ -15,6 +15,7 @@ import { timelineChart } from "./timeline";
 interface Scenario {
   dispatcher: string;
   time_us: Estimate;
+  hosts?: { tuned_us: Estimate; untuned_us: Estimate };
   breakdown_us: Record<string, number>;
   tx_bytes_per_rank?: { min: number; mean: number; max: number };
   peak_memory_bytes?: { max: number; rank: number };
@@ -138,7 +139,8 @@ export function unexplained(result: Result): HTMLElement[] | null {
 
 export function comparePage(data: ReportData): HTMLElement[] {
   const result = data.result;
-  const scenarios = result.scenarios as Scenario[];
+  // The interval of the host that is assumed, as the sentence has it.
+  const scenarios = (result.scenarios as Scenario[]).map((s) => (s.hosts ? { ...s, time_us: s.hosts.tuned_us } : s));
   // None is marked where none is recommended.
   const recommended = result.recommendation as { dispatcher: string | null; verdict: string; settle: string | null };
   const winner = ["clear", "safe", "only_one"].includes(recommended.verdict) ? recommended.dispatcher : null;
@@ -175,6 +177,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
       list.map((s) => ({
         label: s.dispatcher, ...s.time_us, best: s.dispatcher === winner, faded: !s.ranked, color: dispatcherColor(s.dispatcher),
         note: `${s.dispatcher}\n${time(s.time_us.value, unit)} (${time(s.time_us.low, unit)} to ${time(s.time_us.high, unit)})` +
+          (s.hosts ? `\non an untuned host ${time(s.hosts.untuned_us.low, unit)} to ${time(s.hosts.untuned_us.high, unit)}` : "") +
           (s.ranked ? "" : `\ncannot be chosen: ${s.not_ranked_because}`),
       })), unit, "time"));
     const pieces: StackPiece[] = list.flatMap((s) => categories.map((c) => ({
