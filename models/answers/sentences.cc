@@ -37,7 +37,11 @@ std::string time_text(const Comparison& c, const Answer& a) {
       c.scenario->train ? (step ? "step" : "layer") : (step ? "forward pass" : "forward pass of a layer");
   std::string text = fmt::format("{} a {}", format_us(a.time_us.value), whole);
   const auto range = [](const Estimate& us) {
-    return fmt::format("{} to {}", format_us(us.low), format_us(us.high));
+    std::string low = format_us(us.low);
+    const std::string high = format_us(us.high);
+    const std::size_t unit = low.rfind(' ');
+    if (high.ends_with(low.substr(unit))) low.resize(unit);
+    return fmt::format("{} to {}", low, high);
   };
   if (!a.draws_us.empty())
     text += fmt::format(" (90 % interval {}{})", range(a.interval()),

@@ -49,7 +49,7 @@ struct Peak {
   double bytes = -1;
   std::string_view moment;
   double transient = 0;
-  double extra = 0;         // activations of a layer of a pass that runs beside another
+  double extra = 0;         // activations of a layer in backward, or of a pass that runs beside another
   std::vector<int> passes;  // passes held, by chunk
   bool gradients = true;    // exist at that moment
   double unit = 0;          // gradients that wait for their reduction
@@ -476,7 +476,9 @@ class Stages {
         if (slot.kind == Kind::kInputGradient) continue;
         keep(slot.chunk, -1);
         level += std::exchange(late, 0);
-        if (first) consider("backward", passing_[f].backward, 0, unit_);
+        if (first)  // its last layer is still held
+          consider("backward", passing_[f].backward,
+                   offloads_activations(plan_.offload) ? on_the_way(f) : passing_[f].layer, unit_);
         if (passing_[f].embedding > 0) consider("embedding gradient", passing_[f].embedding, 0, unit_);
       }
     }
@@ -521,7 +523,7 @@ class Stages {
     for (auto& [name, bytes] : kept) add(MemoryKind::kActivations, name, bytes);
     add(MemoryKind::kActivations,
         offloads_activations(plan_.offload) ? "layers on their way to the host or back"
-                                            : "layer that runs beside a backward pass",
+                                            : "layer in backward or beside it",
         peak.extra);
     add(MemoryKind::kTransient, std::string(peak.moment), peak.transient);
     double others = 0;

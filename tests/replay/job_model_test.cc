@@ -133,8 +133,9 @@ TEST_F(RecordedModel, RefusesSizesThatDoNotDivide) {
             "found pp 3 with 8 layers, expected a pp that divides the layers");
   traces::NamedTopology nameless = made_.named();
   nameless.seq.reset();
-  EXPECT_EQ(message_of([&] { job_model(made_.clean, nameless, made_.request); }),
-            "found no sequence length in the names of the recording, expected sl<N> in the folder's name");
+  EXPECT_EQ(
+      message_of([&] { job_model(made_.clean, nameless, made_.request); }),
+      "found no sequence length in the names of the recording, expected sl<N> in the folder's name, or --seq");
 }
 
 // Two sequences of a microbatch are twice the rows, and so are twice the experts of a token.
