@@ -23,7 +23,6 @@ using models::ParameterSet;
 using models::SizeCurve;
 
 constexpr double kLatencyBytes = 4096;    // up to here a collective is latency only
-constexpr double kLeastLatency = 5e-6;    // of a collective inside a node: 4 to 11 us were measured
 constexpr double kKnotTolerance = 0.015;  // a knot whose removal changes less than this is dropped
 
 double median(std::vector<double> values) {
@@ -105,21 +104,13 @@ ParameterSet curve_through(const std::vector<CurvePoint>& points, double scatter
     curves[point.ranks][point.bytes] = point.seconds;
     all_sizes.insert(point.bytes);
   }
-  // Latency: linear in n - 1 through the medians of the small messages. Where there are none, what a line through the two
-  // smallest ones leaves at no bytes.
+  // Latency: linear in n - 1 through the medians of the small messages.
   std::map<int, double> floors;
   for (const auto& [ranks, curve] : curves) {
     std::vector<double> small;
     for (const auto& [bytes, seconds] : curve)
       if (bytes <= kLatencyBytes) small.push_back(seconds);
-    double floor = curve.begin()->second * 0.5;
-    if (small.empty() && curve.size() > 1) {
-      const auto [bytes, seconds] = *curve.begin();
-      const auto [more, longer] = *std::next(curve.begin());
-      floor = std::clamp(seconds - bytes * (longer - seconds) / (more - bytes),
-                         std::min(kLeastLatency, floor), floor);
-    }
-    floors[ranks] = small.empty() ? floor : median(small);
+    floors[ranks] = small.empty() ? curve.begin()->second * 0.5 : median(small);
   }
   double per_rank = 0, latency = floors.begin()->second;
   if (floors.size() > 1) {

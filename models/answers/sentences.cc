@@ -45,7 +45,7 @@ std::string time_text(const Comparison& c, const Answer& a) {
   };
   if (!a.draws_us.empty())
     text += fmt::format(" (90 % interval {}{})", range(a.interval()),
-                        a.hosts ? "; on an untuned host " + range(a.hosts->untuned) : "");
+                        a.hosts ? "; untuned host " + range(a.hosts->untuned) : "");
   return text;
 }
 
