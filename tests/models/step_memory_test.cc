@@ -233,6 +233,7 @@ TEST(StepMemory, TheBusiestRankIsAnotherOneInEveryLayer) {
   job.independent = false;
   const StepMemory alike = job.memory();
   std::vector<double> loads;
+  loads.reserve(static_cast<std::size_t>(job.program.ranks()));
   for (int r = 0; r < job.program.ranks(); ++r)
     loads.push_back(bytes_of(kept_by_program(job.program, r, job.model, job.plan)));
   const double most = *std::max_element(loads.begin(), loads.end());

@@ -90,7 +90,7 @@ void each_row(PublishedTable& table, const CommonOptions& common,
     try {
       take(row);
     } catch (const InputError& error) {
-      table.skipped.push_back({row, error.what()});
+      table.skipped.push_back({static_cast<const RowText&>(row), error.what()});
     }
   }
 }
@@ -162,6 +162,7 @@ const Columns<Score>& score_columns() {
 Table scores_table(const std::vector<const char*>& names, const Scores& groups,
                    std::size_t longest = std::string::npos) {
   std::vector<Table::Column> columns;
+  columns.reserve(names.size());
   for (const char* name : names) columns.push_back({name, Table::Align::kLeft});
   Table table(score_columns().heads(columns));
   for (const auto& [group, score] : groups) {
