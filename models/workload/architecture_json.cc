@@ -308,6 +308,13 @@ class SchemaWriter {
   bool apart_ = false;
 };
 
+// A shortened model is the beginning of the whole one.
+void shorten(Architecture& a) {
+  for (std::string* letters : {&a.mixers, &a.ffns})
+    if (letters->size() > static_cast<std::size_t>(a.layers))
+      letters->resize(static_cast<std::size_t>(a.layers));
+}
+
 }  // namespace
 
 Architecture parse_own(const JsonNode& node, const std::string& name, const Architecture* base) {
@@ -329,6 +336,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name, const Arch
     a.topk = a.expert_ffn = 0;
     a.dense_layers = std::min(a.dense_layers, a.layers);
   }
+  if (base && a.mixers == base->mixers && a.ffns == base->ffns) shorten(a);
   // A shortened model is trained without its multi-token-prediction layers, unless they are given.
   if (a.layers < whole && !o.find("mtp_layers")) a.mtp_layers = 0;
   if (a.linear.key_heads == 0) a.linear.key_heads = a.linear.value_heads;
@@ -372,6 +380,7 @@ void change_model(Architecture& a, std::string_view key, const JsonNode& value) 
   Changer changer{key, value};
   visit(changer, a);
   if (a.experts == 0) a.topk = a.expert_ffn = 0, a.dense_layers = std::min(a.dense_layers, a.layers);
+  if (key == "layers") shorten(a);
   check_consistent(a, value);
 }
 

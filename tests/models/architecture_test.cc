@@ -138,14 +138,40 @@ TEST(ModelAliases, RemarksMayFollowInATableAndNothingOnTheCommandLine) {
 
 TEST(ModelAliases, ALaterModelIsAnotherModel) {
   for (const NameMatch match : {NameMatch::kWhole, NameMatch::kRemark})
-    for (const char* name :
-         {"DeepSeek-V3.2", "Kimi K2.5", "Qwen3.5-35B-A3B", "DeepSeek-V4.1 Flash", "GLM-5.3"})
+    for (const char* name : {"DeepSeek-V3.2", "Kimi K2.5", "Qwen3.5-27B", "DeepSeek-V4.1 Flash", "GLM-5.3"})
       EXPECT_EQ(model_called(name, match), std::nullopt) << name;
+}
+
+// Totals and active ones of their cards, without vision and layers of prediction.
+TEST(ModelAliases, ModelsByNameHaveTheParametersOfTheirCards) {
+  const struct {
+    const char* name;
+    double total, active;
+  } kCards[] = {{"Qwen3.5-35B-A3B", 34.7e9, 3.5e9},    {"Qwen3.6-35B-A3B", 34.7e9, 3.5e9},
+                {"Qwen3-Next-80B-A3B", 79.7e9, 3.9e9}, {"GLM-4.5-Air", 106.9e9, 12.2e9},
+                {"GLM-4.6", 352.8e9, 32.1e9},          {"Qwen1.5-MoE-A2.7B", 14.3e9, 2.7e9}};
+  for (const auto& card : kCards) {
+    const Architecture a = Architecture::load(card.name);
+    EXPECT_NEAR(static_cast<double>(a.parameters()), card.total, 0.005 * card.total) << card.name;
+    EXPECT_NEAR(static_cast<double>(a.active_parameters()), card.active, 0.03 * card.active) << card.name;
+  }
+}
+
+// A shortened model is the beginning of the whole one, dense and hybrid ones, too.
+TEST(ModelAliases, ModelsAreShortened) {
+  for (const char* name : {"qwen3.5-35b-a3b", "llama-3-8b"}) {
+    Architecture a = Architecture::load(name);
+    const std::string mixers = a.mixers.substr(0, 8);
+    change_model(a, "layers", JsonNode::from_json(8, ""));
+    EXPECT_EQ(a.layers, 8);
+    EXPECT_EQ(a.mixers, mixers);
+    EXPECT_THROW(change_model(a, "layers", JsonNode::from_json(0, "")), InputError);
+  }
 }
 
 TEST(ModelAliases, DenseModelsHaveTheParametersOfTheirCards) {
   EXPECT_EQ(Architecture::load("Llama 3.1 70B").name, "llama-3-70b");
-  EXPECT_EQ(Architecture::load("qwen2.5-7b").name, "qwen2.5-7b");      // a dense model, and beside it
+  EXPECT_EQ(Architecture::load("qwen2.5-7b").name, "qwen2.5-7b");     // a dense model, and beside it
   EXPECT_EQ(Architecture::load("Qwen2-57B").name, "qwen2-57b-a14b");  // the same letters, other numbers
   EXPECT_NEAR(static_cast<double>(Architecture::load("qwen3-32b").parameters()), 32.8e9, 0.1e9);
   EXPECT_NEAR(static_cast<double>(Architecture::load("qwen3-0.6b").parameters()), 0.6e9, 0.01e9);

@@ -157,6 +157,13 @@ std::optional<std::int64_t> size_after(std::string_view text, std::string_view l
 
 }  // namespace
 
+void shorten_model(json& model, std::int64_t layers) {
+  if (model.is_string()) model = {{"base", model}};
+  model["layers"] = layers;
+  if (model.contains("mixers"))
+    model["mixers"] = model["mixers"].get<std::string>().substr(0, static_cast<std::size_t>(layers));
+}
+
 std::optional<json> row_model(const std::string& name, std::string_view source,
                               std::vector<std::string>& assumptions) {
   const auto known = models::model_called(name, models::NameMatch::kRemark);
@@ -178,7 +185,7 @@ std::optional<json> row_model(const std::string& name, std::string_view source,
     const auto count =
         words.size() > 3 && words[3].starts_with("layers") ? parse_int(words[2]) : std::nullopt;
     if (!count || *count < 1) return std::nullopt;
-    change({{"layers", *count}});
+    shorten_model(model, *count);
   }
   if (name.find("without MTP") != std::string::npos) change({{"mtp_layers", 0}});
   return model;

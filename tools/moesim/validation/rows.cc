@@ -161,7 +161,7 @@ class Reader {
         throw InputError(
             fmt::format("{} of {} layers that follow a pattern: which is not stated", count, whole.layers));
       if (count < whole.layers) {
-        change("layers", count);
+        shorten_model(model, count);
         if (whole.dense_layers > count) change("dense_layers", count);
       }
       if (const std::string dense = text("dense_layers"); !dense.empty() && whole.experts > 0)
@@ -173,17 +173,16 @@ class Reader {
   }
 
   std::string precision_of() const {
-    const std::string name = lower(text("precision"));
+    std::string name = lower(text("precision"));
     if (name.empty() || name == "not stated") throw InputError("the precision is not stated");
     const auto is = [&](std::string_view start) { return name.starts_with(start); };
     if (is("fp8_cs") || is("fp8-cs") || is("fp8 (") || name == "bf16 + fp8 hybrid") return "fp8";
     if (is("fp8_mx") || is("fp8-mx")) return "mxfp8";
     if (is("fp8_sc") || is("fp8-sc") || name == "fp8_block" || name == "fp8 blockwise") return "fp8_block";
     if (name == "fp16" || name == "bfloat16" || name == "bf16 presumed") return "bf16";
-    const auto known = models::kPrecisions;
-    if (std::ranges::find(known, name) == known.end())
-      throw InputError(
-          fmt::format("precision {} is not one of {}", in_quotes(text("precision")), fmt::join(known, ", ")));
+    if (std::ranges::find(models::kPrecisions, name) == models::kPrecisions.end())
+      throw InputError(fmt::format("precision {} is not one of {}", in_quotes(text("precision")),
+                                   fmt::join(models::kPrecisions, ", ")));
     return name;
   }
 
@@ -321,7 +320,7 @@ class Reader {
           "deepspeed:capacity_factor={}:min_capacity=0:group={}",
           named.substr(kCapacity.size(), named.find_first_of(" ,", kCapacity.size()) - kCapacity.size()),
           row.scenario.parallel.seq);
-    const std::string alltoall = framework == "torchtitan" ? "torchtitan-alltoall" : "alltoall";
+    std::string alltoall = framework == "torchtitan" ? "torchtitan-alltoall" : "alltoall";
     const std::string& library = row.backend;
     if (starts(library, {"deepep"})) return "flex-deepep";
     if (starts(library, {"hybridep"})) return "flex-hybridep";

@@ -87,6 +87,9 @@ models::StepMemory memory_of(PublishedRow& row);
 
 // ---- row_names.cc: words of tables ----
 
+// Cuts a named or written model to its first layers.
+void shorten_model(nlohmann::json& model, std::int64_t layers);
+
 // Returns the model of a row as JSON for a scenario's `model`, a built-in name or an object: by its name, by
 // the sizes in its name, with the changes of its `source`. nullopt where the layers are unknown; usual values
 // taken are noted in `assumptions`. Throws InputError for impossible sizes.
