@@ -290,41 +290,41 @@ constexpr double kPcie4 = 31.5, kPcie5 = 63;  // GB/s of 16 lanes, one way
 
 // GB/s that every GPU of the box moved one way (the bus bandwidth of nccl-tests), all of them at once.
 struct PublishedRate {
-  int gpus;
   double link, rate;
+  int gpus;
   bool exchange;
   Links links;
   std::string_view source;
 };
 constexpr PublishedRate kRates[] = {
     // Pairs, both ways at once.
-    {2, kPcie4, 15.2, false, Links::kPcieThroughMemory, "NVIDIA/nccl issue 814: RTX 4090, P2P disabled"},
-    {2, kPcie5, 51.5, false, Links::kPcie, "rtx6kpro pcie-bandwidth.md: dual EPYC 9374F, one socket"},
-    {2, kPcie5, 32.0, false, Links::kPcie, "rtx6kpro pcie-bandwidth.md: dual EPYC 9374F, across sockets"},
-    {2, kPcie5, 55.5, false, Links::kPcie, "rtx6kpro pcie-bandwidth.md: dual EPYC Turin"},
+    {kPcie4, 15.2, 2, false, Links::kPcieThroughMemory, "NVIDIA/nccl issue 814: RTX 4090, P2P disabled"},
+    {kPcie5, 51.5, 2, false, Links::kPcie, "rtx6kpro pcie-bandwidth.md: dual EPYC 9374F, one socket"},
+    {kPcie5, 32.0, 2, false, Links::kPcie, "rtx6kpro pcie-bandwidth.md: dual EPYC 9374F, across sockets"},
+    {kPcie5, 55.5, 2, false, Links::kPcie, "rtx6kpro pcie-bandwidth.md: dual EPYC Turin"},
     // All-reduce of large messages.
-    {3, kPcie4, 20.0, false, Links::kPcie, "NVIDIA/nccl-tests issue 178: A100 PCIe"},
-    {4, kPcie4, 12.8, false, Links::kPcie, "tinygrad/open-gpu-kernel-modules pull request 22: RTX 4090"},
-    {5, kPcie4, 24.7, false, Links::kPcie, "tinygrad/open-gpu-kernel-modules issue 17: RTX 4090, P2P"},
-    {4, kPcie5, 35.0, false, Links::kPcieThroughMemory, "NVIDIA/nccl issue 1639: RTX 5090, Xeon 8480+"},
-    {8, kPcie5, 28.0, false, Links::kPcieThroughMemory, "NVIDIA/nccl issue 1639: RTX 5090, Xeon 8480+"},
-    {4, kPcie5, 30.3, false, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, default"},
-    {4, kPcie5, 39.3, false, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, NCCL_P2P_LEVEL=SYS"},
-    {8, kPcie5, 21.6, false, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, 32 MB in 2,715 us"},
-    {8, kPcie5, 22.2, false, Links::kPcie, "rtx6kpro: dual EPYC Turin, default"},
-    {8, kPcie5, 37.6, false, Links::kPcie, "rtx6kpro: dual EPYC Turin, tuned"},
-    {8, kPcie5, 41.1, false, Links::kPcie, "rtx6kpro: three switches, one socket"},
-    {8, kPcie5, 39.4, false, Links::kPcie, "rtx6kpro: four switches, one socket"},
-    {8, kPcie5, 46.4, false, Links::kPcie, "rtx6kpro: two switches of Threadripper"},
+    {kPcie4, 20.0, 3, false, Links::kPcie, "NVIDIA/nccl-tests issue 178: A100 PCIe"},
+    {kPcie4, 12.8, 4, false, Links::kPcie, "tinygrad/open-gpu-kernel-modules pull request 22: RTX 4090"},
+    {kPcie4, 24.7, 5, false, Links::kPcie, "tinygrad/open-gpu-kernel-modules issue 17: RTX 4090, P2P"},
+    {kPcie5, 35.0, 4, false, Links::kPcieThroughMemory, "NVIDIA/nccl issue 1639: RTX 5090, Xeon 8480+"},
+    {kPcie5, 28.0, 8, false, Links::kPcieThroughMemory, "NVIDIA/nccl issue 1639: RTX 5090, Xeon 8480+"},
+    {kPcie5, 30.3, 4, false, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, default"},
+    {kPcie5, 39.3, 4, false, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, NCCL_P2P_LEVEL=SYS"},
+    {kPcie5, 21.6, 8, false, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, 32 MB in 2,715 us"},
+    {kPcie5, 22.2, 8, false, Links::kPcie, "rtx6kpro: dual EPYC Turin, default"},
+    {kPcie5, 37.6, 8, false, Links::kPcie, "rtx6kpro: dual EPYC Turin, tuned"},
+    {kPcie5, 41.1, 8, false, Links::kPcie, "rtx6kpro: three switches, one socket"},
+    {kPcie5, 39.4, 8, false, Links::kPcie, "rtx6kpro: four switches, one socket"},
+    {kPcie5, 46.4, 8, false, Links::kPcie, "rtx6kpro: two switches of Threadripper"},
     // Everybody with everybody (p2pmark).
-    {4, kPcie5, 34.6, true, Links::kPcie, "rtx6kpro: one switch"},
-    {4, kPcie5, 32.4, true, Links::kPcie, "rtx6kpro: dual EPYC Turin, one socket"},
-    {4, kPcie5, 31.9, true, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, one socket"},
-    {8, kPcie5, 24.0, true, Links::kPcie, "rtx6kpro: three switches, one socket"},
-    {8, kPcie5, 21.6, true, Links::kPcie, "rtx6kpro: dual EPYC Turin"},
-    {8, kPcie5, 20.5, true, Links::kPcie, "rtx6kpro: four switches, one socket"},
-    {8, kPcie5, 22.4, true, Links::kPcie, "rtx6kpro: two switches of Threadripper"},
-    {8, kPcie5, 6.5, true, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, both sockets"},
+    {kPcie5, 34.6, 4, true, Links::kPcie, "rtx6kpro: one switch"},
+    {kPcie5, 32.4, 4, true, Links::kPcie, "rtx6kpro: dual EPYC Turin, one socket"},
+    {kPcie5, 31.9, 4, true, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, one socket"},
+    {kPcie5, 24.0, 8, true, Links::kPcie, "rtx6kpro: three switches, one socket"},
+    {kPcie5, 21.6, 8, true, Links::kPcie, "rtx6kpro: dual EPYC Turin"},
+    {kPcie5, 20.5, 8, true, Links::kPcie, "rtx6kpro: four switches, one socket"},
+    {kPcie5, 22.4, 8, true, Links::kPcie, "rtx6kpro: two switches of Threadripper"},
+    {kPcie5, 6.5, 8, true, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, both sockets"},
 };
 
 // Microseconds of the smallest messages.
