@@ -165,7 +165,7 @@ BaseEvidence evidence_in(const std::string& name, const RefineReport& report) {
   return one;
 }
 
-// What a node must receive of others in the row, at the rate of its ports. Switches may sum.
+// Returns whether a node's ports could have received what the row sends it in the row's time. Switches may sum.
 bool carries(const models::NetworkProfile& network, const CollectiveRow& row) {
   constexpr double kRounded = 1.02;  // tables print three digits
   if (row.op == CollectiveOp::send_recv) return true;

@@ -281,10 +281,11 @@ class Answering {
 
   std::optional<Answer::Hosts> hosts_of(const Answer& a, double sigma) const {
     const double share = prices_->nominal().recipe().stock_share;
+    if (share <= 0 || share >= 1) return std::nullopt;
     std::vector<double> tuned, untuned;
     for (std::size_t d = 0; d < a.draws_us.size(); ++d)
       (prices_->drawn()[d].recipe().stock_share > 0 ? untuned : tuned).push_back(a.draws_us[d]);
-    if (share <= 0 || share >= 1 || tuned.empty() || untuned.empty()) return std::nullopt;
+    if (tuned.empty() || untuned.empty()) return std::nullopt;
     const Answer::Hosts hosts{widened(a.time_us.value, tuned, sigma),
                               widened(quantile_of(untuned, 0.5), untuned, sigma)};
     return hosts.untuned.value > hosts.tuned.high ? std::optional(hosts) : std::nullopt;

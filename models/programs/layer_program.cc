@@ -381,7 +381,7 @@ class Layer {
             index_columns(), index_columns(), 2);
     w_.index_scores();
   }
-  // What torchtitan's checkpointing by operation computes again besides the experts.
+  // torchtitan's checkpointing by operation computes these again besides the experts.
   void operations_again(const LayerKind& kind) {
     for (const Weight& w : every_second(a_, kind, w_.tp()).again)
       w_.product(Category::attention, w_.all(), w, GemmPass::kForward);

@@ -313,6 +313,7 @@ void shorten(Architecture& a) {
   for (std::string* letters : {&a.mixers, &a.ffns})
     if (letters->size() > static_cast<std::size_t>(a.layers))
       letters->resize(static_cast<std::size_t>(a.layers));
+  if (a.experts == 0) a.dense_layers = std::min(a.dense_layers, a.layers);
 }
 
 }  // namespace
@@ -334,9 +335,9 @@ Architecture parse_own(const JsonNode& node, const std::string& name, const Arch
       if (const auto value = o.find(key); value && value->integer() > 0)
         value->fail(value->describe(), "0 in a model without experts");
     a.topk = a.expert_ffn = 0;
-    a.dense_layers = std::min(a.dense_layers, a.layers);
   }
-  if (base && a.mixers == base->mixers && a.ffns == base->ffns) shorten(a);
+  if (base && a.mixers == base->mixers && a.ffns == base->ffns && a.dense_layers == base->dense_layers)
+    shorten(a);
   // A shortened model is trained without its multi-token-prediction layers, unless they are given.
   if (a.layers < whole && !o.find("mtp_layers")) a.mtp_layers = 0;
   if (a.linear.key_heads == 0) a.linear.key_heads = a.linear.value_heads;
@@ -379,7 +380,7 @@ void change_model(Architecture& a, std::string_view key, const JsonNode& value) 
     value.fail(value.describe(), "a model with experts");
   Changer changer{key, value};
   visit(changer, a);
-  if (a.experts == 0) a.topk = a.expert_ffn = 0, a.dense_layers = std::min(a.dense_layers, a.layers);
+  if (a.experts == 0) a.topk = a.expert_ffn = 0;
   if (key == "layers") shorten(a);
   check_consistent(a, value);
 }

@@ -23,7 +23,7 @@ struct Law {
 };
 
 const std::vector<Law>& laws();
-// Of intervals and measurements, of GPUs and host launches: apart, so that each list draws its own cases.
+// Returns the laws of intervals, measurements, GPUs and host launches. Each list draws its own cases.
 const std::vector<Law>& laws_of_parts();
 
 }  // namespace moesim::laws

@@ -49,7 +49,7 @@ TEST(FittingChange, FitsAndTakesWhatItSays) {
   }
 }
 
-// What a framework refuses is not offered.
+// A change that the framework refuses is not offered.
 TEST(FittingChange, KeepsTheRulesOfAFramework) {
   Scenario s = testing::published_job("qwen3-30b-a3b", "dgx-h100x1");
   s.parallel.micro_batch = 4;

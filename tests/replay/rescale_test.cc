@@ -206,7 +206,7 @@ TEST(RescaleEcho, OneExpertRankOfEachStageTellsTheRest) {
   EXPECT_GE(covered, cases * 9 / 10);
 }
 
-// Where a recorded rank is split and nobody knows the rows of its parts, the forecast is not the best case.
+// When a recorded rank is split, nobody knows the rows of its parts. The forecast must not be the best case.
 TEST(RescaleEcho, LargerExpertGroupsAreForecastWithoutBias) {
   if (!std::filesystem::exists(testing::echo_folder())) GTEST_SKIP() << "the public recordings are not here";
   double sum = 0;
