@@ -359,7 +359,7 @@ class Answering {
   }
 
   Answer step(const DispatcherSpec& spec) {
-    const StepForecaster forecaster(s_, spec);
+    const StepForecaster forecaster(s_, spec, o_.routings);
     const std::optional<Contention> contention = contention_of(forecaster.programs());
     Answer a(forecaster.forecast(prices_->nominal(), prices_->drawn(), o_.trace,
                                  contention ? &*contention : nullptr));

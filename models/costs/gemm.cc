@@ -156,19 +156,16 @@ struct GemmModel::Resolved {
   // Returns the time of the best tile shape for `blocks(tile)` output tiles that each reduce over `k`.
   template <class Blocks>
   double compute(const Rates& r, std::size_t tiles, double k, const Blocks& blocks) const {
-    std::array<double, std::size(kSplits)> depths{};
-    for (std::size_t i = 0; i < depths.size(); ++i) depths[i] = std::ceil(k / kSplits[i] / kDepth) * kDepth;
     double best = std::numeric_limits<double>::infinity();
     for (std::size_t t = 0; t < tiles; ++t) {
-      const double filled = blocks(kTiles[t]) / sms;
-      // No split is faster than full waves of whole tiles.
-      if (filled * k * r.seconds_per_depth[t] > best * (1 + kRounding)) continue;
-      for (std::size_t i = 0; i < depths.size(); ++i) {
-        const double split = filled * kSplits[i];
+      const double filled = blocks(kTiles[t]) / sms, whole = filled * k * r.seconds_per_depth[t];
+      for (const int splits : kSplits) {
+        const double split = filled * splits, extra = splits > 1 ? r.reduction : 0;
+        // No split is faster than full waves of whole tiles, and further splits only add prologues.
+        if (whole + split * r.prologue + extra > best * (1 + kRounding)) break;
         const double waves = std::max(1.0, split + r.tail * (std::ceil(split) - split));
-        const double time =
-            waves * (depths[i] * r.seconds_per_depth[t] + r.prologue) + (kSplits[i] > 1 ? r.reduction : 0);
-        best = std::min(best, time);
+        const double depth = std::ceil(k / splits / kDepth) * kDepth;
+        best = std::min(best, waves * (depth * r.seconds_per_depth[t] + r.prologue) + extra);
       }
     }
     return best;

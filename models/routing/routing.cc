@@ -39,16 +39,15 @@ Routing Routing::from_counts(int ranks, int experts, int topk, std::vector<std::
     const std::int64_t t = tokens[r];
     if (t < 0 || t > kMaxTokens)
       throw InputError(fmt::format("routing: found {} tokens on rank {}, expected 0 to 2^40", t, r));
-    std::int64_t sum = 0;
-    for (int e = 0; e < experts; ++e) {
-      const std::int64_t n = counts[std::size_t(r) * experts + e];
-      if (n < 0 || n > t)
-        throw InputError(
-            fmt::format("routing: found {} rows from rank {} to expert {}, expected 0 to its {} tokens (a "
-                        "token meets an expert "
-                        "once)",
-                        n, r, e, t));
-      sum += n;
+    const auto row = std::span(counts).subspan(std::size_t(r) * experts, experts);
+    std::int64_t sum = 0, outside = 0;  // its sign is set where a count is
+    for (const std::int64_t n : row) sum += n, outside |= n | (t - n);
+    if (outside < 0) {
+      const auto e = std::find_if(row.begin(), row.end(), [&](std::int64_t n) { return n < 0 || n > t; });
+      throw InputError(fmt::format(
+          "routing: found {} rows from rank {} to expert {}, expected 0 to its {} tokens (a token "
+          "meets an expert once)",
+          *e, r, e - row.begin(), t));
     }
     if (sum > t * topk)
       throw InputError(

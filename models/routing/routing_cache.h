@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <tuple>
@@ -28,31 +29,39 @@ Popularity draw_popularity(const RoutingSpec& spec, int experts, int topk, std::
 // Draws the rows of every rank to every expert, tokens x topk per rank.
 Routing draw_rows(const Popularity& popularity, int ranks, std::int64_t tokens, int topk, int microbatch);
 
-// make_routing() with a precomputed popularity_with_gini() for a spec of kind kGini; empty: computed.
-Routing make_routing(std::span<const double> by_gini, const RoutingSpec& spec, int ranks, std::int64_t tokens,
-                     int experts, int topk, std::uint64_t seed, int layer, int microbatch);
+// make_routing() with popularities of one's own, which are asked for where rows are drawn from them.
+Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, int experts, int topk,
+                     int microbatch, const std::function<Popularity()>& popularity);
 
-// Not thread-safe. Holds at most 128 MiB.
+// Not thread-safe. Holds at most 64 MiB.
 class RoutingCache {
  public:
-  // make_routing() of layer 0, microbatch 0. The reference is valid until the next call.
+  // make_routing() of the same arguments. The reference is valid until the next call.
   const Routing& draw(const RoutingSpec& spec, int ranks, std::int64_t tokens, int experts, int topk,
-                      std::uint64_t seed);
+                      std::uint64_t seed, int layer = 0, int microbatch = 0);
 
  private:
-  struct Key {
+  struct Layer {
     RoutingSpec::Kind kind;
     double parameter;
-    int ranks;
-    std::int64_t tokens;
     int experts, topk;
     std::uint64_t seed;
+    int layer;
+    auto operator<=>(const Layer&) const = default;
+  };
+  struct Key {
+    Layer layer;
+    int ranks;
+    std::int64_t tokens;
+    int microbatch;
     auto operator<=>(const Key&) const = default;
   };
 
   std::map<Key, Routing> drawn_;
-  std::size_t held_ = 0, popularities_held_ = 0;  // counts in drawn_, numbers in popularity_
-  std::map<std::tuple<int, int, double>, std::vector<double>> popularity_;  // experts, topk, target Gini
+  std::map<Layer, Popularity> popularity_;
+  std::map<std::tuple<int, int, double>, std::vector<double>> by_gini_;  // experts, topk, target Gini
+  std::size_t held_ = 0;                                                 // numbers in all of them
+  Routing last_;                                                         // the last that found no room
 };
 
 }  // namespace moesim::models

@@ -280,30 +280,44 @@ double coarse_normal(Random& random) {
   return (set + static_cast<double>(bits & 0xffff) * 0x1.0p-16 - 0.5) * kWidth;
 }
 
-// Apportions integer rows with the given sum, 0 <= n[e] <= tokens, in proportion to the wishes: rounds the
-// running sum of the wishes, so that every count is within one of its wish.
-void apportion(std::span<double> wish, std::int64_t tokens, std::int64_t total, std::span<std::int64_t> n) {
-  double sum = 0;
-  for (double& w : wish) sum += w = std::clamp(w, 0.0, static_cast<double>(tokens));
-  const double scale = sum > 0 ? static_cast<double>(total) / sum : 0;
-  double running = 0;
-  std::int64_t given = 0, over = 0;
-  for (std::size_t e = 0; e < wish.size(); ++e) {
-    running += wish[e] * scale;
-    const std::int64_t upto = e + 1 == wish.size() ? total : static_cast<std::int64_t>(running + 0.5);
-    n[e] = upto - given;
-    given = upto;
-    if (n[e] > tokens) over += n[e] - tokens, n[e] = tokens;
-    if (n[e] < 0) over += n[e], n[e] = 0;
-  }
-  // An expert takes every token at most once: the excess goes round to experts with room.
-  while (over != 0) {
-    const std::int64_t before = over;
-    for (std::size_t e = 0; e < wish.size() && over != 0; ++e) {
-      const std::int64_t one = over > 0 ? 1 : -1;
-      if (n[e] + one >= 0 && n[e] + one <= tokens) n[e] += one, over -= one;
+// Rows are drawn for so many ranks at a time: sums of doubles have an order, and those of several ranks run beside
+// each other.
+constexpr std::size_t kLanes = 4;
+using Lanes = std::array<double, kLanes>;
+
+// Apportions integer rows with the given sum, 0 <= n[e] <= tokens, in proportion to the wishes, which lie in
+// the same range: rounds the running sum of the wishes, so that every count is within one of its wish. `n`: of
+// each lane, in rows of `experts`.
+void apportion(std::span<const Lanes> wish, std::int64_t tokens, std::int64_t total, std::int64_t* n) {
+  const std::size_t experts = wish.size();
+  Lanes sum{}, scale{}, running{};
+  for (const Lanes& w : wish)
+    for (std::size_t k = 0; k < kLanes; ++k) sum[k] += w[k];
+  for (std::size_t k = 0; k < kLanes; ++k) scale[k] = sum[k] > 0 ? static_cast<double>(total) / sum[k] : 0;
+  std::array<std::int64_t, kLanes> given{};
+  for (std::size_t e = 0; e + 1 < experts; ++e)
+    for (std::size_t k = 0; k < kLanes; ++k) {
+      running[k] += wish[e][k] * scale[k];
+      const auto upto = static_cast<std::int64_t>(running[k] + 0.5);
+      n[k * experts + e] = upto - given[k];
+      given[k] = upto;
     }
-    check(over != before, "tokens x top-k rows have room on the experts");
+  for (std::size_t k = 0; k < kLanes; ++k) {
+    const std::span<std::int64_t> row(n + k * experts, experts);
+    row.back() = total - given[k];
+    // An expert takes every token at most once: the excess goes round to experts with room.
+    std::int64_t over = 0;
+    for (std::int64_t& rows : row)
+      over += rows - std::clamp<std::int64_t>(rows, 0, tokens),
+          rows = std::clamp<std::int64_t>(rows, 0, tokens);
+    while (over != 0) {
+      const std::int64_t before = over;
+      for (std::size_t e = 0; e < experts && over != 0; ++e) {
+        const std::int64_t one = over > 0 ? 1 : -1;
+        if (row[e] + one >= 0 && row[e] + one <= tokens) row[e] += one, over -= one;
+      }
+      check(over != before, "tokens x top-k rows have room on the experts");
+    }
   }
 }
 
@@ -311,11 +325,12 @@ void apportion(std::span<double> wish, std::int64_t tokens, std::int64_t total, 
 
 Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, int experts, int topk,
                      std::uint64_t seed, int layer, int microbatch) {
-  return make_routing({}, spec, ranks, tokens, experts, topk, seed, layer, microbatch);
+  const auto popularity = [&] { return draw_popularity(spec, experts, topk, seed, layer); };
+  return make_routing(spec, ranks, tokens, experts, topk, microbatch, popularity);
 }
 
-Routing make_routing(std::span<const double> by_gini, const RoutingSpec& spec, int ranks, std::int64_t tokens,
-                     int experts, int topk, std::uint64_t seed, int layer, int microbatch) {
+Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, int experts, int topk,
+                     int microbatch, const std::function<Popularity()>& popularity) {
   check(spec.kind != RoutingSpec::Kind::kFile, "a routing file is read, not drawn");
   if (topk < 1 || topk > experts)
     throw InputError(
@@ -347,8 +362,7 @@ Routing make_routing(std::span<const double> by_gini, const RoutingSpec& spec, i
     return even;
   }
 
-  return draw_rows(draw_popularity(spec, experts, topk, seed, layer, by_gini), ranks, tokens, topk,
-                   microbatch);
+  return draw_rows(popularity(), ranks, tokens, topk, microbatch);
 }
 
 Popularity draw_popularity(const RoutingSpec& spec, int experts, int topk, std::uint64_t seed, int layer,
@@ -362,8 +376,10 @@ Popularity draw_popularity(const RoutingSpec& spec, int experts, int topk, std::
 
 Routing draw_rows(const Popularity& popularity, int ranks, std::int64_t tokens, int topk, int microbatch) {
   const std::size_t experts = popularity.inclusion.size();
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks) * experts);
-  std::vector<double> mean(experts), deviation(experts), wish(experts);
+  const std::size_t rows = (static_cast<std::size_t>(ranks) + kLanes - 1) / kLanes * kLanes;
+  std::vector<std::int64_t> counts(rows * experts);
+  std::vector<double> mean(experts), deviation(experts);
+  std::vector<Lanes> wish(experts);
   // Rows to an expert are a sum of T independent choices with probability `inclusion`: binomial, here by its
   // normal approximation; the sum over experts is then made exact.
   for (std::size_t e = 0; e < experts; ++e) {
@@ -371,13 +387,17 @@ Routing draw_rows(const Popularity& popularity, int ranks, std::int64_t tokens, 
     mean[e] = p * static_cast<double>(tokens);
     deviation[e] = std::sqrt(mean[e] * (1 - p));
   }
-  for (int r = 0; r < ranks; ++r) {
-    Random random = Random::for_item(
-        popularity.seed, (static_cast<std::uint64_t>(microbatch) << 32) + static_cast<std::uint64_t>(r));
-    for (std::size_t e = 0; e < experts; ++e) wish[e] = mean[e] + deviation[e] * coarse_normal(random);
-    apportion(wish, tokens, tokens * topk,
-              std::span<std::int64_t>(counts).subspan(static_cast<std::size_t>(r) * experts, experts));
+  const auto most = static_cast<double>(tokens);
+  for (std::size_t r = 0; r < rows; r += kLanes) {
+    for (std::size_t k = 0; k < kLanes; ++k) {
+      Random random =
+          Random::for_item(popularity.seed, (static_cast<std::uint64_t>(microbatch) << 32) + (r + k));
+      for (std::size_t e = 0; e < experts; ++e)
+        wish[e][k] = std::max(0.0, std::min(mean[e] + deviation[e] * coarse_normal(random), most));
+    }
+    apportion(wish, tokens, tokens * topk, counts.data() + r * experts);
   }
+  counts.resize(static_cast<std::size_t>(ranks) * experts);
   return Routing::from_counts(ranks, static_cast<int>(experts), topk,
                               std::vector<std::int64_t>(static_cast<std::size_t>(ranks), tokens),
                               std::move(counts));

@@ -103,7 +103,10 @@ Forecast LayerForecaster::forecast(const ProgramPricer& nominal, std::span<const
     f.network =
         contention_->report(us(LayerForecaster(s_, programs_, routing_, faults_, nullptr).total_ps(nominal)));
   DomainReport report;
-  StepPasses(programs_, routing_, nominal, options(false)).report(report);
+  if (faults_)
+    StepPasses(programs_, routing_, nominal, options(false)).report(report);
+  else
+    passes.report(report);
   f.outside_domain = report.share();
   for (const std::string& warning : programs_.first()->program.warnings)
     f.warnings.push_back(programs_.dispatcher() + ": " + warning);

@@ -59,17 +59,8 @@ Routing JobRouting::drawn(int ordinal, int microbatch, std::vector<std::string>*
                                      p.tokens_per_rank(), s_.gave("parallel.seq")},
                                     ordinal, microbatch, warnings ? *warnings : unheard);
   }
-  if (ordinal == 0 && microbatch == 0)
-    return cache_ ? cache_->draw(s_.routing, ranks, p.tokens_per_rank(), experts, topk, s_.seed)
-                  : make_routing(s_.routing, ranks, p.tokens_per_rank(), experts, topk, s_.seed);
-  if (s_.routing.kind == RoutingSpec::Kind::kGini && by_gini_.empty())
-    by_gini_ = popularity_with_gini(experts, topk, s_.routing.parameter);
-  auto at = popularities_.find(ordinal);
-  if (at == popularities_.end())
-    at =
-        popularities_.emplace(ordinal, draw_popularity(s_.routing, experts, topk, s_.seed, ordinal, by_gini_))
-            .first;
-  return draw_rows(at->second, ranks, p.tokens_per_rank(), topk, microbatch);
+  return (cache_ ? *cache_ : own_)
+      .draw(s_.routing, ranks, p.tokens_per_rank(), experts, topk, s_.seed, ordinal, microbatch);
 }
 
 namespace {

@@ -28,7 +28,7 @@ struct MoeProgram {
 // The routing of every MoE layer and microbatch of a job.
 class JobRouting {
  public:
-  // `scenario` is resolved and must outlive this. `cache`: of drawn routings; null: none.
+  // `scenario` is resolved and must outlive this. `cache`: of drawn routings; null: its own.
   explicit JobRouting(const Scenario& scenario, RoutingCache* cache = nullptr);
 
   // Returns the routing of the `ordinal`-th MoE layer (from 0), with experts placed as the scenario asks.
@@ -48,10 +48,8 @@ class JobRouting {
   const Scenario& s_;
   RoutingCache* cache_;
   std::vector<std::string> warnings_;
-  // By ordinal, created on first use.
-  mutable std::map<int, Popularity> popularities_;
-  mutable std::map<int, ExpertPlacement> placements_;
-  mutable std::vector<double> by_gini_;
+  mutable RoutingCache own_;
+  mutable std::map<int, ExpertPlacement> placements_;  // by ordinal, created on first use
 };
 
 // The programs that are the same for all dispatchers, created on first use and shared by a comparison's

@@ -43,7 +43,9 @@ std::vector<std::vector<PipelineSlot>> forward_only(std::vector<std::vector<Pipe
 }
 
 std::vector<Chunk> cut_by_flops(const Scenario& s) {
-  const LayerFlops flops = flops_of_layers(s.model, s.parallel.seq, s.topk, s.training.lora);
+  const LayerFlops flops = is_cut_evenly(s.model, s.parallel)
+                               ? LayerFlops{}
+                               : flops_of_layers(s.model, s.parallel.seq, s.topk, s.training.lora);
   return cut_into_chunks(s.model, s.parallel, flops.layers, 0, flops.head);
 }
 

@@ -24,18 +24,19 @@ class Run {
  public:
   Run(const PipelineShape& shape, const std::vector<std::vector<PipelineSlot>>& schedule,
       const PipelineTransfers& transfers, std::size_t ranks, const sim::LockstepOptions& options,
-      PipelinePasses& passes)
+      PipelinePasses& passes, bool book)
       : shape_(shape),
         schedule_(schedule),
         t_(transfers),
         ranks_(ranks),
         options_(options),
         passes_(passes),
+        book_(book),
         chunks_(static_cast<std::size_t>(shape.chunks())),
         forward_end_(chunks_ * static_cast<std::size_t>(shape.microbatches)),
         backward_end_(forward_end_.size()) {}
 
-  PipelineRun all(bool book) {
+  PipelineRun all() {
     const std::size_t stages = schedule_.size();
     result_.stage_end.resize(stages);
     result_.slot_ps.resize(stages);
@@ -67,7 +68,7 @@ class Run {
     }
     const auto critical = static_cast<std::size_t>(result_.critical_stage);
     result_.critical_rank = stages_[critical].clocks.last_rank();
-    if (book) book_stage(critical);
+    if (book_) book_stage(critical);
     return std::move(result_);
   }
 
@@ -221,9 +222,8 @@ class Run {
                                  : hosts_.emplace(id, passes_.host(static_cast<int>(s), slot)).first->second;
   }
 
-  // Runs a pass from clocks relative to the rank that is ready last.
-  Pass run_pass(std::size_t s, const PipelineSlot& slot, const std::vector<std::int64_t>& key,
-                const sim::LockstepWatch* watch) {
+  // Runs a pass from clocks relative to the rank that is ready last. `watched`: a rank; -1: none.
+  Pass run_pass(std::size_t s, const PipelineSlot& slot, const std::vector<std::int64_t>& key, int watched) {
     sim::Lockstep clocks(ranks_, options_);
     std::vector<std::int64_t> ready(key.begin() + 1, key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_));
     std::vector<std::int64_t> ahead(key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_), key.end());
@@ -234,7 +234,7 @@ class Run {
       for (std::int64_t& when : *all) when -= lowest;
     clocks.set(ready, ahead);
     sim::LockstepWatch own;
-    if (watch) own.rank = watch->rank, clocks.watch(&own);
+    if (watched >= 0) own.rank = watched, clocks.watch(&own);
     passes_.run(static_cast<int>(s), slot, clocks);
     Pass pass;
     for (const std::int64_t when : clocks.ready()) pass.after.push_back(when + lowest);
@@ -266,9 +266,11 @@ class Run {
     key.push_back(static_cast<std::int64_t>(*id));
     for (const std::int64_t ready : stage.clocks.ready()) key.push_back(ready - base);
     for (std::size_t r = 0; r < ranks_; ++r) key.push_back(relative_host(r));
-    auto& passes = watch ? watched_ : known_;
+    // The only rank is the one that is watched later.
+    const int watched = watch ? watch->rank : book_ && ranks_ == 1 ? 0 : -1;
+    auto& passes = watched >= 0 ? watched_ : known_;
     auto known = passes.find(key);
-    if (known == passes.end()) known = passes.emplace(key, run_pass(s, slot, key, watch)).first;
+    if (known == passes.end()) known = passes.emplace(key, run_pass(s, slot, key, watched)).first;
     const Pass& pass = known->second;
     if (watch) {
       // Launches of a host that is ahead lie before the pass; they move with its clock.
@@ -413,6 +415,7 @@ class Run {
   std::size_t ranks_;
   const sim::LockstepOptions& options_;
   PipelinePasses& passes_;
+  bool book_;
   std::size_t chunks_;
   std::vector<Ends> forward_end_, backward_end_;  // [chunk][microbatch]
   std::vector<Stage> stages_;
@@ -426,7 +429,7 @@ class Run {
 PipelineRun run_pipeline(const PipelineShape& shape, const std::vector<std::vector<PipelineSlot>>& schedule,
                          const PipelineTransfers& transfers, std::size_t ranks,
                          const sim::LockstepOptions& options, PipelinePasses& passes, bool book) {
-  return Run(shape, schedule, transfers, ranks, options, passes).all(book);
+  return Run(shape, schedule, transfers, ranks, options, passes, book).all();
 }
 
 }  // namespace moesim::models

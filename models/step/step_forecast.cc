@@ -34,8 +34,9 @@ struct StepForecaster::Timed {
 
 StepForecaster::~StepForecaster() = default;
 
-StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher)
-    : scenario_(scenario), dispatcher_(dispatcher), routing_(scenario_), placement_(scenario_) {
+StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher,
+                               RoutingCache* routings)
+    : scenario_(scenario), dispatcher_(dispatcher), routing_(scenario_, routings), placement_(scenario_) {
   const Parallel& p = scenario_.parallel;
   const TrainingSettings& plan = scenario_.training;
   if (!plan.note.empty()) warnings_.push_back(plan.note);

@@ -32,8 +32,9 @@ double tokens_of_step(const Parallel& parallel);
 class StepForecaster {
  public:
   // `scenario` must be resolved. Throws InputError naming the rule for inconsistent plans, including a
-  // dispatcher that is illegal for the plan.
-  StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher);
+  // dispatcher that is illegal for the plan. `routings`: of several forecasts; null: its own.
+  StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher,
+                 RoutingCache* routings = nullptr);
   ~StepForecaster();
 
   // Forecasts on `nominal` prices, without doubt. `drawn`: prices of drawn profiles. `slots`: records the

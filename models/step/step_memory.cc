@@ -282,11 +282,16 @@ class Stages {
       before = unit;
     };
     if (chunk.embedding) follows(parameters({}, true, false));
+    std::optional<LayerKind> last;
+    double whole = 0, of_mixer = 0;
     for (const LayerKind& layer : chunk.layers) {
-      const double whole = parameters({layer}, false, false);
-      LayerKind mixer = layer;
-      mixer.ffn = LayerKind::Ffn::kNone;
-      const double of_mixer = plan_.fsdp_unit == FsdpUnit::kModule ? parameters({mixer}, false, false) : 0;
+      if (layer != last) {
+        LayerKind mixer = layer;
+        mixer.ffn = LayerKind::Ffn::kNone;
+        whole = parameters({layer}, false, false);
+        of_mixer = plan_.fsdp_unit == FsdpUnit::kModule ? parameters({mixer}, false, false) : 0;
+      }
+      last = layer;
       if (of_mixer > 0) follows(of_mixer);
       if (whole > of_mixer) follows(whole - of_mixer);
     }
@@ -576,12 +581,16 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
   const double H = static_cast<double>(a.hidden), matrices = a.gated ? 3 : 2,
                norm = static_cast<double>(a.norm_parameters());
   StageParameters n;
+  std::optional<LayerKind::Mixer> last;
+  double mixer = 0;
   for (const LayerKind& kind : chunk.layers) {
+    if (kind.mixer != last) mixer = static_cast<double>(mixer_parameters(a, kind.mixer)) / tp;
+    last = kind.mixer;
     n.dense += 2 * norm;
     n.dense_tensors += (a.norm_bias ? 4 : 2) + (kind.mixer == LayerKind::Mixer::kNone ? 0 : 4) +
                        (kind.ffn == LayerKind::Ffn::kDense ? matrices : 0);
     if (kind.mtp) n.dense += 2 * H * H;
-    n.dense += static_cast<double>(mixer_parameters(a, kind.mixer)) / tp;
+    n.dense += mixer;
     // Weights that mix residual streams are whole on every rank.
     n.dense += blocks_of(kind) * static_cast<double>(residual_parameters(a));
     n.dense_tensors += a.residual.kind == Residual::Kind::kPlain ? 0 : 3 * blocks_of(kind);

@@ -16,6 +16,9 @@ using sim::LockstepProgram;
 constexpr std::size_t kSaltOfKind = std::size_t{1} << 20, kSaltOfEnds = std::size_t{1} << 30,
                       kSaltOfMoe = std::size_t{1} << 40;
 
+// Layers x ranks whose passes are kept for the second run of the critical stage; about a kilobyte each.
+constexpr std::size_t kMostKept = 8192;
+
 bool weight_gradient(const Op& op) { return op.kind == OpKind::kGemm && op.pass == GemmPass::kWgrad; }
 
 }  // namespace
@@ -157,7 +160,7 @@ StepPasses::Moe StepPasses::moe(int stage, int ordinal, int microbatch) {
 }
 
 void StepPasses::release(int stage, std::int32_t chunk, std::int32_t microbatch) {
-  if (routing_.shared()) return;
+  if (routing_.shared() || in_flight_.size() * ranks_ <= kMostKept) return;
   const Chunk& c = (*o_.chunks)[static_cast<std::size_t>(chunk)];
   for (std::size_t i = 0; i < c.layers.size(); ++i)
     if (c.layers[i].ffn == LayerKind::Ffn::kMoe)

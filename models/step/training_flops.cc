@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "models/programs/projections.h"
 #include "models/workload/mixers.h"
@@ -53,8 +54,12 @@ double flops_of_head(const Architecture& a, const Lora& lora) {
 LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int64_t topk, const Lora& lora) {
   LayerFlops all;
   all.head = flops_of_head(model, lora);
-  for (const LayerKind& kind : layer_stack(model))
-    all.layers.push_back(flops_of(model, kind, seq, topk, lora) + (kind.mtp ? all.head : 0));
+  std::optional<LayerKind> last;
+  for (const LayerKind& kind : layer_stack(model)) {
+    all.layers.push_back(kind == last ? all.layers.back()
+                                      : flops_of(model, kind, seq, topk, lora) + (kind.mtp ? all.head : 0));
+    last = kind;
+  }
   return all;
 }
 

@@ -85,7 +85,6 @@ bool is_cut_evenly(const Architecture& model, const Parallel& parallel) {
 std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& parallel,
                                    std::span<const double> weight, double embedding, double head) {
   const std::vector<LayerKind> stack = layer_stack(model);
-  check(weight.size() == stack.size(), "a weight for every layer");
   const auto chunks = static_cast<std::size_t>(parallel.pp * parallel.vpp);
   const std::size_t layers = stack.size();
   if (chunks > layers)
@@ -99,6 +98,7 @@ std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& pa
     for (std::size_t c = 0; c < chunks; ++c) begin[c] = c * (own / chunks);
     begin[chunks] = layers;
   } else {
+    check(weight.size() == stack.size(), "a weight for every layer");
     // The smallest bound under which a greedy cut needs at most `chunks` pieces, found by bisection; every
     // chunk keeps at least one layer.
     const auto cut = [&](double bound, std::vector<std::size_t>* out) {

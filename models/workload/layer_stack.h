@@ -71,7 +71,7 @@ struct Chunk {
 // MTP layers, evenly (Megatron's default, and its only way for hybrid models, whose MTP layers stand last);
 // otherwise so that the heaviest chunk is as light as possible (the purpose of
 // --pipeline-model-parallel-layout). `weight`: relative cost of each layer of the stack, `embedding` and
-// `head`: of the ends. Throws InputError for more chunks than layers.
+// `head`: of the ends; an even cut asks for none. Throws InputError for more chunks than layers.
 std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& parallel,
                                    std::span<const double> weight, double embedding, double head);
 // Returns whether the cut is independent of weights.

@@ -140,7 +140,7 @@ Attribution attribute(const Iteration& iteration, std::span<const RankSchedule> 
   double before = iteration.us();
   const auto take = [&](CauseOfTime cause, bool gradients, bool others) {
     Without without(pricing(), gradients, others);
-    double after = simulate(topology, left, without).us();
+    double after = simulate(topology, left, without, sim::Detail::times).us();
     // Contention never helps; an apparent gain is rounding.
     if (cause == CauseOfTime::contention) after = std::min(after, before);
     out.shares.push_back({cause, before - after});

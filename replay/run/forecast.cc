@@ -313,7 +313,7 @@ ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named
   out.warnings = job.warnings;
   out.plans = forecast_plans(job, named, effects, options, out.warnings);
   ModelPricing pricing(cluster, job, effects, options.fabric);
-  out.iteration = simulate(job.topology, out.plans, pricing);
+  out.iteration = simulate(job.topology, out.plans, pricing, options.detail, options.calls);
   for (std::string& line : pricing.domain(out.iteration.us() * job.topology.world()).lines())
     out.warnings.push_back(std::move(line));
   return out;
@@ -331,12 +331,15 @@ std::vector<RunSummary> draw_forecasts(const CleanJob& job, const traces::NamedT
                                        const models::Cluster& cluster, const Effects& effects,
                                        const ForecastOptions& options, int draws, const JobDraw& drawn_job) {
   std::vector<RunSummary> out;
+  MatchedCalls calls;
   for (int i = 0; i < draws; ++i) {
     Random random = Random::for_item(options.seed ^ kIntervalStream, static_cast<std::uint64_t>(i));
     models::Cluster drawn = cluster;
     drawn.profile = cluster.profile.draw(random);
     ForecastOptions other = options;
     other.seed = random.next();
+    other.detail = sim::Detail::times;
+    if (!drawn_job.job) other.calls = &calls;
     const Effects added = effects.draw(random);
     if (drawn_job.job) {
       const CleanJob another = drawn_job.job(drawn.profile, random.next());

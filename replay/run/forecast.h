@@ -44,6 +44,8 @@ struct ForecastOptions {
   const models::Architecture* architecture = nullptr;
   std::uint64_t seed = 1;               // of the jitter
   const sim::Fabric* fabric = nullptr;  // transfers share its links (timing `flow`)
+  sim::Detail detail = sim::Detail::full;
+  MatchedCalls* calls = nullptr;  // of forecasts of one job that differ in their times
 };
 
 struct ScalingForecast {

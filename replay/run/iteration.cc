@@ -252,26 +252,32 @@ GroupKind gradient_group(StepKind kind) {
 
 class Assembler {
  public:
-  Assembler(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing)
-      : topology_(topology), plans_(plans), pricing_(pricing), matcher_(topology, plans) {}
+  Assembler(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing,
+            sim::Detail detail, MatchedCalls* calls)
+      : topology_(topology),
+        plans_(plans),
+        pricing_(pricing),
+        detail_(detail),
+        calls_(calls ? *calls : own_),
+        matcher_(topology, plans) {}
 
   Iteration run() {
     check(plans_.size() == static_cast<std::size_t>(topology_.world()), "a plan for every rank");
     check_times();
-    for (std::size_t p = 0; p < plans_.size(); ++p) match(p);
-    matcher_.check_complete();
+    if (calls_.joined.empty()) {
+      for (std::size_t p = 0; p < plans_.size(); ++p) match(p);
+      matcher_.check_complete();
+      calls_.instances = std::move(matcher_.instances());
+    }
     builder_.add_ranks(plans_.size());
-    for (const Instance& instance : matcher_.instances()) add_instance(instance);
+    for (const Instance& instance : calls_.instances) add_instance(instance);
     for (std::size_t p = 0; p < plans_.size(); ++p) build(p);
     return finish();
   }
 
  private:
-  struct Joined {
-    std::size_t instance;
-    std::size_t member;
-  };
-  static constexpr std::size_t kAlone = static_cast<std::size_t>(-1);
+  using Joined = MatchedCalls::Joined;
+  static constexpr std::size_t kAlone = MatchedCalls::kAlone;
 
   // Recorded times must fit into the simulation's clock under any waiting.
   void check_times() const {
@@ -330,8 +336,8 @@ class Assembler {
   }
 
   void note_joined(std::optional<std::pair<std::size_t, std::size_t>> joined, sim::Category category) {
-    joined_.push_back(joined ? Joined{joined->first, joined->second} : Joined{kAlone, 0});
-    if (joined && joined->first == category_.size()) category_.push_back(category);
+    calls_.joined.push_back(joined ? Joined{joined->first, joined->second} : Joined{kAlone, 0});
+    if (joined && joined->first == calls_.category.size()) calls_.category.push_back(category);
   }
 
   std::pair<std::size_t, std::size_t> join_p2p(std::size_t p, std::size_t s) {
@@ -365,7 +371,7 @@ class Assembler {
   }
 
   sim::LabelId label_of(const Instance& instance) {
-    const sim::Category category = category_[collectives_.size()];
+    const sim::Category category = calls_.category[collectives_.size()];
     if (!instance.inside_step) return builder_.add_label(name(instance.step), category);
     return builder_.add_label(fmt::format("{} {}", sim::name(instance.op), replay::name(instance.group)),
                               category);
@@ -399,20 +405,22 @@ class Assembler {
         const sim::Category category = segment_category(step, s);
         const auto compute = [&](double us) {
           if (us <= 0) return;
-          const sim::LabelId label =
-              builder_.add_label(fmt::format("{} {}", name(step.kind), sim::name(category)), category);
-          note(builder_.add_compute(stream, sim::Time::from_us(us), label));
+          const auto [label, added] = computing_.try_emplace({step.kind, category});
+          if (added)
+            label->second =
+                builder_.add_label(fmt::format("{} {}", name(step.kind), sim::name(category)), category);
+          note(builder_.add_compute(stream, sim::Time::from_us(us), label->second));
         };
         double done = 0;
         for (; next_bucket < step.buckets.size() && step.buckets[next_bucket].segment == s; ++next_bucket) {
           const double until = std::max(done, step.buckets[next_bucket].fraction * step.segments_us[s]);
           compute(until - done);
           done = until;
-          launch(joined_[buckets + next_bucket], plan.rank, stream, beside, launched, origin);
+          launch(calls_.joined[buckets + next_bucket], plan.rank, stream, beside, launched, origin);
         }
         compute(step.segments_us[s] - done);
         if (s == step.calls.size()) break;
-        const Joined joined = joined_[calls + s];
+        const Joined joined = calls_.joined[calls + s];
         if (joined.instance == kAlone) {
           const sim::LabelId label = builder_.add_label("call in a group of one", sim::Category::other);
           if (step.calls[s].recorded_us > 0)
@@ -431,7 +439,7 @@ class Assembler {
         launched.clear();
         note(wait);
       } else if (is_p2p(step.kind) || is_gradient_sync(step.kind)) {
-        const Joined joined = joined_[next_joined_++];
+        const Joined joined = calls_.joined[next_joined_++];
         if (joined.instance != kAlone) {
           const auto member = static_cast<std::uint32_t>(joined.member);
           if (!fused) add_launch(stream, joined.instance, note);  // one launch for both halves
@@ -451,7 +459,7 @@ class Assembler {
   template <class Note>
   void add_launch(sim::StreamId stream, std::size_t instance, const Note& note) {
     if (launch_us_[instance] <= 0) return;
-    const sim::LabelId label = builder_.add_label("launch of a call", category_[instance]);
+    const sim::LabelId label = builder_.add_label("launch of a call", calls_.category[instance]);
     note(builder_.add_host(stream, sim::Time::from_us(launch_us_[instance]), label));
   }
 
@@ -485,7 +493,8 @@ class Assembler {
     Iteration out;
     out.topology = topology_;
     out.graph = builder_.finalize();
-    const sim::RunOptions options = pricing_.run_options();
+    sim::RunOptions options = pricing_.run_options();
+    options.detail = detail_;
     out.timing = options.timing;
     try {
       out.timeline = sim::run(out.graph, pricing_.costs(), options);
@@ -509,11 +518,13 @@ class Assembler {
   const Topology& topology_;
   std::span<const RankSchedule> plans_;
   Pricing& pricing_;
+  sim::Detail detail_;
+  MatchedCalls own_;
+  MatchedCalls& calls_;
   Matcher matcher_;
   sim::TaskGraphBuilder builder_;
-  std::vector<Joined> joined_;
+  std::map<std::pair<StepKind, sim::Category>, sim::LabelId> computing_;  // labels
   std::size_t next_joined_ = 0;
-  std::vector<sim::Category> category_;  // by instance
   std::vector<sim::CollectiveId> collectives_;
   std::vector<double> launch_us_;  // by instance
   std::vector<StepSpan> spans_;
@@ -522,8 +533,9 @@ class Assembler {
 
 }  // namespace
 
-Iteration simulate(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing) {
-  return Assembler(topology, plans, pricing).run();
+Iteration simulate(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing,
+                   sim::Detail detail, MatchedCalls* calls) {
+  return Assembler(topology, plans, pricing, detail, calls).run();
 }
 
 namespace {

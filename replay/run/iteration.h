@@ -102,9 +102,22 @@ struct Iteration {
 sim::Category segment_category(const Step& step, std::size_t segment);
 sim::Category call_category(const Step& step, std::size_t index);
 
+// The matched calls of all ranks.
+struct MatchedCalls {
+  static constexpr std::size_t kAlone = static_cast<std::size_t>(-1);
+  struct Joined {
+    std::size_t instance;  // kAlone: in a group of one
+    std::size_t member;
+  };
+  std::vector<Instance> instances;
+  std::vector<sim::Category> category;  // by instance
+  std::vector<Joined> joined;           // of every call, in the order of the plans
+};
+
 // Matches the calls of all ranks, builds the task graph and runs it. `plans` must contain every rank of the
-// topology. Throws InputError naming both lines when two ranks disagree on a collective or a call has no
+// topology. `calls`: filled on first use, for further plans with the same calls; null: none. Throws InputError naming both lines when two ranks disagree on a collective or a call has no
 // counterpart.
-Iteration simulate(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing);
+Iteration simulate(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing,
+                   sim::Detail detail = sim::Detail::full, MatchedCalls* calls = nullptr);
 
 }  // namespace moesim::replay

@@ -7,71 +7,83 @@ namespace moesim::sim {
 
 namespace {
 
-struct Edge {
-  Time when;
-  bool opens;
-  Activity activity;
-  Category category;
-  std::uint32_t order;
-};
-
-// The activities in progress at an instant.
-class Open {
+// Parts of a rank's time, apart from each other and in order.
+class Covered {
  public:
-  void change(const Edge& edge) {
-    auto& same = of_[static_cast<std::size_t>(edge.activity)];
-    if (edge.opens) {
-      same.emplace_back(edge.order, edge.category);
-      return;
-    }
-    same.erase(std::find_if(same.begin(), same.end(), [&](const auto& a) { return a.first == edge.order; }));
+  struct Part {
+    Time from, to;
+  };
+
+  // Adds a part that begins no earlier than those before it.
+  void add(Part part) {
+    if (!parts_.empty() && parts_.back().to >= part.from)
+      parts_.back().to = std::max(parts_.back().to, part.to);
+    else
+      parts_.push_back(part);
   }
-  bool any(Activity activity) const { return !of_[static_cast<std::size_t>(activity)].empty(); }
-  Category first(Activity activity) const { return of_[static_cast<std::size_t>(activity)].front().second; }
+  const std::vector<Part>& parts() const { return parts_; }
 
  private:
-  std::array<std::vector<std::pair<std::uint32_t, Category>>, kActivities> of_;  // in start order
+  std::vector<Part> parts_;
 };
 
-void add(Time span, const Open& open, RankSummary& summary) {
-  const auto booked = [&](Category category, Time& sum) {
-    summary.breakdown[static_cast<std::size_t>(category)] += span;
+void add(Time span, Activity activity, Category category, RankSummary& summary) {
+  const auto booked = [&](Category as, Time& sum) {
+    summary.breakdown[static_cast<std::size_t>(as)] += span;
     sum += span;
   };
-  if (open.any(Activity::computing)) return booked(open.first(Activity::computing), summary.busy);
-  if (open.any(Activity::transferring))
-    return booked(open.first(Activity::transferring), summary.exposed_comm);
-  if (open.any(Activity::straggling)) return booked(Category::straggler_wait, summary.straggler_wait);
-  if (open.any(Activity::host) && !open.any(Activity::peer))
-    return booked(open.first(Activity::host), summary.host);
-  booked(Category::bubble, summary.bubble);
+  switch (activity) {
+    case Activity::computing:
+      return booked(category, summary.busy);
+    case Activity::transferring:
+      return booked(category, summary.exposed_comm);
+    case Activity::straggling:
+      return booked(Category::straggler_wait, summary.straggler_wait);
+    case Activity::peer:
+      return booked(Category::bubble, summary.bubble);
+    case Activity::host:
+      return booked(category, summary.host);
+  }
 }
 
 }  // namespace
 
-void book(std::vector<BusySpan>& spans, Time total, RankSummary& summary) {
-  std::vector<Edge> edges;
-  edges.reserve(2 * spans.size());
-  for (const BusySpan& s : spans) {
-    if (s.to <= s.from) continue;
-    edges.push_back({s.from, true, s.activity, s.category, s.order});
-    edges.push_back({s.to, false, s.activity, s.category, s.order});
-  }
-  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
-    if (a.when != b.when) return a.when < b.when;
-    if (a.opens != b.opens) return b.opens;
-    return a.order < b.order;
-  });
-  Open open;
-  Time now;
-  for (const Edge& edge : edges) {
-    if (edge.when > now) {
-      add(std::min(edge.when, total) - now, open, summary);
-      now = std::min(edge.when, total);
+void book(std::span<const BusySpan> spans, Time total, RankSummary& summary) {
+  std::array<std::vector<BusySpan>, kActivities> all;
+  for (const BusySpan& span : spans)
+    if (span.to > span.from) all[static_cast<std::size_t>(span.activity)].push_back(span);
+  Covered covered;  // by activities of higher priority
+  for (std::vector<BusySpan>& same : all) {
+    if (same.empty()) continue;
+    const auto earlier = [](const BusySpan& a, const BusySpan& b) {
+      return a.from != b.from ? a.from < b.from : a.order < b.order;
+    };
+    // As a rule they are in order already.
+    if (!std::is_sorted(same.begin(), same.end(), earlier)) std::sort(same.begin(), same.end(), earlier);
+    Covered with;
+    std::size_t next = 0;  // part that was covered
+    Time now;
+    for (const BusySpan& span : same) {
+      now = std::max(now, span.from);
+      const Time end = std::min(span.to, total);
+      while (now < end) {
+        for (; next < covered.parts().size() && covered.parts()[next].from <= now; ++next) {
+          with.add(covered.parts()[next]);
+          now = std::max(now, covered.parts()[next].to);
+        }
+        const Time to = next < covered.parts().size() ? std::min(end, covered.parts()[next].from) : end;
+        if (to <= now) continue;
+        add(to - now, span.activity, span.category, summary);
+        with.add({now, to});
+        now = to;
+      }
     }
-    open.change(edge);
+    for (; next < covered.parts().size(); ++next) with.add(covered.parts()[next]);
+    covered = std::move(with);
   }
-  if (total > now) add(total - now, open, summary);
+  Time idle = total;
+  for (const Covered::Part& part : covered.parts()) idle -= part.to - part.from;
+  add(idle, Activity::peer, Category::bubble, summary);
 }
 
 }  // namespace moesim::sim

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "sim/run/timeline.h"
 
@@ -28,7 +28,7 @@ struct BusySpan {
 };
 
 // Books every instant from zero to `total` once, into the breakdown and the sums of `summary`. Among spans of
-// one activity the earliest start counts. Reorders `spans`.
-void book(std::vector<BusySpan>& spans, Time total, RankSummary& summary);
+// one activity the earliest start counts.
+void book(std::span<const BusySpan> spans, Time total, RankSummary& summary);
 
 }  // namespace moesim::sim

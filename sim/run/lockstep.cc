@@ -74,7 +74,13 @@ void Lockstep::run(std::span<const LockstepChain> chains, std::span<const Lockst
   const bool slows = options_.overlap.compute != 1 || options_.overlap.communication != 1;
   if (slows) {
     bool alone = chains.size() == 1;
-    for (const LockstepProgram* program : chains.front()) alone = alone && program->serial();
+    std::array<const LockstepProgram*, 4> known{};  // of the last ones: layers repeat them
+    for (std::size_t p = 0; alone && p < chains.front().size(); ++p) {
+      const LockstepProgram* program = chains.front()[p];
+      if (std::find(known.begin(), known.end(), program) != known.end()) continue;
+      alone = program->serial();
+      known[p % known.size()] = program;
+    }
     if (!alone) {
       run_with_rates(chains, order, options_, ready_, host_, watch_);
       return;
@@ -97,15 +103,17 @@ void Lockstep::run(std::span<const LockstepChain> chains, std::span<const Lockst
     Chain& chain = state[static_cast<std::size_t>(piece.chain)];
     if (chain.at != static_cast<std::size_t>(piece.program))
       chain.enter(static_cast<std::size_t>(piece.program), R);
-    for (std::int32_t op = piece.from; op < piece.to; ++op) issue(chain, op);
+    for (std::int32_t op = piece.from; op < piece.to; ++op)
+      R == 1 ? issue<true>(chain, op) : issue<false>(chain, op);
   }
   for (const Chain& chain : state)
     for (std::size_t r = 0; r < R; ++r) ready_[r] = std::max(ready_[r], chain.latest[r]);
 }
 
+template <bool kOneRank>
 void Lockstep::issue(Chain& chain, std::int32_t index) {
   using Kind = LockstepOp::Kind;
-  const std::size_t R = ready_.size();
+  const std::size_t R = kOneRank ? 1 : ready_.size();
   const LockstepProgram& program = chain.program();
   const LockstepOp& op = program.ops[static_cast<std::size_t>(index)];
   std::int64_t* const end = chain.end.data() + static_cast<std::size_t>(index) * R;

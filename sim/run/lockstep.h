@@ -128,6 +128,7 @@ class Lockstep {
 
  private:
   struct Chain;
+  template <bool kOneRank>  // without its loops over ranks
   void issue(Chain& chain, std::int32_t op);
   void issue_on_some(const LockstepProgram& program, const LockstepOp& op, std::int64_t* end);
   void note(const LockstepOp& op, std::int64_t host_from, std::int64_t host_to, std::int64_t start,

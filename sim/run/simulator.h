@@ -18,7 +18,8 @@ enum class Timing : std::uint8_t {
 };
 
 enum class Detail : std::uint8_t {
-  full,       // start, end and cause of every task
+  full,       // summaries per rank; start, end and cause of every task
+  times,      // the latter alone
   aggregate,  // summaries per rank only
 };
 

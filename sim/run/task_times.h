@@ -55,7 +55,7 @@ inline Cause cause_of_dependency(const TaskGraph& graph, TaskId before) {
 // Turns a finished run into a Timeline. `links`: with timing `flow`.
 class TimelineRecorder {
  public:
-  static Timeline finish(const TaskGraph& graph, TaskTimes&& times, bool keep_tasks,
+  static Timeline finish(const TaskGraph& graph, TaskTimes&& times, bool books, bool keep_tasks,
                          std::vector<LinkUse> links);
 };
 

@@ -50,7 +50,7 @@ void add_task(const TaskGraph& graph, const TaskTimes& times, TaskId task, std::
 
 }  // namespace
 
-Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, bool keep_tasks,
+Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, bool books, bool keep_tasks,
                                   std::vector<LinkUse> links) {
   Timeline timeline;
   timeline.ranks_.resize(graph.rank_count());
@@ -75,7 +75,7 @@ Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, boo
     for (std::uint32_t i = 0; i < tasks; ++i) by_rank[place[index(graph.rank(TaskId(i)))]++] = TaskId(i);
   }
   std::vector<BusySpan> spans;
-  for (std::size_t rank = 0; rank < graph.rank_count(); ++rank) {
+  for (std::size_t rank = 0; books && rank < graph.rank_count(); ++rank) {
     spans.clear();
     for (std::uint32_t i = rank_begin[rank]; i < rank_begin[rank + 1]; ++i)
       add_task(graph, times, by_rank[i], spans);
