@@ -8,6 +8,7 @@
 
 #include "base/json_reader.h"
 #include "base/statistics.h"
+#include "models/hardware/cluster.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/recipes/framework_recipe.h"
 
@@ -98,6 +99,19 @@ PublishedSteps read() {
     all.recipes.push_back({one.at("recipe").string(), texts(one.at("publications"))});
     one.finish();
   }
+  for (const JsonNode& node : file.at("runs").items()) {
+    JsonObject one(node);
+    all.runs.push_back({.model = one.at("model").string(),
+                        .gpu = one.at("gpu").string(),
+                        .precision = one.at("precision").string(),
+                        .source = one.at("source").string(),
+                        .gpus = one.at("gpus").integer(1, 1 << 20),
+                        .sequences = one.at("sequences").integer(1, 1 << 30),
+                        .seq = one.at("seq").integer(1, 1 << 30),
+                        .step_s = one.at("step_s").number(),
+                        .plan_s = one.at("plan_s").number()});
+    one.finish();
+  }
   file.finish();
   return all;
 }
@@ -151,6 +165,26 @@ double step_sigma(const Scenario& s, std::string_view without) {
     if (model > 0 && holds(one.publications, without))
       model = std::min(model, difference_of_layers(s.model, kinds, one.model, one.kinds));
   return std::hypot(kKnown, recipe_sigma(s.recipe, without), kOtherModel * model);
+}
+
+PlanSpread plan_spread() {
+  const std::vector<PublishedRun>& runs = published_steps().runs;
+  const auto count = static_cast<double>(runs.size());
+  double mean = 0, square = 0;
+  for (const PublishedRun& run : runs) mean += std::log(run.step_s / run.plan_s) / count;
+  for (const PublishedRun& run : runs)
+    square += std::pow(std::log(run.step_s / run.plan_s) - mean, 2) / (count - 1);
+  return {mean, std::sqrt(std::max(0.0, square - kKnown * kKnown))};
+}
+
+const PublishedRun* best_published(const Scenario& s) {
+  const PublishedRun* best = nullptr;
+  for (const PublishedRun& run : published_steps().runs)
+    if (run.model == s.model.name && run.gpu == s.cluster->profile.name() &&
+        run.precision == s.training.precision &&
+        (!best || run.tokens_per_s_per_gpu() > best->tokens_per_s_per_gpu()))
+      best = &run;
+  return best;
 }
 
 }  // namespace moesim::models

@@ -78,10 +78,23 @@ struct PublishedRecipe {
   std::vector<std::string> publications;
 };
 
-// published_steps.json: models and frameworks in the tables to which the constants of steps were fitted.
+// A published step of a tuned run, and that of the best plan for the same job as `moesim plan` once found it.
+struct PublishedRun {
+  std::string model, gpu, precision, source;
+  std::int64_t gpus = 0, sequences = 0, seq = 0;
+  double step_s = 0, plan_s = 0;
+
+  double tokens_per_s_per_gpu() const {
+    return static_cast<double>(sequences * seq) / step_s / static_cast<double>(gpus);
+  }
+};
+
+// published_steps.json: models and frameworks in the tables to which the constants of steps were fitted, and
+// tuned runs.
 struct PublishedSteps {
   std::vector<PublishedModel> models;
   std::vector<PublishedRecipe> recipes;
+  std::vector<PublishedRun> runs;
 };
 const PublishedSteps& published_steps();
 
@@ -93,5 +106,14 @@ double difference_of_layers(const Architecture& a, const Architecture& b);
 // a model and for a framework without published steps. `without`: a publication that does not count (moesim
 // validate --leave-out).
 double step_sigma(const Scenario& scenario, std::string_view without = {});
+
+// How tuned runs lie around the best plan for the same job: mean of log(step / plan), and its standard
+// deviation beyond step_sigma()'s for a known model and framework.
+struct PlanSpread {
+  double mean = 0, sigma = 0;
+};
+PlanSpread plan_spread();
+// Returns the fastest published run of the model on the GPU in the precision, by its tokens; nullptr: none.
+const PublishedRun* best_published(const Scenario& scenario);
 
 }  // namespace moesim::models

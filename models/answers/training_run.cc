@@ -392,14 +392,16 @@ PricedTraining judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> s
   // Days of the training from its steps; lost work, checkpoints and restarts extend them.
   const double steps = q.tokens / answer.tokens;
   const double days = steps / answer.goodput.share * 1e-6 / kDay;
-  run.days = scaled(answer.time_us, days);
-  for (const double us : answer.draws_us) run.days_draws.push_back(us * days);
+  const double sigma = std::hypot(step_sigma(*scenario), q.spread.sigma);
+  for (const double us : answer.draws_us) run.days_draws.push_back(us * days * std::exp(q.spread.mean));
+  run.days = q.spread.sigma > 0 && !run.days_draws.empty()
+                 ? widened(answer.time_us.value * days, run.days_draws, sigma)
+                 : scaled(answer.time_us, days);
   constexpr double kHours = 24;
   run.energy = energy_of(*scenario, answer);
   run.hour = hour_cost(q.prices, q.ownership, cluster, run.gpus);
   const double per_day = kHours * run.hour.total();
   run.cost = scaled(run.days, per_day);
-  const double sigma = step_sigma(*scenario);
   if (q.deadline_days > 0)
     run.deadline_probability = probability_below(q.deadline_days, run.days_draws, run.days.value, sigma);
   if (q.budget > 0)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/answers/answer.h"
+#include "models/answers/doubt.h"
 #include "models/answers/energy.h"
 #include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
@@ -44,6 +45,7 @@ struct RunQuestion {
   int threads = 0;                     // 0: all cores
   std::int64_t most = kMostForecasts;  // budget of forecasts per search
   PlanRules refused;
+  PlanSpread spread;  // of searched plans that nobody ran; none: a plan that somebody runs
   // Called from time to time on the calling thread with the forecasts done and their maximum.
   std::function<void(std::int64_t, std::int64_t)> progress;
 };

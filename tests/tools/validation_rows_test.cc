@@ -440,7 +440,7 @@ TEST_F(PublishedTables, SayTheirSizesAndAreListed) {
   for (const auto& [recipe, publications] : recipes)
     expected["recipes"].push_back({{"recipe", recipe}, {"publications", publications}});
   json shipped = json::parse(models::embedded_table("published_steps"));
-  shipped.erase("about");
+  for (const char* other : {"about", "runs"}) shipped.erase(other);
   EXPECT_EQ(shipped, expected) << "expected:\n" << expected.dump(1);
 }
 

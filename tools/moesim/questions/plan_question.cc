@@ -217,6 +217,7 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
     throw InputError(fmt::format("--draws: found {} with a {}, expected {} or more for probabilities, or 0",
                                  draws_, q.deadline_days > 0 ? "deadline" : "budget", kFewestDraws));
   q.most = most_;
+  q.spread = models::plan_spread();
   q.refused = framework_rules(version());
   replay::open_routing(s.routing);
   return q;

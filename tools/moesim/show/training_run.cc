@@ -407,9 +407,23 @@ std::vector<Assumption> assumptions(const RunQuestion& q, const RunAnswer& a, co
           "the best interval (Daly, FGCS 22, 2006)");
   }
   if (q.deadline_days > 0 || q.budget > 0)
-    add("error of the step", fmt::format("{:.0f} %", 100 * models::step_sigma(*best.scenario)),
-        "how far published steps are from their forecast (docs/validation.md)");
+    add("error of the step",
+        fmt::format("{:.0f} %", 100 * std::hypot(models::step_sigma(*best.scenario), q.spread.sigma)),
+        "how far published steps are from their forecast, and tuned runs from the best plan for them "
+        "(docs/validation.md)");
   return all;
+}
+
+// Returns "The best published run of qwen3-235b-a22b on h100-sxm in bf16 makes 2132 tokens/s a GPU (...)".
+std::string published_text(const RunQuestion& q, const PricedTraining& best) {
+  const models::PublishedRun* run = models::best_published(*best.scenario);
+  if (!run || q.spread.sigma == 0) return "";
+  const double rate = run->tokens_per_s_per_gpu(), own = best.answer.tokens_per_s_per_gpu();
+  return paragraph(fmt::format(
+      "The best published run of {} on {} in {}, on {} GPUs, makes {:.0f} tokens/s a GPU ({}); this plan {:.0f}, "
+      "{:.0f} % {}. The interval holds how far tuned runs were from the best plan for them.",
+      run->model, run->gpu, run->precision, run->gpus, rate, run->source, own, 100 * std::abs(own / rate - 1),
+      own < rate ? "less" : "more"));
 }
 
 // Returns "Of those that meet it: cheapest 96 GPUs, ..." where these are different plans.
@@ -451,6 +465,7 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
                   : "",
       failure_text(best), machine_text(*best.scenario), models::format_count(best.answer.tokens),
       batch_text(best, batch), best.answer.seconds(), a.candidates, gap_text(a)));
+  text += published_text(q, best);
   if (const std::vector<std::string> parts = best.answer.unmeasured_parts(); !parts.empty())
     text += paragraph(
         fmt::format("Not measured on that machine: {} of the parts of its time; --format json names them.",
@@ -491,11 +506,19 @@ Columns<PricedTraining> purchase_columns() {
        "is known"}};
 }
 
+Columns<models::PublishedRun> columns_of(Of<models::PublishedRun>) {
+  using R = models::PublishedRun;
+  return {{"gpus", &R::gpus},
+          {"tokens_per_s_per_gpu", [](const R& r) { return r.tokens_per_s_per_gpu(); }},
+          {"source", &R::source}};
+}
+
 Columns<PricedTraining> plan_figures(const RunAnswer* a) {
   using P = PricedTraining;
   const auto answer = [](auto of) { return [of](const P& p) { return std::invoke(of, p.answer); }; };
   const auto goodput = [](auto of) { return [of](const P& p) { return p.answer.goodput.*of; }; };
   const auto energy = [](const P& p) -> const auto& { return *p.energy; };
+  const auto published = [](const P& p) -> const auto& { return *models::best_published(*p.scenario); };
   using A = models::Answer;
   return {
       {"cluster", cluster_of, "its name, with its nodes"},
@@ -529,6 +552,9 @@ Columns<PricedTraining> plan_figures(const RunAnswer* a) {
       {"energy?", Columns<P>().add(columns_of(Of<models::Energy>{}), energy).add({{"training_mwh", &P::mwh}}),
        "of all nodes, without network and cooling; absent where the GPU's power limit is not known",
        [](const P& p) { return p.energy.has_value(); }},
+      {"published?", Columns<P>().add(columns_of(Of<models::PublishedRun>{}), published),
+       "the best published run of its model on its GPU in its precision; absent where none is known",
+       [](const P& p) { return models::best_published(*p.scenario) != nullptr; }},
       {"purchase?", purchase_columns(), "of a bought machine; its cost is what the training uses of it",
        [](const P& p) { return p.hour.bought; }}};
 }

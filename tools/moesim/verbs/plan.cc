@@ -53,6 +53,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
     run = ask(own, {.each = true, .measured = o.anchoring.of(own)});
     if (print_unexplained("plan", *run, common)) return 1;
     q.anchor = &*run->anchor;
+    q.spread = {};
   }
   const models::RunAnswer a = [&] {
     ProgressLine line(common);
