@@ -88,10 +88,10 @@ class StepMaker {
     for (std::size_t s = 0; s < step.segments_us.size(); ++s)
       if (in_experts(step, s)) step.segments_us[s] *= 1.0 + sustained_forward(step.segments_us[s]);
     disturb(step, EffectKind::forward_jitter);
-    // Ranks differ in it: a quarter of the mean is random, as the wait for the slowest of the group shows.
-    if (loads)
-      step.segments_us.front() +=
-          effects_[EffectKind::loading_stall] * (0.75 - 0.25 * std::log1p(-random_.uniform()));
+    // Ranks differ in it: a quarter of the mean is random, as the wait for the slowest of the group shows. Drawn in
+    // any step, so that later ones do not change with the number of microbatches.
+    const double random = -std::log1p(-random_.uniform());
+    if (loads) step.segments_us.front() += effects_[EffectKind::loading_stall] * (0.75 + 0.25 * random);
     return step;
   }
 
@@ -172,8 +172,9 @@ class StepMaker {
         step.segments_us[s] *= expert_speed_;
         continue;
       }
-      const double share = s < step.jitter_share.size() ? step.jitter_share[s] : 1.0;
-      step.segments_us[s] *= dense_speed_ + share * effects_[jitter] * -std::log1p(-random_.uniform());
+      const Bound bound = s < step.bounds.size() ? step.bounds[s] : Bound();
+      step.segments_us[s] += effects_[EffectKind::sustained_backward] * bound.products_us;
+      step.segments_us[s] *= dense_speed_ + bound.jitter * effects_[jitter] * -std::log1p(-random_.uniform());
     }
   }
 
