@@ -53,12 +53,19 @@ class AllToAllLegacy final : public Dispatcher {
     b.host_sync("input splits", Category::host_sync, b.uniform(f.ep * 8));
     b.all_gather(GroupKind::kEp, "counts", Category::dispatch, DType::kInt64, f.E * 8);
     b.host_sync("output splits", Category::host_sync, b.uniform(f.ep * 8));
+    const bool sorts = f.E_l > 1;
+    if (sorts) {  // repeat_interleave: local expert of every row to come, whose number it reads back
+      b.kernel("sum of counts", Category::permute, KernelClass::kReduce, b.uniform(f.E * 8),
+               b.uniform(f.E * 8));
+      b.host_sync("received rows", Category::host_sync, b.uniform(8));
+      b.kernel("local experts of rows", Category::permute, KernelClass::kElementwise, b.uniform(f.E * 12),
+               b.scaled(f.computed, 4));
+    }
     if (columns)
       b.all_to_all(GroupKind::kTp, "tokens to columns", Category::dispatch, layer.activation, f.T() * f.w);
     b.allocate("permuted rows", sent);
     sort_keys(b, "sort by expert", Category::permute, rows, 8, 8, 64);
     gather_rows(b, "permute rows", Category::permute, rows, part);
-    const bool sorts = f.E_l > 1;
     b.allocate("received rows", received);
     b.all_to_all_v("tokens", Category::dispatch, layer.activation, matrix, false, part);
     if (columns) {
@@ -66,12 +73,19 @@ class AllToAllLegacy final : public Dispatcher {
       b.all_gather_rows(GroupKind::kTp, "columns", Category::dispatch, layer.activation, f.computed, part);
     }
     b.save("expert input", full);
-    if (sorts) gather_rows(b, "sort chunks", Category::permute, f.computed, f.w);
+    if (sorts) {
+      sort_keys(b, "sort by local expert", Category::permute, f.computed, 4, 8, 32);
+      gather_rows(b, "sort chunks", Category::permute, f.computed, f.w);
+    }
     if (columns) b.free("gathered columns", full);
     b.free("received rows", received);
     b.free("permuted rows", sent);
     experts_forward(b, block);
-    if (sorts) gather_rows(b, "unsort chunks", Category::unpermute, f.computed, f.w);
+    if (sorts) {  // the same function as at the end, with one choice
+      b.kernel("unsort chunks", Category::unpermute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8),
+               full);
+      b.kernel("sum over one choice", Category::unpermute, KernelClass::kReduce, full, full);
+    }
     if (columns)
       b.reduce_scatter_rows(GroupKind::kTp, "columns", Category::combine, layer.activation, f.computed, part);
     b.save("returned rows", sent);  // for the gradient of the probabilities
@@ -79,7 +93,8 @@ class AllToAllLegacy final : public Dispatcher {
     b.kernel("multiply probabilities", Category::unpermute, KernelClass::kElementwise,
              b.scaled(rows, part + f.b_p), sent);
     b.allocate("output", output);
-    scatter_add(b, "unpermute", Category::unpermute, rows, tokens, part);
+    b.kernel("unpermute", Category::unpermute, KernelClass::kGatherRows, b.scaled(rows, part + 8),
+             b.scaled(tokens, part));
     if (columns)
       b.all_to_all(GroupKind::kTp, "columns to tokens", Category::combine, layer.activation, f.T() * f.w);
     b.free("output", output);
@@ -101,7 +116,7 @@ class AllToAllLegacy final : public Dispatcher {
                           f.computed, part);
       if (sorts) gather_rows(b, "unsort chunks backward", Category::unpermute, f.computed, f.w);
       experts_backward(b, block);
-      if (sorts) gather_rows(b, "sort chunks backward", Category::permute, f.computed, f.w);
+      if (sorts) scatter_add(b, "sort chunks backward", Category::permute, f.computed, f.computed, f.w);
       if (columns)
         b.reduce_scatter_rows(GroupKind::kTp, "columns of the gradient", Category::dispatch, layer.activation,
                               f.computed, part);

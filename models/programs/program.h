@@ -198,6 +198,7 @@ class Program {
   std::vector<std::int64_t> peak_forward_bytes;   // peak during forward, saved bytes included
   std::vector<std::int64_t> peak_backward_bytes;  // peak during backward
   std::int64_t persistent_bytes = 0;              // buffers allocated once per process
+  std::int64_t layer_bytes = 0;                   // buffers that each MoE layer keeps
   std::int64_t dropped_rows = 0;                  // summed over the group
   // true: a lower bound on the bytes of kernels; false: the bytes of a framework's kernels
   bool compulsory_bytes = true;

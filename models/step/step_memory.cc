@@ -172,7 +172,7 @@ class Stages {
       for (const AlikeLayers& l : layers_[c]) kinds.push_back(l.kind);
     }
     const double optimizer_step = state(n, units);
-    persistent(kinds);
+    persistent(kinds, chunks_of(s));
     const Peak peak = peak_of((*q_.schedule)[s], optimizer_step);
     if (!peak.gradients)
       std::erase_if(m.causes, [](const MemoryCause& c) { return c.kind == MemoryKind::kGradients; });
@@ -413,9 +413,13 @@ class Stages {
     return plan_.gradient_bytes == 2 ? 4 * shard : 0;
   }
 
-  void persistent(const std::vector<LayerKind>& kinds) {
+  void persistent(const std::vector<LayerKind>& kinds, const std::vector<std::size_t>& chunks) {
+    double moe_layers = 0;
+    for (const std::size_t c : chunks) moe_layers += passing_[c].moe_layers;
     if (q_.program)
-      add(MemoryKind::kPersistent, "dispatch buffers", static_cast<double>(q_.program->persistent_bytes));
+      add(MemoryKind::kPersistent, "dispatch buffers",
+          static_cast<double>(q_.program->persistent_bytes) +
+              moe_layers * static_cast<double>(q_.program->layer_bytes));
     if (plan_.framework != Framework::kMegatron) return;
     const bool grouped = q_.program && p_.edp() > 0;
     add(MemoryKind::kPersistent, "GEMM workspaces", (grouped ? 1 + kGroupedStreams : 1) * kGemmWorkspace);

@@ -29,8 +29,8 @@ constexpr double kAccumulationRead = 6, kAccumulationWritten = 4;
 // besides the modelled kernels. Forward, kernel by kernel: two norms with float32 intermediates (36 each),
 // rotary embeddings (25), residuals with dropout (20), copies that split the projections and repeat keys and
 // values (20). Backward follows from the segments between layers of three runs at 4,096 tokens, where the GPU
-// is the bound and not the host.
-constexpr double kEagerForward = 137, kEagerBackward = 185;
+// is the bound and not the host, on ranks that wait for others.
+constexpr double kEagerForward = 137, kEagerBackward = 176;
 // Likewise per logit of the loss, besides a fused cross entropy: the conversion to float32, its largest, the
 // difference, the exponentials, their sum and the quotient; backward the product with the gradient and the
 // conversion back.
@@ -280,6 +280,17 @@ double LayerModel::dense_us(Dense part, Pass pass, double launch_us) const {
   std::iota(all.begin(), all.end(), std::size_t{0});
   const auto p = static_cast<std::size_t>(pass);
   return run_us(ops, dense.prices[p], all, 0, launch_us, dense.eager_us[p]);
+}
+
+double LayerModel::products_us(Dense part, Pass pass) const {
+  const DensePart& dense = state_->dense[static_cast<std::size_t>(part)];
+  const auto& ops = pass == Pass::forward ? dense.program.forward() : dense.program.backward();
+  const sim::LockstepProgram& prices = dense.prices[static_cast<std::size_t>(pass)];
+  double us = 0;
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    if (ops[i].kind == OpKind::kGemm || ops[i].kind == OpKind::kAttention)
+      us += sim::Time::from_ps(prices.at(prices.ops[i], 0)).us();
+  return us;
 }
 
 std::vector<std::size_t> LayerModel::layer_starts(Pass pass, const Step& step) const {

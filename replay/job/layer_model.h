@@ -37,6 +37,8 @@ class LayerModel {
   // of a layer; the embedding at the model's start; norm, output head and loss at its end.
   enum class Dense : std::uint8_t { layer, embedding, head };
   double dense_us(Dense part, Pass pass, double launch_us) const;
+  // Returns its matrix products and attention alone, microseconds of the GPU.
+  double products_us(Dense part, Pass pass) const;
 
   // Returns the position of the dispatcher's first call of each layer in a step that its program made. Other
   // calls, which are over TP, belong to attention and router. Throws InputError where layers cannot be told

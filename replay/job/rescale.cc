@@ -78,7 +78,7 @@ double dispatcher_us(const LayerModel& model, Pass pass, std::size_t segment, in
   // PyTorch sorts up to 4,096 keys in one kernel; more take buffers and several passes: 0.49 ms before the
   // dispatch of 2,048 choices became 0.74 ms of 8,192, of which 0.05 are further bytes.
   constexpr std::int64_t kKeysOfOneKernel = 4096;
-  constexpr int kSortLaunches = 4;
+  constexpr int kSortLaunches = 6;
   const JobModel& job = model.job();
   const bool sorts = pass == Pass::forward && segment > 0 && segment + 2 == model.calls(pass);
   return sorts && job.tokens() * job.architecture.topk > kKeysOfOneKernel ? us + kSortLaunches * launch : us;
@@ -182,6 +182,7 @@ class Rescaler {
       collect(pass);
       if (same_gpus && local_experts(from) == local_experts(to)) inner_.find_slopes(pass, kFewestRanks);
     }
+    if (same_gpus) inner_.take_differences();
     find_ends();
   }
 
@@ -296,10 +297,11 @@ class Rescaler {
     Step step;
     step.kind = prototype.kind;
     step.line = nullptr;
-    const auto add = [&step](const Scaled& segment) {
+    const auto add = [&step](const Scaled& segment, double products_us = 0) {
       step.segments_us.push_back(segment.us);
-      step.jitter_share.push_back(segment.jitter);
+      step.bounds.push_back({segment.jitter, products_us * (1 - segment.jitter)});
     };
+    const double layer_us = sustained(pass, expert) * to_.products_us(Dense::layer, pass);
     const std::size_t calls = from_.calls(pass);
     const int layers = to_.job().layers_per_stage();
     const int stages = to_.job().topology.pp;
@@ -307,7 +309,7 @@ class Rescaler {
       const Edge edge = layer > 0                           ? Edge::between
                         : starts_model(pass, stage, stages) ? Edge::head_end
                                                             : Edge::head;
-      add(edge_us(pass, edge));
+      add(edge_us(pass, edge), layer > 0 ? layer_us : 0);
       for (std::size_t c = 0; c < calls; ++c) {
         Call call = prototype.calls.at(c);
         call.rows = to_.call_rows(
@@ -317,8 +319,26 @@ class Rescaler {
         if (c + 1 < calls) add(inner_.us(pass, c + 1, expert));
       }
     }
-    add(edge_us(pass, ends_model(pass, stage, stages) ? Edge::tail_end : Edge::tail));
+    const bool last = ends_model(pass, stage, stages);
+    const double tail_us = pass == Pass::backward ? layer_us
+                           : last ? sustained(pass, expert) * to_.products_us(Dense::head, pass)
+                                  : 0;
+    add(edge_us(pass, last ? Edge::tail_end : Edge::tail), tail_us);
     return step;
+  }
+
+  // Returns 1 for a rank that its group waits for: its GPU never rests, and what follows the experts runs at their
+  // sustained clock; 0 for one that waits for a millisecond, as ranks of three runs at 4,096 tokens show.
+  double sustained(Pass pass, int expert) const {
+    constexpr double kRecoveryUs = 1000;
+    double longest = 0, own = 0;
+    for (std::size_t s = 1; s < to_.calls(pass); ++s)
+      for (int e = 0; to_.has_experts(pass, s) && e < to_.job().topology.expert; ++e) {
+        const double us = inner_.us(pass, s, e).us;
+        longest = std::max(longest, us);
+        if (e == expert) own = us;
+      }
+    return std::max(0.0, 1 - (longest - own) / kRecoveryUs);
   }
 
   // Finds the gradient elements at the ends of the model: those of the recorded buffers besides the layers.

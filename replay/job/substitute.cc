@@ -31,7 +31,7 @@ bool routes(const Call& call, const models::Architecture& model) {
 // Segments and calls between the dispatchers of two layers, before the first and after the last.
 struct Between {
   std::vector<double> us;
-  std::vector<double> jitter_share;
+  std::vector<Bound> bounds;
   std::vector<Call> calls;
 
   Between(const Step& step, std::size_t first, std::size_t last)
@@ -39,9 +39,9 @@ struct Between {
            step.segments_us.begin() + static_cast<std::ptrdiff_t>(last + 1)),
         calls(step.calls.begin() + static_cast<std::ptrdiff_t>(first),
               step.calls.begin() + static_cast<std::ptrdiff_t>(last)) {
-    if (!step.jitter_share.empty())
-      jitter_share.assign(step.jitter_share.begin() + static_cast<std::ptrdiff_t>(first),
-                          step.jitter_share.begin() + static_cast<std::ptrdiff_t>(last + 1));
+    if (!step.bounds.empty())
+      bounds.assign(step.bounds.begin() + static_cast<std::ptrdiff_t>(first),
+                    step.bounds.begin() + static_cast<std::ptrdiff_t>(last + 1));
   }
 
   // Joins the two segments beside a call.
@@ -49,7 +49,7 @@ struct Between {
     const auto at = static_cast<std::ptrdiff_t>(call);
     us[call] += us[call + 1];
     us.erase(us.begin() + at + 1);
-    if (!jitter_share.empty()) jitter_share.erase(jitter_share.begin() + at + 1);
+    if (!bounds.empty()) bounds.erase(bounds.begin() + at + 1);
     calls.erase(calls.begin() + at);
   }
 };
@@ -152,12 +152,12 @@ Step Substitution::rewrite(Step step, int rank) const {
   out.segments_us.clear();
   out.expert_segments.clear();
   out.segment_categories.clear();
-  out.jitter_share.clear();
-  const auto add_segment = [&](double us, bool works, sim::Category category, double jitter_share) {
+  out.bounds.clear();
+  const auto add_segment = [&](double us, bool works, sim::Category category, const Bound& bound) {
     out.segments_us.push_back(std::max(0.0, us));
     out.expert_segments.push_back(works);
     out.segment_categories.push_back(category);
-    if (!step.jitter_share.empty()) out.jitter_share.push_back(jitter_share);
+    if (!step.bounds.empty()) out.bounds.push_back(bound);
   };
   for (std::size_t l = 0; l <= layers; ++l) {
     // Attention, router and the ends of the model, which are the same for all dispatchers.
@@ -172,7 +172,7 @@ Step Substitution::rewrite(Step step, int rank) const {
     if (l < layers) between.us.back() += new_us(0, Part::dispatcher) - old_us(0, Part::dispatcher);
     for (std::size_t s = 0; s < between.us.size(); ++s)
       add_segment(between.us[s], false, sim::Category::attention,
-                  between.jitter_share.empty() ? 1.0 : between.jitter_share[s]);
+                  between.bounds.empty() ? Bound() : between.bounds[s]);
     out.calls.insert(out.calls.end(), between.calls.begin(), between.calls.end());
     if (l == layers) break;
 
@@ -200,7 +200,7 @@ Step Substitution::rewrite(Step step, int rank) const {
                   works                     ? sim::Category::expert
                   : s < new_experts.front() ? sim::Category::permute
                                             : sim::Category::unpermute,
-                  1.0);
+                  {});
     }
     for (std::size_t c = 0; c < after; ++c) {
       const auto same = same_[static_cast<std::size_t>(*pass)][c];

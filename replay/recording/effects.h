@@ -33,16 +33,17 @@ enum class EffectKind : std::uint8_t {
   backward_jitter,         // share: the same in backward, where autograd launches further ahead
   expert_spread,           // share: standard deviation between ranks of the experts' computing
   dense_spread,            // share: standard deviation between ranks of all other computing
-  first_forwards,          // us: the first four forward steps of an iteration, from entry to the first call
+  loading_stall,  // us: host in a forward step while a later batch is taken over from the loader's worker
   // us per microbatch: get_batch of a running job; a recording contains only the very first one
   batch_loading,
+  mask_copy,            // ms/GB: its attention mask, a byte for each pair of tokens, travels to the GPU
   gap_after_forward,    // us: host between forward_step and the send after it
   gap_before_backward,  // us: host between loss_func and backward_step
   gap_after_backward,   // us: host between backward_step and a following forward or receive
   gap_other,            // us: host between any other two operations
   pipeline_bandwidth,   // GB/s between stages inside a node, for pipelines that span nodes
 };
-inline constexpr std::size_t kEffects = 21;
+inline constexpr std::size_t kEffects = 22;
 
 struct Effect {
   std::string_view name;

@@ -65,6 +65,12 @@ struct Bucket {
   double fraction = 0;      // share of the segment after which it was launched
 };
 
+// What bounds a segment of a rescaled step.
+struct Bound {
+  double jitter = 1;       // share of the launch jitter: 0 where the GPU became the bound
+  double products_us = 0;  // of matrix products and attention, where no wait lets the GPU's clock recover
+};
+
 // One top-level operation. segments_us has one entry more than calls: the time before, between and after
 // them.
 struct Step {
@@ -75,9 +81,7 @@ struct Step {
   double duration_us = 0;
   std::vector<double> segments_us;
   std::vector<Call> calls;
-  // Share of the launch jitter in each segment of a rescaled step: 0 where the GPU became the bound. Empty:
-  // 1.
-  std::vector<double> jitter_share;
+  std::vector<Bound> bounds;  // of each segment of a rescaled step; empty: Bound()
   // For each segment, where a program sets it: whether the experts run in it, and its category.
   std::vector<bool> expert_segments;
   std::vector<sim::Category> segment_categories;

@@ -24,7 +24,8 @@ constexpr double kBytesPerGb = 1e9;
 constexpr int kDefaultGlobalBatch = 64;
 // Streams of random numbers separate from the jitter's.
 constexpr std::uint64_t kExpertScores = 0x65787065, kDenseScores = 0x64656e73;
-constexpr int kFirstForwards = 4;  // of effect first_forwards
+// Batches that a run's loader has ready: two workers with two each, the defaults of Megatron and PyTorch.
+constexpr int kBatchesReady = 4;
 // Weighted mean length of the experts' forward segments in the runs from which sustained_forward was read.
 constexpr double kSustainedReadAtUs = 2100;
 constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
@@ -82,14 +83,15 @@ class StepMaker {
         rows_known_(std::ranges::any_of(job.places,
                                         [](const auto& place) { return place.second.received_rows > 0; })) {}
 
-  Step forward(Step step, int microbatch) {
+  // `loads`: a later batch is loaded during the step.
+  Step forward(Step step, bool loads) {
     for (std::size_t s = 0; s < step.segments_us.size(); ++s)
       if (in_experts(step, s)) step.segments_us[s] *= 1.0 + sustained_forward(step.segments_us[s]);
     disturb(step, EffectKind::forward_jitter);
-    // Ranks differ in it: a quarter of the mean is random, as the wait for the slowest of the group shows.
-    if (microbatch < kFirstForwards)
-      step.segments_us.front() +=
-          effects_[EffectKind::first_forwards] * (0.75 - 0.25 * std::log1p(-random_.uniform()));
+    // Ranks differ in it: a quarter of the mean is random, as the wait for the slowest of the group shows. Drawn in
+    // any step, so that later ones do not change with the number of microbatches.
+    const double random = -std::log1p(-random_.uniform());
+    if (loads) step.segments_us.front() += effects_[EffectKind::loading_stall] * (0.75 + 0.25 * random);
     return step;
   }
 
@@ -111,10 +113,12 @@ class StepMaker {
     return step;
   }
 
-  Step get_batch(Step step) const {
+  Step get_batch(Step step, double mask_bytes) const {
     double recorded = 0;
     for (double& segment : step.segments_us) recorded += std::exchange(segment, 0.0);
-    step.segments_us.front() = std::min(recorded, effects_[EffectKind::batch_loading]);
+    step.segments_us.front() =
+        std::min(recorded, effects_[EffectKind::batch_loading] +
+                               effects_[EffectKind::mask_copy] * kUsPerMs * mask_bytes / kBytesPerGb);
     return step;
   }
 
@@ -168,8 +172,9 @@ class StepMaker {
         step.segments_us[s] *= expert_speed_;
         continue;
       }
-      const double share = s < step.jitter_share.size() ? step.jitter_share[s] : 1.0;
-      step.segments_us[s] *= dense_speed_ + share * effects_[jitter] * -std::log1p(-random_.uniform());
+      const Bound bound = s < step.bounds.size() ? step.bounds[s] : Bound();
+      step.segments_us[s] += effects_[EffectKind::sustained_backward] * bound.products_us;
+      step.segments_us[s] *= dense_speed_ + bound.jitter * effects_[jitter] * -std::log1p(-random_.uniform());
     }
   }
 
@@ -238,9 +243,12 @@ std::vector<RankSchedule> forecast_plans(const CleanJob& job, const traces::Name
   const std::vector<double> expert_scores = dealt_scores(topology, options.seed ^ kExpertScores);
   const std::vector<double> dense_scores = dealt_scores(topology, options.seed ^ kDenseScores);
   const auto schedule = one_forward_one_backward(topology.pp, options.microbatches);
+  const auto seq = static_cast<double>(named.seq.value_or(0));
+  const double mask_bytes = seq * seq * static_cast<double>(named.micro_batch.value_or(1));
   std::vector<RankSchedule> plans;
   for (int rank = 0; rank < topology.world(); ++rank) {
     const Coordinates at = topology.of(rank);
+    const bool loads = at.pp == 0 || at.pp == topology.pp - 1;
     const PlaceKey key{at.pp, at.tp, at.expert};
     const CleanPlace& place = job.places.at(key);
     const GradientSizes sizes = gradient_sizes(job, key, facts, warnings);
@@ -269,12 +277,14 @@ std::vector<RankSchedule> forecast_plans(const CleanJob& job, const traces::Name
                                        at.pp, at.expert));
         }
         step = *recorded;
-        if (slot.kind == StepKind::forward) step = maker.forward(std::move(step), slot.microbatch);
+        if (slot.kind == StepKind::forward)
+          step =
+              maker.forward(std::move(step), loads && slot.microbatch + kBatchesReady < options.microbatches);
         if (slot.kind == StepKind::backward) step = maker.backward(std::move(step), own, sizes);
         // Gradients are complete, and reduced, in the last backward step.
         if (slot.kind == StepKind::backward && slot.microbatch + 1 < options.microbatches)
           step.buckets.clear();
-        if (slot.kind == StepKind::get_batch) step = maker.get_batch(std::move(step));
+        if (slot.kind == StepKind::get_batch) step = maker.get_batch(std::move(step), mask_bytes);
       }
       step.kind = slot.kind;
       step.microbatch = slot.microbatch;

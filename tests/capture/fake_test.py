@@ -3,6 +3,7 @@ and what is said where the command does not do its part."""
 import glob
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -141,6 +142,10 @@ class Fake(ScratchTest):
             model = torch.nn.Linear(4, 4)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             for step in range(3 if kind == "stops" else 1000):
+                if kind == "crashes" and step == 2:
+                    raise RuntimeError("no more data\\nsecond line")
+                if kind == "exits" and step == 2:
+                    sys.exit(5)
                 model(torch.ones(2, 4)).sum().backward()
                 for p in model.parameters():
                     dist.all_reduce(p.grad)
@@ -156,6 +161,12 @@ class Fake(ScratchTest):
                          ["get_batch", "forward_step", "loss_func", "backward_step", "dp_allreduce", "optimizer_step"])
         out = self.fake("--world", "2", "--ranks", "1", command=command + ["stops"])
         self.assertIn("rank 1: 1 iterations", out)
+        for kind, said in (("crashes", "RuntimeError: no more data"), ("exits", "5")):
+            shutil.rmtree(self.path("fake"))
+            out = self.fake("--world", "2", "--ranks", "1", command=command + [kind], code=1)
+            self.assertIn("rank 1: the command failed after 1 recorded iterations (%s); what there is: ranks 1" % said, out)
+            kept, = glob.glob(self.path("fake", "pp*", "scaling", "*"))
+            self.assertEqual(len(read_rank_file(kept).lines), 6)
         out = self.fake("--world", "2", "--ranks", "0,1", command=command + [
             "moves", os.path.dirname(os.path.dirname(file)), self.path("elsewhere")], code=1)
         self.assertRegex(out, "rank 0: its recording .* is gone, did the command move it.*what there is: ranks 1")

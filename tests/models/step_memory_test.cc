@@ -86,6 +86,15 @@ struct Job {
   }
 };
 
+// 32 layers with experts in four stages: three experts of 64 x 64 in three matrices of bf16 take 73,728 bytes a layer.
+TEST(StepMemory, EachMoeLayerKeepsItsBuffers) {
+  Job job;
+  const double before = job.memory().worst.persistent;
+  job.program.persistent_bytes += 1000;  // once for all layers
+  job.program.layer_bytes = std::int64_t{3} * 3 * 64 * 64 * 2;
+  EXPECT_DOUBLE_EQ(job.memory().worst.persistent - before, 1000 + 8 * 73728.0);
+}
+
 TEST(StepMemory, EveryPartOfThePlan) {
   Job job;
   const StageParameters n =

@@ -52,7 +52,7 @@ Effects even_ranks() {
   Effects effects;
   for (const EffectKind kind :
        {EffectKind::expert_spread, EffectKind::dense_spread, EffectKind::forward_jitter,
-        EffectKind::backward_jitter, EffectKind::first_forwards})
+        EffectKind::backward_jitter, EffectKind::loading_stall})
     effects.set(kind, 0);
   return effects;
 }

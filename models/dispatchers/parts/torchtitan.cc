@@ -194,7 +194,7 @@ void TorchtitanSteps::run_experts() {
     if (!o_.weights_cached)
       b_.kernel("w13 and w2_t layouts", Category::expert, KernelClass::kCopy, b_.uniform(weights),
                 b_.uniform(weights), 2);
-    b_.program().persistent_bytes += weights;
+    b_.program().layer_bytes = weights;
     const ExpertBlock part = part_of(batch_, true);
     if (o_.contiguous && !permuted_) {
       const PerRank rows = b_.scaled(part.rows, f_.w);

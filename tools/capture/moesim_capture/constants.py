@@ -118,6 +118,6 @@ def from_scaling(folders, profile: str = "host") -> dict:
     for name, unit in (("gradient_clip", "ms/1e9 parameters"), ("clip_rows", "rows"),
                        ("embedding_accumulation", "bytes/parameter"), ("exposed_gather", "us"),
                        ("exposed_exchange", "us"), ("fused_p2p", "us"), ("expert_spread", "share"),
-                       ("dense_spread", "share"), ("first_forwards", "us")):
+                       ("dense_spread", "share"), ("loading_stall", "us"), ("mask_copy", "ms/GB")):
         put(name, 0.0, unit, why, 0.0)
     return {"schema": "moesim.constants/1", "profiles": {profile: out}}

@@ -148,6 +148,9 @@ def _record_all(job: _Job, asked) -> int:
                 print("rank %d: %d iterations, peak memory %.2f GB%s" % (
                     rank, len(report["files"]), report["peak_bytes"] / 1e9, "".join("; " + one for one in report["said"])),
                       flush=True)
+                if report["failure"]:
+                    problems.append("rank %d: the command failed after %d recorded iterations (%s)" % (
+                        rank, len(report["files"]), report["failure"]))
             if layout is None and done:
                 layout = Layout(**report["layout"])
                 if asked is None:

@@ -284,6 +284,7 @@ class FakeRecording(Recording):
                   for layer, rows in sorted(routing.used.items())]
         report = {"files": names, "layout": {name: getattr(layout, name) for name in ("world", "tp", "ep", "pp")},
                   "peak_bytes": self.peak, "said": self.warnings, "microbatches": self._microbatches,
+                  "failure": self._played.failure,
                   "routing": {"tables": tables, "members": len(tables[0]["num_global_tokens_per_expert"]),
                               "experts": routing.experts} if tables else None}
         write_json(self._played.task["report"], report)
@@ -303,6 +304,7 @@ class Rank:
 
     def __init__(self, task: dict, words, world):
         self.task, self.model = task, None
+        self.failure = ""  # of the command, in one line
         said = _said(words)
         refused = next((name for name in REFUSED if said.get(name, "1") not in ("1", "")), None)
         if refused:
@@ -415,12 +417,19 @@ def main(words):
     if found is None or task is None:
         os.execv(sys.executable, [sys.executable] + words[1:])
     (kind, name), rest, world = found
-    Rank(json.loads(task), rest[1:], world).prepare()
+    rank = Rank(json.loads(task), rest[1:], world)
+    rank.prepare()
     sys.argv = rest
     atexit.register(sys.stdout.flush)
-    if kind == "module":
-        sys.path[0] = os.getcwd()
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
-    else:
-        sys.path[0] = os.path.dirname(os.path.abspath(name))
-        runpy.run_path(name, run_name="__main__")
+    try:
+        if kind == "module":
+            sys.path[0] = os.getcwd()
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = os.path.dirname(os.path.abspath(name))
+            runpy.run_path(name, run_name="__main__")
+    except BaseException as error:  # what was recorded is written at exit
+        if not isinstance(error, SystemExit) or error.code not in (None, 0):
+            said = (str(error).splitlines() or ["no message"])[0]
+            rank.failure = said if isinstance(error, SystemExit) else "%s: %s" % (type(error).__name__, said)
+        raise
