@@ -60,21 +60,29 @@ void add_doubt(std::vector<Law>& all) {
 void add_parts(std::vector<Law>& all) {
   all.push_back(
       {"a product line's better part", "takes no longer in the same machine",
-       "GPUs of which every number is at least the other's by their maker's sheets; of H800 and H100 without fp8_block and DeepEP, of which the products and one row were measured with other kernels",
+       "GPUs of which every number is at least the other's by their maker's sheets, on the worse one's network; of H800 and "
+       "H100 without fp8_block and DeepEP, of which the products and one row were measured with other kernels; of B200 and "
+       "B300 without fp8, whose best product was measured 2 % slower on B300 (devices.json)",
        [](const Case& one, const Seen&, Random& draw, const Ask& ask) -> std::optional<std::string> {
          static const std::vector<std::pair<const char*, const char*>> kLines{
              {"mi300x", "mi325x"},      {"mi350x", "mi355x"},     {"b200-sxm", "b300-sxm"},
              {"h100-sxm", "h200-sxm"},  {"h800-sxm", "h100-sxm"}, {"a800-sxm", "a100-sxm"},
              {"h800-pcie", "h100-pcie"}};
          const auto& [worse, better] = one_of(draw, kLines);
-         if (std::string(worse) == "h800-sxm" &&
-             (one.get<std::string>("dispatcher", "").starts_with("flex") ||
-              one.get<std::string>("training.precision", "") == "fp8_block"))
+         const std::string line = worse, precision = one.get<std::string>("training.precision", "");
+         if ((line == "h800-sxm" &&
+              (one.get<std::string>("dispatcher", "").starts_with("flex") || precision == "fp8_block")) ||
+             (line == "b200-sxm" && precision.find("fp8") != std::string::npos))
            return std::nullopt;
          Case first = one, other = one;
          const auto nodes = std::max<std::int64_t>(1, one.cluster().ranks() / 8);
          first.scenario["cluster"] = {{"profile", worse}, {"nodes", nodes}};
-         other.scenario["cluster"] = {{"profile", better}, {"nodes", nodes}};
+         const models::Cluster machine = first.cluster();
+         other.scenario["cluster"] = {
+             {"profile", better},
+             {"nodes", nodes},
+             {"network", machine.network},
+             {"nic", {{"bandwidth", machine.nic.bandwidth}, {"ports_per_node", machine.nic.ports_per_node}}}};
          const auto before = ask(first), then = ask(other);
          if (!before || !then) return std::nullopt;
          std::string wrong = relation(Is::kNoMore, before->us, then->us, kOrder);

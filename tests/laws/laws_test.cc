@@ -94,7 +94,9 @@ Ran run(std::uint64_t cases, std::uint64_t seed, const std::string& only, const 
         ++ran.spoke[law->name];
         if (wrong->empty()) continue;
         Broken& known = ran.broken.try_emplace(law->name, Broken{one, own}).first->second;
-        ++known.count;
+        // As soon as it is found: a long run may not come to its end.
+        if (++known.count <= 3)
+          std::fprintf(stderr, "%s\n  %s\n  %s\n", law->name.c_str(), one.command().c_str(), wrong->c_str());
         // Deterministic for any number of threads.
         if (one.scenario.dump() < known.one.scenario.dump()) known.one = one, known.draw = own;
       }
@@ -162,7 +164,7 @@ TEST(Laws, OfPartsHold) { hold(of_parts(false), 10, 0.02, 1711850020); }
 // Two kinds break still. H100 is 0.2 % slower than H800 where a ring of context parallelism sends: H100's rows of send_recv
 // begin at 32 MiB, of eight GPUs that send at once, and the fit takes half of the first one for the latency; H800's are a
 // pair's. MI355X is 0.7 % slower than MI350X under flex-deepep: its kernels were measured, MI350X's take no law of a relative.
-TEST(Laws, DISABLED_OfProductLinesHold) { hold(of_parts(true), 10, 0.2, 1); }
+TEST(Laws, OfProductLinesHold) { hold(of_parts(true), 10, 0.2, 1); }
 
 // The smallest cases that once broke a law: the model was mended, or the law says now where it does not hold.
 TEST(Laws, HoldWhereTheyOnceDidNot) {
