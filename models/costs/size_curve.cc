@@ -125,7 +125,25 @@ double SizeCurve::excess_of(std::size_t count, double bytes) const {
   return y[segment - 1] + t * (y[segment] - y[segment - 1]);
 }
 
-double SizeCurve::excess_at(double ranks, double bytes) const {
+double SizeCurve::excess_at(double ranks, double bytes, double slower) const {
+  const double acts = bytes * slower;
+  double excess = excess_as_measured(ranks, acts);
+  if (slower == 1) return excess;
+  // Per byte, excess is monotonic between knots.
+  const auto keep = [&](double size) {
+    const double scaled = excess_as_measured(ranks, size) * acts / size;
+    excess = slower < 1 ? std::max(excess, scaled) : std::min(excess, scaled);
+  };
+  const auto [low, high] = std::minmax(bytes, acts);
+  if (bytes > 0) keep(bytes);
+  for (std::size_t c = 0; c < counts; ++c)
+    for (std::size_t k = 0; k < knots; ++k)
+      if (const double knot = size[k] * (counts == 1 ? 1 : ranks / rank_count[c]); low < knot && knot < high)
+        keep(knot);
+  return excess;
+}
+
+double SizeCurve::excess_as_measured(double ranks, double bytes) const {
   const double piece = bytes / ranks;
   const auto of = [&](std::size_t count) { return excess_of(count, piece * rank_count[count]); };
   std::size_t upper = 0;
