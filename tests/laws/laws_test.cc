@@ -161,9 +161,6 @@ std::vector<Law> of_parts(bool lines) {
 }
 
 TEST(Laws, OfPartsHold) { hold(of_parts(false), 10, 0.02, 1711850020); }
-// Two kinds break still. H100 is 0.2 % slower than H800 where a ring of context parallelism sends: H100's rows of send_recv
-// begin at 32 MiB, of eight GPUs that send at once, and the fit takes half of the first one for the latency; H800's are a
-// pair's. MI355X is 0.7 % slower than MI350X under flex-deepep: its kernels were measured, MI350X's take no law of a relative.
 TEST(Laws, OfProductLinesHold) { hold(of_parts(true), 10, 0.2, 1); }
 
 // The smallest cases that once broke a law: the model was mended, or the law says now where it does not hold.
