@@ -367,14 +367,22 @@ void add_machines(std::vector<Law>& all) {
        "are three times as fast as its ports, ten times where a token goes once to a domain: they carry what the ports "
        "did beside their own and a row for each expert, and kernels reach less of them; 2 g - 1 times where g replicas of a "
        "domain sum whole gradients (ddp): between domains 2 (g - 1) / g of these pass the links and 1 / g the ports, in one "
-       "domain (2 g - 1) / g the links",
+       "domain (2 g - 1) / g the links; under timing flow where the GPUs of a node share ports alike (of seven for eight "
+       "GPUs two share one, and none in half a node); HybridEP on GPUs on which its kernel was measured inside a domain: elsewhere it is an "
+       "all-to-all there, and a kernel between domains",
        [](const Case& one, const Seen& seen, Random&, const Ask& ask) -> std::optional<std::string> {
          const models::Cluster c = one.cluster();
-         const bool once = one.get<std::string>("dispatcher", "").starts_with("flex"),
+         const std::string dispatcher = one.get<std::string>("dispatcher", "");
+         const bool once = dispatcher.starts_with("flex"),
+                    stand_in = (dispatcher.starts_with("flex-hybridep") || dispatcher == "nccl-ep") &&
+                               !c.profile.find("ep/hybridep_dispatch_kernel@bf16"),
                     whole = one.get<std::string>("training.sharding", "") == "ddp";
          const int faster = std::max(once ? 10 : 3, whole ? 2 * c.nvlink.domain - 1 : 0);
-         if (c.nvlink.bandwidth < faster * c.gpu_network() || 2 * c.nvlink.domain > c.ranks() ||
-             models::links_are_mesh(c))
+         const bool shares = one.flow && c.nic.ports_per_node > 0 &&
+                             c.nic.ports_per_node % c.gpus_per_node != 0 &&
+                             c.gpus_per_node % c.nic.ports_per_node != 0;
+         if (stand_in || shares || c.nvlink.bandwidth < faster * c.gpu_network() ||
+             2 * c.nvlink.domain > c.ranks() || models::links_are_mesh(c))
            return std::nullopt;
          Case other = one.with("cluster.nvlink.domain", 2 * c.nvlink.domain);
          if (one.get<std::string>("training.sharding", "") == "hsdp")

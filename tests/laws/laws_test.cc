@@ -228,7 +228,30 @@ TEST(Laws, HoldWhereTheyOnceDidNot) {
            "microbatches":1,"pp":2,"seq":1024},"routing":"balanced","scope":"step"})"},
       {"memory of half the dense_ffn", true,
        R"({"cluster":"dgx-h100x1","dispatcher":"alltoall","model":"deepseek-v3","parallel":{"ep":1,
-           "microbatches":1,"seq":1024},"routing":"balanced","scope":"step"})"}};
+           "microbatches":1,"seq":1024},"routing":"balanced","scope":"step"})"},
+      // A measured curve that rises faster than its size.
+      {"everything twice as fast", true,
+       R"({"cluster":"gb200-nvl72x1","dispatcher":"allgather","model":"olmoe","parallel":{"ep":32,"seq":512},
+           "routing":"balanced"})"},
+      // Sixteen ranks, beyond the counts that were measured.
+      {"a router in bf16", true,
+       R"({"cluster":{"base":"gb300-nvl72x1","nvlink":{"bandwidth":1e11,"domain":16}},"dispatcher":"alltoall",
+           "model":"olmoe","parallel":{"cp":2,"ep":16,"micro_batch":2,"seq":3072},"routing":"zipf:0.8"})"},
+      // From the thirteenth microbatch on another stage is the slowest, by 0.5 %.
+      {"linear in microbatches", true,
+       R"({"cluster":"azure-nd-h100-v5x2","dispatcher":"alltoall:capacity_factor=1:pad",
+           "model":{"base":"olmoe","expert_ffn":3072,"layers":8},"parallel":{"ep":1,"micro_batch":2,
+           "microbatches":8,"pp":3,"seq":1000,"tp":2},"routing":"balanced","scope":"step",
+           "training":{"framework":"megatron-stock"}})"},
+      // A shorter sequence moves a layer from one stage to the other.
+      {"memory of half the sequence", false,
+       R"({"cluster":"rtx-4090x2","dispatcher":"alltoall","model":"deepseek-v3","parallel":{"ep":1,
+           "microbatches":1,"pp":2,"seq":1000},"routing":"balanced","scope":"step"})"},
+      // A layer that computes its activations again holds less in its backward than one that does so with all of it.
+      {"memory of full recomputation", false,
+       R"({"cluster":"dgx-h100x2","dispatcher":"megablocks-moe","model":"mixtral-8x7b","parallel":{"ep":4,
+           "microbatches":1,"pp":3,"seq":8192},"routing":"balanced","scope":"step",
+           "training":{"recompute":"moe_act","sharding":"fsdp"}})"}};
   for (const auto& worked : kCases) {
     Case one;
     one.scenario = nlohmann::json::parse(worked.scenario);
