@@ -160,8 +160,20 @@ void add_sizes(std::vector<Law>& all) {
                 {"layers", &models::Architecture::layers, 1}};
   for (const auto& one : kSizes) {
     const Change half = half_of_model(one.key, one.size, one.least);
-    all.push_back(changed(std::string("half the ") + one.key, "a smaller model takes no longer", "", time_of,
-                          Is::kNoMore, kRounding, half));
+    all.push_back(
+        {std::string("half the ") + one.key, "a smaller model takes no longer",
+         "where stages have as many layers each; others within 1 %: they are cut by the time of layers alone, and "
+         "a lighter part moves the cut",
+         [half](const Case& one, const Seen& seen, Random& draw,
+                const Ask& ask) -> std::optional<std::string> {
+           const auto other = half(one, draw);
+           const auto then = other ? ask(*other) : std::nullopt;
+           if (!then) return std::nullopt;
+           std::string wrong = relation(Is::kNoMore, seen.us, then->us,
+                                        seen.cut_evenly && then->cut_evenly ? kRounding : 1e-2);
+           if (!wrong.empty()) wrong += "\n  " + other->command();
+           return wrong;
+         }});
     all.push_back(held(std::string("memory of half the ") + one.key, "a smaller model holds no more", half));
   }
   all.push_back(changed(
@@ -373,7 +385,7 @@ void add_machines(std::vector<Law>& all) {
        [](const Case& one, const Seen& seen, Random&, const Ask& ask) -> std::optional<std::string> {
          const models::Cluster c = one.cluster();
          const std::string dispatcher = one.get<std::string>("dispatcher", "");
-         const bool once = dispatcher.starts_with("flex"),
+         const bool once = dispatcher.starts_with("flex") || dispatcher == "nccl-ep",
                     stand_in = (dispatcher.starts_with("flex-hybridep") || dispatcher == "nccl-ep") &&
                                !c.profile.find("ep/hybridep_dispatch_kernel@bf16"),
                     whole = one.get<std::string>("training.sharding", "") == "ddp";

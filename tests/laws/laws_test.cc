@@ -1,6 +1,6 @@
 // Every law against random cases. MOESIM_LAW_CASES says how many [20000], MOESIM_LAW_SEED which, MOESIM_LAW one law by its
-// name. Other seeds (tools/laws.sh) still find breaks, two in 6,000 cases of seed 1866868498, so that a test has a seed of its
-// own. The figures of long runs stand in docs/reliability.md.
+// name. Other seeds (tools/laws.sh) still find breaks, about one in 8,000 cases, so that a test has a seed of its own. The figures
+// of long runs stand in docs/reliability.md.
 #include "tests/laws/laws.h"
 
 #include <fmt/format.h>
