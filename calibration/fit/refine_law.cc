@@ -37,6 +37,9 @@ constexpr double kFarthest = 0.5;
 constexpr double kHalf = 0.5;
 const double kNotBelieved = std::log(2.0);
 constexpr std::size_t kFewRows = 3;  // fewer say little of a law, and move it as far as they can
+// A row is beyond a law that takes this much longer with all parameters at their bounds; of the user's rows, fewer
+// than this share may be.
+constexpr double kBeyond = 0.15, kMostBeyond = 0.25;
 
 // Rows of one file are one log; a table has one for each of its sources.
 std::vector<int> logs_of(const std::vector<Origin>& origins) {
@@ -163,6 +166,18 @@ std::vector<int> longer_times_of(const ParameterSet& law) {
   return signs;
 }
 
+// Returns the share of rows that no law between the bounds is fast enough for: the links within are no part of it.
+double beyond(const LawCase& one, const LawUpdate& update) {
+  ParameterSet fastest = one.before;
+  const auto calls = models::Corrections::calls_of(fastest, one.key);
+  for (std::size_t i = 0; i < fastest.values.size(); ++i)
+    if (update.longer[i] != 0 || calls[i])
+      fastest.values[i] = update.longer[i] < 0 ? update.high[i] : update.low[i];
+  const std::vector<double> off = one.residuals(fastest);
+  return static_cast<double>(std::ranges::count_if(off, [](double r) { return r > kBeyond; })) /
+         static_cast<double>(off.size());
+}
+
 }  // namespace
 
 ParameterSet refined(const LawCase& one, RefinedLaw& law) {
@@ -200,7 +215,8 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
   std::vector<double> left;
   for (const double error : one.residuals(set)) left.push_back(std::abs(error));
   law.off = -median(off);
-  law.believed = left.size() < kFewRows || median(left) <= kNotBelieved;
+  law.believed =
+      left.size() < kFewRows || (median(left) <= kNotBelieved && beyond(one, update) <= kMostBeyond);
   if (!law.believed) return one.before;
   compare(one, set, update.covariance, updated, law);
 

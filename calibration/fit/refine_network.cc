@@ -51,7 +51,9 @@ class NetworkRefining : public Refining {
       LawCase one =
           collective_case(cluster, own, true, network_.laws.contains(key) ? network_.laws[key] : *law);
       one.added = !base_.laws.contains(key);
-      network_.laws[key] = take(one);
+      const ParameterSet refined = take(one);
+      // A law that stays has no corrections for rows that do not move it.
+      if (report_.laws.back().believed) network_.laws[key] = refined;
     }
     dispatches(all.dispatches);
     if (!all.exposed_calls.empty()) skip(Measurements::kExposedAreFitted, all.exposed_calls.size());

@@ -1,6 +1,7 @@
 #include "models/answers/plan_space.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -29,6 +30,9 @@ Sizes powers_of_two(std::int64_t most) {
   for (std::int64_t p = 1; p <= most; p *= 2) all.push_back(p);
   return all;
 }
+
+// Sequences of a microbatch: up to 8, or as many as have the tokens of 8 of the usual length.
+Sizes micro_batches(std::int64_t seq) { return powers_of_two(std::max<std::int64_t>(8, 8 * 4096 / seq)); }
 
 // Returns the numbers of GPUs that plans may use: all, and where these are not round (504), smaller round
 // numbers that leave the rest idle.
@@ -97,7 +101,8 @@ class ParallelPlans {
 
   void with_microbatches(Parallel p) {
     const std::int64_t layers = s_.model.layers + s_.model.mtp_layers;
-    for (const std::int64_t micro : sizes("parallel.micro_batch", s_.parallel.micro_batch, {1, 2, 4, 8})) {
+    for (const std::int64_t micro :
+         sizes("parallel.micro_batch", s_.parallel.micro_batch, micro_batches(p.seq))) {
       p.micro_batch = micro;
       p.microbatches = microbatches(p);
       if (p.microbatches == 0) continue;
@@ -276,10 +281,11 @@ Scenario PlanSpace::scenario(const PlanPoint& choice) const {
 std::string PlanSpace::text() const {
   std::vector<std::string> parts;
   if (parallel_)
-    parts.emplace_back(
+    parts.push_back(fmt::format(
         "TP powers of two up to 8 inside a node, CP powers of two up to seq / 8192, PP divisors up to 64, "
-        "VPP 1, 2, 4, 8, EP divisors of the experts, ETP 1 or TP, microbatches of 1, 2, 4, 8 sequences, DP "
-        "what is left");
+        "VPP 1, 2, 4, 8, EP divisors of the experts, ETP 1 or TP, microbatches of {} sequences, DP "
+        "what is left",
+        fmt::join(micro_batches(base_.parallel.seq), ", ")));
   std::vector<std::string> given;
   for (const Axis& axis : axes_) {
     if (!axis.values.front().empty()) {

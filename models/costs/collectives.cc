@@ -126,24 +126,26 @@ struct CollectiveModel::Resolved {
   // Faster links make messages behave like smaller ones.
   double inside_by_law(CollectiveOp op, double n, double size) const {
     const ScaleupLaw& law = scaleup[index(op)];
-    const double acts = size * scaleup_ratio;
-    if (!law.known) return by_other(substitute(op), op, n, acts);
+    if (!law.known) return by_other(substitute(op), op, n, size, scaleup_ratio);
     // Messages far below the measured sizes scale by a law that measured such: the substitute's, or of messages
     // between two the gather's.
     const double low = law.trust.has_bytes ? law.trust.bytes.low : 0;
-    if (acts >= low || substitute(op) == op) return law.curve.seconds(n, acts);
+    if (size * scaleup_ratio >= low || substitute(op) == op) return law.curve.seconds(n, size, scaleup_ratio);
     const auto measured = [&](CollectiveOp other) {
       const ScaleupLaw& one = scaleup[index(other)];
       return one.known && one.trust.bytes.low < low;
     };
     CollectiveOp other = substitute(op);
     if (!measured(other) && op == CollectiveOp::send_recv) other = CollectiveOp::all_gather;
-    if (!measured(other)) return law.curve.seconds(n, acts);
-    return law.curve.seconds(n, low) * by_other(other, op, n, acts) / by_other(other, op, n, low);
+    if (!measured(other)) return law.curve.seconds(n, size, scaleup_ratio);
+    // Where the message would act like the smallest measured one.
+    const double edge = std::max(size, low), at_edge = low / edge;
+    return law.curve.seconds(n, edge, at_edge) * by_other(other, op, n, size, scaleup_ratio) /
+           by_other(other, op, n, edge, at_edge);
   }
 
-  // Prices a message of effective size `size` by the law of `other`.
-  double by_other(CollectiveOp other, CollectiveOp op, double n, double size) const {
+  // Prices a message on links `slower` than the measured ones by the law of `other`.
+  double by_other(CollectiveOp other, CollectiveOp op, double n, double size, double slower) const {
     const ScaleupLaw& law = scaleup[index(other)];
     check(law.known, "a profile without any collective law was accepted");
     if (op == CollectiveOp::send_recv) {
@@ -152,7 +154,7 @@ struct CollectiveModel::Resolved {
     } else if (op == CollectiveOp::broadcast) {
       size *= n / (n - 1);  // every link carries the whole message
     }
-    return law.curve.seconds(n, size);
+    return law.curve.seconds(n, size, slower);
   }
 
   // Lower bound from the bytes on a GPU's links, since rank counts and operations outside of measurements are
@@ -229,7 +231,8 @@ CollectiveModel::CollectiveModel(const Cluster& cluster) {
   const Profile& profile = cluster.profile;
   resolved->profile = profile.name();
   resolved->link = cluster.nvlink.bandwidth;
-  if (links_are_mesh(cluster)) resolved->mesh = cluster.nvlink.domain;
+  if (links_are_mesh(cluster))
+    resolved->mesh = static_cast<int>(std::min<std::int64_t>(cluster.nvlink.domain, cluster.ranks()));
   const double own = profile.device().scaleup_bandwidth;
   if (own > 0 && cluster.nvlink.bandwidth > 0) resolved->scaleup_ratio = own / cluster.nvlink.bandwidth;
   for (std::size_t i = 0; i < kOps; ++i) {

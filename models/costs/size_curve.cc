@@ -125,7 +125,25 @@ double SizeCurve::excess_of(std::size_t count, double bytes) const {
   return y[segment - 1] + t * (y[segment] - y[segment - 1]);
 }
 
-double SizeCurve::excess_at(double ranks, double bytes) const {
+double SizeCurve::excess_at(double ranks, double bytes, double slower) const {
+  const double acts = bytes * slower;
+  double excess = excess_as_measured(ranks, acts);
+  if (slower == 1) return excess;
+  // Per byte, excess is monotonic between knots.
+  const auto keep = [&](double size) {
+    const double scaled = excess_as_measured(ranks, size) * acts / size;
+    excess = slower < 1 ? std::max(excess, scaled) : std::min(excess, scaled);
+  };
+  const auto [low, high] = std::minmax(bytes, acts);
+  if (bytes > 0) keep(bytes);
+  for (std::size_t c = 0; c < counts; ++c)
+    for (std::size_t k = 0; k < knots; ++k)
+      if (const double knot = size[k] * (counts == 1 ? 1 : ranks / rank_count[c]); low < knot && knot < high)
+        keep(knot);
+  return excess;
+}
+
+double SizeCurve::excess_as_measured(double ranks, double bytes) const {
   const double piece = bytes / ranks;
   const auto of = [&](std::size_t count) { return excess_of(count, piece * rank_count[count]); };
   std::size_t upper = 0;
@@ -136,13 +154,22 @@ double SizeCurve::excess_at(double ranks, double bytes) const {
     // With one count only, compares at the same S: the steps would multiply errors of small pieces.
     const double n = rank_count[0];
     excess = excess_of(0, bytes) * ((ranks - 1 + kOwnPiece) / ranks) / ((n - 1 + kOwnPiece) / n);
+  } else if (upper < counts) {
+    const double low = of(upper - 1), high = of(upper);
+    excess =
+        low + (high - low) / (rank_count[upper] - rank_count[upper - 1]) * (ranks - rank_count[upper - 1]);
   } else {
-    // Beyond the last count, the line through the first and the last one, where scatter weighs least.
-    const std::size_t a = upper == counts ? 0 : upper - 1, b = upper == counts ? counts - 1 : upper;
-    const double low = of(a), high = of(b);
-    const double step = (high - low) / (rank_count[b] - rank_count[a]);
-    excess = upper == counts ? high + std::max(step, 0.0) * (ranks - rank_count[b])
-                             : low + step * (ranks - rank_count[a]);
+    // Beyond the last count, the line through the first and the last one, where scatter weighs least. It falls where
+    // the first one rises faster with the size: no message takes less than a smaller one.
+    const double first = rank_count[0], last = rank_count[counts - 1];
+    const auto line = [&](double each) {
+      const double low = excess_of(0, each * first), high = excess_of(counts - 1, each * last);
+      return high + std::max(high - low, 0.0) / (last - first) * (ranks - last);
+    };
+    excess = line(piece);
+    for (std::size_t k = 0; k < knots; ++k)
+      for (const double n : {first, last})
+        if (size[k] < piece * n) excess = std::max(excess, line(size[k] / n));
   }
   return factor_at(ranks) * excess;
 }

@@ -41,10 +41,15 @@ struct SizeCurve {
     return factor == 1 ? 1 : measured(ranks) ? measured_factor : factor;
   }
   double floor(double ranks) const { return factor_at(ranks) * (latency + latency_per_rank * (ranks - 1)); }
-  double excess_at(double ranks, double bytes) const;
-  double seconds(double ranks, double bytes) const { return floor(ranks) + excess_at(ranks, bytes); }
+  // `slower`: the measured links' bandwidth over that of these links. Messages behave like ones of `slower` times
+  // their size; where the excess rises faster than the size, links that are r times as fast save no more than r.
+  double excess_at(double ranks, double bytes, double slower = 1) const;
+  double seconds(double ranks, double bytes, double slower = 1) const {
+    return floor(ranks) + excess_at(ranks, bytes, slower);
+  }
 
  private:
+  double excess_as_measured(double ranks, double bytes) const;
   double excess_of(std::size_t count, double bytes) const;
 };
 

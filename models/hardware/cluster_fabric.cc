@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <string_view>
 
@@ -33,11 +34,10 @@ sim::FabricDefaults defaults_of(const Cluster& cluster) {
   node.nvlink_bandwidth =
       node.mesh && gpus > 1 ? cluster.nvlink.bandwidth / (gpus - 1) : cluster.nvlink.bandwidth;
   if (cluster.nvlink.latency > 0) node.nvlink_latency = sim::Time::from_seconds(cluster.nvlink.latency);
-  // Several ports of a GPU are merged into one.
+  // Several ports of a GPU are merged into one, and parts of ports are dealt out.
   const double ports = static_cast<double>(cluster.nic.ports_per_node) * gpus / cluster.gpus_per_node;
-  node.nics = static_cast<std::uint32_t>(std::clamp(ports, 1.0, static_cast<double>(gpus)));
-  const double share = ports / node.nics;
-  node.nic_bandwidth = cluster.nic.bandwidth * (ports >= gpus || ports < 1 ? share : 1.0);
+  node.nics = static_cast<std::uint32_t>(std::clamp(std::ceil(ports), 1.0, static_cast<double>(gpus)));
+  node.nic_bandwidth = cluster.nic.bandwidth * ports / node.nics;
   if (cluster.nic.latency > 0) node.nic_latency = sim::Time::from_seconds(cluster.nic.latency / 2);
   node.connection_cap = cluster.nic.per_connection_cap;
   // The host's bus is at least as wide as the ports behind it.

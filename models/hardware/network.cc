@@ -87,14 +87,16 @@ void add(ParameterSet& set, std::string_view name, double value, double sigma) {
   set.values.push_back(value);
 }
 
-// Borrows HybridEP's kernels inside a domain that were measured only on a relative. On other links a kernel
-// reaches about the same share.
+// Borrows the kernels of HybridEP, and of DeepEP's twins on AMD's GPUs (exchange_laws.json), inside a domain that were
+// measured only on a relative. On other links a kernel reaches about the same share.
 void borrow_kernels(Profile& profile) {
   const GpuFamily* family = gpu_family(profile.name());
   if (family == nullptr || family->kernels == GpuFamily::Kernels::kNone) return;
   const Profile other = Profile::load(family->relative);
   for (const auto& [key, set] : other.sets()) {
-    if (!key.starts_with("ep/hybridep_") && !key.starts_with("ep/mori_ep_")) continue;
+    if (!key.starts_with("ep/hybridep_") && !key.starts_with("ep/mori_ep_") &&
+        !(family->amd() && key.starts_with("ep/uccl_ep_")))
+      continue;
     if (key.ends_with(kNetworkLaw) || profile.find(key)) continue;
     ParameterSet copy = set;
     if (family->kernels == GpuFamily::Kernels::kDerived) {

@@ -153,6 +153,45 @@ TEST(Refine, RowsThatAgreeMoveTheirLawOrAreNotBelieved) {
     }
 }
 
+// Likewise between nodes.
+TEST(Refine, RowsBetweenNodesMoveTheirLawOrAreNotBelieved) {
+  const NetworkProfile network = NetworkProfile::load("infiniband-ndr");
+  const auto profile_of = [](const Device&) -> const Profile& { return base(); };
+  const models::Cluster cluster =
+      cluster_of(base(), machine_of("xxrjun/nccl-tests-cluster", base().gpu()), 4, 8);
+  for (const CollectiveOp op :
+       {CollectiveOp::all_gather, CollectiveOp::all_to_all, CollectiveOp::all_reduce}) {
+    const std::string key = "collective/" + std::string(sim::name(op)) + "/network";
+    const auto curve = models::NetworkCurve::from(network.laws.at(key), key, cluster);
+    for (const double slower : {0.05, 0.1, 0.25, 0.5, 2.0, 3.0, 5.0, 10.0, 20.0, 40.0}) {
+      Measurements own;
+      for (int octave = 11; octave <= 33; octave += 2) {
+        CollectiveRow row;
+        row.origin = {{}, base().gpu(), "xxrjun/nccl-tests-cluster"};
+        row.op = op;
+        row.nodes = 4;
+        row.gpus_per_node = 8;
+        row.bytes = std::ldexp(1.0, octave);
+        row.library = "NCCL 9.1";
+        row.datatype = "half";
+        row.seconds = slower * curve.seconds(models::GroupShape::uniform(4, 8), row.bytes);
+        own.collectives.push_back(row);
+      }
+      RefineReport report;
+      const NetworkProfile mine = refine(network, own, profile_of, report);
+      Profile with = base();
+      with.set(key, mine.laws.at(key));
+      const double error = check_rows(own, [&](const std::string&) { return &with; }).total().mean_abs_error;
+      if (report.laws.front().believed) {
+        EXPECT_LT(error, 0.15) << key << " x " << slower;
+      } else {
+        EXPECT_LT(slower, 0.6) << key;  // beyond the ports
+        EXPECT_EQ(mine.laws.at(key).values, network.laws.at(key).values) << key << " x " << slower;
+      }
+    }
+  }
+}
+
 // A law of the library that the rows have is what they start from, and gives way to the refined one.
 TEST(Refine, TheLawOfTheLibraryIsTheBase) {
   const std::string special = "collective/all_gather/scaleup@NCCL 2.23";

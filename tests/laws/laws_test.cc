@@ -1,6 +1,6 @@
 // Every law against random cases. MOESIM_LAW_CASES says how many [20000], MOESIM_LAW_SEED which, MOESIM_LAW one law by its
-// name. Other seeds (tools/laws.sh) still find breaks, two in 6,000 cases of seed 1866868498, so that a test has a seed of its
-// own. The figures of long runs stand in docs/reliability.md.
+// name. Other seeds (tools/laws.sh) still find breaks, about one in 8,000 cases, so that a test has a seed of its own. The figures
+// of long runs stand in docs/reliability.md.
 #include "tests/laws/laws.h"
 
 #include <fmt/format.h>
@@ -94,7 +94,9 @@ Ran run(std::uint64_t cases, std::uint64_t seed, const std::string& only, const 
         ++ran.spoke[law->name];
         if (wrong->empty()) continue;
         Broken& known = ran.broken.try_emplace(law->name, Broken{one, own}).first->second;
-        ++known.count;
+        // As soon as it is found: a long run may not come to its end.
+        if (++known.count <= 3)
+          std::fprintf(stderr, "%s\n  %s\n  %s\n", law->name.c_str(), one.command().c_str(), wrong->c_str());
         // Deterministic for any number of threads.
         if (one.scenario.dump() < known.one.scenario.dump()) known.one = one, known.draw = own;
       }
@@ -159,10 +161,7 @@ std::vector<Law> of_parts(bool lines) {
 }
 
 TEST(Laws, OfPartsHold) { hold(of_parts(false), 10, 0.02, 1711850020); }
-// Two kinds break still. H100 is 0.2 % slower than H800 where a ring of context parallelism sends: H100's rows of send_recv
-// begin at 32 MiB, of eight GPUs that send at once, and the fit takes half of the first one for the latency; H800's are a
-// pair's. MI355X is 0.7 % slower than MI350X under flex-deepep: its kernels were measured, MI350X's take no law of a relative.
-TEST(Laws, DISABLED_OfProductLinesHold) { hold(of_parts(true), 10, 0.2, 1); }
+TEST(Laws, OfProductLinesHold) { hold(of_parts(true), 10, 0.2, 1); }
 
 // The smallest cases that once broke a law: the model was mended, or the law says now where it does not hold.
 TEST(Laws, HoldWhereTheyOnceDidNot) {
@@ -229,7 +228,30 @@ TEST(Laws, HoldWhereTheyOnceDidNot) {
            "microbatches":1,"pp":2,"seq":1024},"routing":"balanced","scope":"step"})"},
       {"memory of half the dense_ffn", true,
        R"({"cluster":"dgx-h100x1","dispatcher":"alltoall","model":"deepseek-v3","parallel":{"ep":1,
-           "microbatches":1,"seq":1024},"routing":"balanced","scope":"step"})"}};
+           "microbatches":1,"seq":1024},"routing":"balanced","scope":"step"})"},
+      // A measured curve that rises faster than its size.
+      {"everything twice as fast", true,
+       R"({"cluster":"gb200-nvl72x1","dispatcher":"allgather","model":"olmoe","parallel":{"ep":32,"seq":512},
+           "routing":"balanced"})"},
+      // Sixteen ranks, beyond the counts that were measured.
+      {"a router in bf16", true,
+       R"({"cluster":{"base":"gb300-nvl72x1","nvlink":{"bandwidth":1e11,"domain":16}},"dispatcher":"alltoall",
+           "model":"olmoe","parallel":{"cp":2,"ep":16,"micro_batch":2,"seq":3072},"routing":"zipf:0.8"})"},
+      // From the thirteenth microbatch on another stage is the slowest, by 0.5 %.
+      {"linear in microbatches", true,
+       R"({"cluster":"azure-nd-h100-v5x2","dispatcher":"alltoall:capacity_factor=1:pad",
+           "model":{"base":"olmoe","expert_ffn":3072,"layers":8},"parallel":{"ep":1,"micro_batch":2,
+           "microbatches":8,"pp":3,"seq":1000,"tp":2},"routing":"balanced","scope":"step",
+           "training":{"framework":"megatron-stock"}})"},
+      // A shorter sequence moves a layer from one stage to the other.
+      {"memory of half the sequence", false,
+       R"({"cluster":"rtx-4090x2","dispatcher":"alltoall","model":"deepseek-v3","parallel":{"ep":1,
+           "microbatches":1,"pp":2,"seq":1000},"routing":"balanced","scope":"step"})"},
+      // A layer that computes its activations again holds less in its backward than one that does so with all of it.
+      {"memory of full recomputation", false,
+       R"({"cluster":"dgx-h100x2","dispatcher":"megablocks-moe","model":"mixtral-8x7b","parallel":{"ep":4,
+           "microbatches":1,"pp":3,"seq":8192},"routing":"balanced","scope":"step",
+           "training":{"recompute":"moe_act","sharding":"fsdp"}})"}};
   for (const auto& worked : kCases) {
     Case one;
     one.scenario = nlohmann::json::parse(worked.scenario);

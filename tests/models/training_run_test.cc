@@ -52,7 +52,7 @@ double cheapest_by_trying(const RunQuestion& q, const std::string& machine) {
       for (std::int64_t vpp = 1; vpp <= 8; vpp *= 2)
         for (std::int64_t ep = 1; ep <= 8; ++ep)
           for (std::int64_t etp = 1; etp <= gpus; ++etp)
-            for (std::int64_t micro = 1; micro <= 8; micro *= 2) {
+            for (std::int64_t micro = 1; micro <= 64; micro *= 2) {
               if (gpus % (tp * pp) != 0 || (etp != 1 && etp != tp) || (vpp > 1 && pp == 1)) continue;
               // Restrictions of Megatron and of the search: powers of two inside a node.
               if (tp > 8 || (tp & (tp - 1)) != 0 || 4 % tp != 0 || pp * vpp > 4) continue;

@@ -344,7 +344,8 @@ std::vector<std::string> to_act_on(const std::vector<std::string>& warnings, con
                                    std::span<const Answer> answers) {
   std::set<std::string> notes;
   for (const Answer& a : answers) {
-    if (!a.ok()) continue;
+    // Where routing is forced, nothing is counted: what its program says, an option changes.
+    if (!a.ok() || a.program().forces_routing) continue;
     for (const std::string& one : a.program().warnings)
       notes.insert(fmt::format("{}: {}", a.dispatcher, one));
   }
