@@ -136,8 +136,8 @@ std::size_t before_nccl(std::string_view line) {
   return std::min(at, host);
 }
 
-// "AllReduce: 1024 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}" (NCCL from 2.24), "1024 Bytes -> Algo 1 proto
-// 2 time 46.1" (before): "ring/simple/16", "ring/simple".
+// "AllReduce: 1024 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}" (NCCL from 2.24), "1024 Bytes ->
+// Algo 1 proto 2 time 46.1" (before): "ring/simple/16", "ring/simple".
 std::string choice_of(const std::vector<std::string_view>& words) {
   static constexpr std::string_view kAlgorithms[] = {
       "tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
@@ -193,7 +193,7 @@ class LogReader {
   void take(std::string_view line) {
     std::string launcher, joined;
     line = without_prefix(line, launcher);
-    // NCCL writes into the row that nccl-tests is printing: the row's words stand before its lines and behind them.
+    // NCCL writes into the row that nccl-tests is printing: its words stand before NCCL's lines and behind.
     if (const std::size_t length = columns_.known ? before_nccl(line) : 0; length > 0) {
       row_ += std::string(line.substr(0, length)) + " ";
       line = line.substr(length);
@@ -449,7 +449,7 @@ class LogReader {
   long number_ = 0, last_row_ = 0;
   bool has_rows_ = false, open_ = false, closed_ = false;
   std::string row_launcher_, row_;  // `row_`: the words of a row that NCCL's lines have cut
-  // NCCL's choice by bytes: of the buffer, and (true, from NCCL 2.24) of the piece that the column "count" counts.
+  // NCCL's choice by bytes: of the buffer, and (true, from NCCL 2.24) of the piece that "count" counts.
   std::map<std::pair<bool, double>, std::string> choices_;
   std::set<std::string> programs_;  // since the last table
 };
