@@ -36,6 +36,8 @@ std::vector<CurvePoint> medians(const std::vector<CollectiveRow>& rows);
 // the rows can distinguish.
 models::ParameterSet fit_network(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows);
 
+inline constexpr double kNetworksDiffer = 0.4;  // log standard deviation of a parameter between networks
+
 // A row, the ports that it was measured on, and its weight.
 struct NetworkRow {
   const models::Cluster* cluster;

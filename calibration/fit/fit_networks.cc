@@ -176,19 +176,9 @@ class Fitter {
   void collectives(std::vector<NetworkProfile>& profiles, NetworkProfile& all) {
     for (auto& [op, by_network] : collectives_) {
       const std::string key = collective_key(op, true);
-      std::size_t most = 0;
-      for (auto& [name, rows] : by_network) {
-        rows = fastest_algorithms(rows);
-        most = std::max(most, rows.size());
-      }
-      std::vector<NetworkRow> together;
-      for (const auto& [name, rows] : by_network) {
-        const auto weighted =
-            rows_of(rows, std::sqrt(static_cast<double>(most) / static_cast<double>(rows.size())));
-        together.insert(together.end(), weighted.begin(), weighted.end());
-      }
+      for (auto& [name, rows] : by_network) rows = fastest_algorithms(rows);
       tell(all.name, key);
-      ParameterSet pooled = fit_networks_law(op, together, nullptr);
+      ParameterSet pooled = typical(op, by_network);
       pooled.residual = between(pooled, op, by_network);
       pooled.systematic = kUnmeasuredNodes;
       pooled.source = fmt::format("{} networks", by_network.size());
@@ -222,6 +212,55 @@ class Fitter {
       }
       all.laws[key] = std::move(pooled);
     }
+  }
+
+  // Returns the law of a network without rows: of each parameter the mean over the middle half of the
+  // networks, weighted by how much a network's rows tell of it. Each is fitted by itself around these, so
+  // that slow ports of one network, measured on few nodes, do not pass for times that grow with nodes (a
+  // hierarchical model, fitted by turns).
+  ParameterSet typical(sim::CollectiveOp op,
+                       const std::map<std::string, std::vector<CollectiveRow>>& by_network) {
+    constexpr int kTurns = 4;  // the mean no longer moves
+    constexpr double kUnknown = kNetworksDiffer * kNetworksDiffer;
+    ParameterSet mean;  // at first the common figures
+    for (int turn = 0; turn < kTurns; ++turn) {
+      std::vector<ParameterSet> own;
+      for (const auto& [name, rows] : by_network)
+        own.push_back(fit_networks_law(op, rows_of(rows, 1), &mean));
+      mean = own.front();
+      const std::size_t n = mean.names.size();
+      mean.covariance.assign(n * n, 0);
+      for (std::size_t i = 0; i < n; ++i) {
+        std::vector<std::pair<double, double>> values;  // logarithm, weight
+        double weights = 0, squares = 0;  // of what the networks differ by, and of what each leaves open
+        for (const ParameterSet& one : own) {
+          values.emplace_back(std::log(one.values[i]),
+                              1.001 - std::min(1.0, one.covariance[i * n + i] / kUnknown));
+          weights += values.back().second;
+          squares += values.back().second * one.covariance[i * n + i];
+        }
+        std::sort(values.begin(), values.end());
+        double middle = 0, before = 0;
+        for (const auto& [value, weight] : values) {
+          const double end = before + weight;
+          middle += 2 / weights * value *
+                    std::max(0.0, std::min(end, 0.75 * weights) - std::max(before, 0.25 * weights));
+          before = end;
+        }
+        for (const auto& [value, weight] : values) squares += weight * (value - middle) * (value - middle);
+        mean.values[i] = std::exp(middle);
+        mean.covariance[i * n + i] = std::min(squares / weights, kUnknown);
+      }
+    }
+    mean.rows = 0;
+    for (const auto& [name, rows] : by_network)
+      for (const CollectiveRow& row : rows) {
+        ++mean.rows;
+        widen(mean, "bytes", row.bytes);
+        widen(mean, "ranks", row.ranks());
+        widen(mean, "nodes", row.nodes);
+      }
+    return mean;
   }
 
   // Returns the log error on node counts left out of the fit, one after another; nullopt with fewer than

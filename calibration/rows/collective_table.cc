@@ -357,6 +357,8 @@ NodesOf CollectiveTables::shape_of(CollectiveOp op) const {
   }
   if (const auto given = given_shape(range)) {
     shape = *given;
+  } else if (ranks_.lines.empty() && ranks_.shape) {
+    shape = *ranks_.shape;
   } else {
     const int nodes = static_cast<int>(ranks_.hosts().size()), ranks = ranks_.ranks();
     const std::string told = range.low > 1 ? fmt::format(" ({} ranks by its columns)", range.text()) : "";
@@ -402,7 +404,7 @@ void CollectiveTables::finish() {
     if (!op) found.emplace_back("the name of its test"), expected.emplace_back("--op");
     if (op && facts_.op && *op != *facts_.op)
       fail("a table of " + in_quotes(test), fmt::format("one of {}, as --op says", sim::name(*facts_.op)));
-    if (ranks_.lines.empty() && !shape_ && facts_.nodes == 0 && facts_.gpus_per_node == 0)
+    if (ranks_.lines.empty() && !ranks_.shape && !shape_ && facts_.nodes == 0 && facts_.gpus_per_node == 0)
       found.emplace_back("rank lines"), expected.emplace_back(kShapeOptions);
     const std::string gpu = this->gpu();
     if (gpu.empty()) found.emplace_back("a GPU's name"), expected.emplace_back("--gpu");
@@ -420,7 +422,8 @@ void CollectiveTables::finish() {
     const bool given = facts_.nodes > 0 || facts_.gpus_per_node > 0;
     const std::string said_by = shape_  ? "nodes and ranks of the file"
                                 : given ? fmt::format("{} nodes of {} GPUs", shape.nodes, shape.gpus_per_node)
-                                        : "the rank lines";
+                                : ranks_.lines.empty() ? "NCCL's own lines"
+                                                       : "the rank lines";
     for (const LoggedRow& row : rows_) {
       check_row(row, *op, shape.ranks(), said_by);
       if (row.bytes <= 0 || shape.ranks() < 2) continue;
@@ -431,6 +434,7 @@ void CollectiveTables::finish() {
       measured.bytes = row.bytes;
       measured.seconds = row.seconds();
       measured.datatype = row.type;
+      measured.algorithm = row.algorithm;
       measured.library = !library_.empty()         ? library_
                          : !facts_.library.empty() ? facts_.library
                                                    : default_library_;

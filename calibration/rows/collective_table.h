@@ -34,6 +34,7 @@ struct LoggedRow {
   std::optional<std::string> redop;  // "sum", ...; "none": no reduction; nullopt: not printed
   Rounded time, algbw, busbw;        // in `time_unit` seconds, GB/s
   double time_unit = 1e-6;
+  std::string algorithm = {};  // of CollectiveRow
 
   double seconds() const { return time.value * time_unit; }
 };
@@ -75,22 +76,23 @@ struct RankLine {
   std::string host, device, gpu, group;
 };
 
+struct NodesOf {
+  int nodes = 1, gpus_per_node = 1;
+  int ranks() const { return nodes * gpus_per_node; }
+};
+
 // Ranks by number; some may be missing where a log was shortened.
 struct RankLines {
   std::vector<RankLine> lines;
-  bool cut = false;    // an ellipsis stood between them
-  long long told = 0;  // "nranks" of NCCL's own lines; 0: no such lines
+  bool cut = false;              // an ellipsis stood between them
+  long long told = 0;            // "nranks" of NCCL's own lines; 0: no such lines
+  std::optional<NodesOf> shape;  // likewise "nNodes" and "localRanks"
 
   // Throws InputError for a rank listed twice.
   void add(RankLine line, const SourcePlace& place);
   int ranks() const;  // from the highest number
   bool complete() const { return !cut && static_cast<int>(lines.size()) == ranks(); }
   std::vector<std::string> hosts() const;  // in the order of their first ranks
-};
-
-struct NodesOf {
-  int nodes = 1, gpus_per_node = 1;
-  int ranks() const { return nodes * gpus_per_node; }
 };
 
 class CollectiveTables {

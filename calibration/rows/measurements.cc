@@ -94,11 +94,13 @@ Measurements read_collectives(const CsvTable& table) {
     row.nodes = static_cast<int>(table.integer(i, "nodes", 1, kMostRanks));
     row.gpus_per_node = static_cast<int>(table.integer(i, "gpus_per_node", 1, 1024));
     row.bytes = table.number(i, "bytes", 1, kMostBytes);
-    // A message is a buffer: both words mean the bytes that a rank sends.
-    const bool message = row.op == sim::CollectiveOp::send_recv && table.has("bytes_meaning") &&
-                         table.text(i, "bytes_meaning") == "message_per_rank";
-    if (!message && table.has("bytes_meaning") && table.text(i, "bytes_meaning") != expected_meaning(row.op))
-      throw InputError(table.place(i), "bytes_meaning " + in_quotes(table.text(i, "bytes_meaning")),
+    // A message is a buffer, and so is what an exchange sends: the words mean the same bytes.
+    const std::string meaning =
+        table.has("bytes_meaning") ? table.text(i, "bytes_meaning") : std::string(expected_meaning(row.op));
+    const bool same = (row.op == sim::CollectiveOp::send_recv && meaning == "message_per_rank") ||
+                      (row.op == sim::CollectiveOp::all_to_all && meaning == "buffer_per_rank");
+    if (!same && meaning != expected_meaning(row.op))
+      throw InputError(table.place(i), "bytes_meaning " + in_quotes(meaning),
                        std::string(expected_meaning(row.op)));
     const double us = table.number(i, "time_us", 1e-3, kMostMicroseconds);
     row.seconds = us * 1e-6;
@@ -414,6 +416,7 @@ void visit(Visitor& v, Row& row) {
   v.number("seconds", row.seconds, 1e-9, kMostSeconds);
   v.text("datatype", row.datatype);
   v.text("library", row.library);
+  v.optional_text("algorithm", row.algorithm);
 }
 
 template <class Visitor, Is<GemmRow> Row>

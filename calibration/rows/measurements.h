@@ -33,6 +33,8 @@ struct CollectiveRow {
   double seconds = 0;
   std::string datatype;
   std::string library;
+  std::string algorithm =
+      {};  // NCCL's choice where its log says it: "ring/simple/16", with protocol and channels
 
   int ranks() const { return nodes * gpus_per_node; }
 };

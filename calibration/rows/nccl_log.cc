@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -117,6 +119,52 @@ Columns columns_of(const std::vector<std::string_view>& words) {
   return columns;
 }
 
+// Returns whether NCCL's own log wrote (the end of) the line: "host:12:13 [0] NCCL INFO ...".
+bool by_nccl(std::string_view line) {
+  return line.find(" NCCL INFO ") != std::string_view::npos ||
+         line.find(" NCCL WARN ") != std::string_view::npos;
+}
+
+// Returns the length of a row's words before a line of NCCL's: "... sum -1host:12:13 [0] NCCL INFO"; 0: none.
+std::size_t before_nccl(std::string_view line) {
+  if (!by_nccl(line) || !starts_with_digit(line)) return 0;
+  const std::size_t at = line.find_last_of(" \t", line.find(" [")) + 1;
+  const std::size_t host = line.find_last_of(" \t", line.find(" [") - 1) + 1;
+  // The root, or the number of wrong results, has no blank behind it.
+  for (const std::string_view last : {"-1", "N/A", "0"})
+    if (line.substr(host).starts_with(last)) return host + last.size();
+  return std::min(at, host);
+}
+
+// "AllReduce: 1024 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}" (NCCL from 2.24), "1024 Bytes ->
+// Algo 1 proto 2 time 46.1" (before): "ring/simple/16", "ring/simple".
+std::string choice_of(const std::vector<std::string_view>& words) {
+  static constexpr std::string_view kAlgorithms[] = {
+      "tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
+  static constexpr std::string_view kProtocols[] = {"ll", "ll128", "simple"};
+  const auto behind = [&](std::string_view word) {
+    const auto at = std::find(words.begin(), words.end(), word);
+    return words.end() - at > 1 ? *(at + 1) : std::string_view();
+  };
+  const auto named = [](std::string_view word, const auto& names) {
+    const auto number = parse_int(word);
+    if (number && *number >= 0 && *number < static_cast<std::int64_t>(std::size(names)))
+      return std::string(names[static_cast<std::size_t>(*number)]);
+    std::string text(word);
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+  };
+  std::string choice = named(behind("Algo"), kAlgorithms) + "/" + named(behind("proto"), kProtocols);
+  const std::string_view span = words.back().substr(words.back().find('=') + 1);
+  const std::size_t dots = span.find("..");
+  if (words.back().starts_with("channel{") && span.starts_with('{') && dots != std::string_view::npos) {
+    const auto low = parse_int(span.substr(1, dots - 1)),
+               high = parse_int(span.substr(dots + 2, span.size() - dots - 3));
+    if (low && high && *high >= *low) choice += fmt::format("/{}", *high - *low + 1);
+  }
+  return choice;
+}
+
 class LogReader {
  public:
   LogReader(const std::string& file, const ImportFacts& facts) : file_(file), tables_(file, facts) {}
@@ -129,8 +177,8 @@ class LogReader {
       take(text.substr(0, end));
       text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     }
-    if (open_ && last_row_ == number_ && !ends_whole)
-      throw InputError({file_, last_row_, 0}, "the end of the log inside this row",
+    if (!row_.empty() || (open_ && last_row_ == number_ && !ends_whole))
+      throw InputError({file_, row_.empty() ? last_row_ : number_, 0}, "the end of the log inside this row",
                        "a whole row and a line end (truncated log?)");
     if (open_)
       tables_.note(
@@ -143,10 +191,20 @@ class LogReader {
 
  private:
   void take(std::string_view line) {
-    std::string launcher;
+    std::string launcher, joined;
     line = without_prefix(line, launcher);
-    const auto words = words_of(line);
+    // NCCL writes into the row that nccl-tests is printing: its words stand before NCCL's lines and behind.
+    if (const std::size_t length = columns_.known ? before_nccl(line) : 0; length > 0) {
+      row_ += std::string(line.substr(0, length)) + " ";
+      line = line.substr(length);
+    }
+    auto words = words_of(line);
     if (words.empty()) return;
+    if (!row_.empty() && !by_nccl(line) && parse_number(words[0])) {
+      joined = row_ + std::string(line);
+      row_.clear();
+      words = words_of(joined);
+    }
     if (is_dots(line)) {
       tables_.ranks().cut = tables_.ranks().cut || !has_rows_;
       return;
@@ -201,6 +259,8 @@ class LogReader {
       throw InputError(place, "the type " + in_quotes(words[2]),
                        "an nccl-tests type (float, half, bfloat16, int8, ...)");
     row.type = words[2];
+    for (const auto& said : {std::pair(false, row.bytes), {true, *row.count * element_size(row.type)}})
+      if (const auto chosen = choices_.find(said); chosen != choices_.end()) row.algorithm = chosen->second;
     // Then an optional reduction name (left out by some versions), an optional root, and the timings.
     std::size_t at = 3;
     if (at < words.size() && !starts_with_digit(words[at]) && words[at][0] != '-' && words[at] != "nan" &&
@@ -314,12 +374,23 @@ class LogReader {
     read_library(line);
     if (line.find("NCCL INFO") != std::string_view::npos ||
         line.find("NCCL WARN") != std::string_view::npos) {
-      const auto nranks = std::find(words.begin(), words.end(), "nranks");
-      if (words.end() - nranks > 1)
-        tables_.ranks().told = std::max(tables_.ranks().told, parse_int(*(nranks + 1)).value_or(0));
+      const auto behind = [&](std::string_view word) {
+        const auto at = std::find(words.begin(), words.end(), word);
+        return words.end() - at > 1 ? parse_int(*(at + 1)).value_or(0) : 0;
+      };
+      tables_.ranks().told = std::max(tables_.ranks().told, behind("nranks"));
+      // With multi-node NVLink (MNNVL 1) NCCL counts racks as nodes.
+      if (const auto nodes = behind("nNodes"), each = behind("localRanks");
+          nodes > 0 && nodes < 1 << 20 && each > 0 && each <= 1024 && nodes * each == behind("nRanks") &&
+          behind("MNNVL") == 0)
+        tables_.ranks().shape = {static_cast<int>(nodes), static_cast<int>(each)};
       read_network(line);
-      if (line.find(" -> Algo ") != std::string_view::npos)
+      const auto arrow = std::find(words.begin(), words.end(), "->");
+      if (line.find(" Bytes -> Algo ") != std::string_view::npos && arrow - words.begin() > 1) {
+        const auto bytes = static_cast<double>(parse_int(*(arrow - 2)).value_or(0));
+        choices_[{words.back().starts_with("channel{"), bytes}] = choice_of(words);
         tables_.leave_out("NCCL's own estimates (subsystem TUNING), which are no measured times");
+      }
       return;
     }
     const bool arguments =
@@ -369,6 +440,7 @@ class LogReader {
     finish();
     tables_.ranks() = {};
     columns_ = {};
+    choices_.clear();
   }
 
   std::string file_;
@@ -376,7 +448,9 @@ class LogReader {
   Columns columns_;
   long number_ = 0, last_row_ = 0;
   bool has_rows_ = false, open_ = false, closed_ = false;
-  std::string row_launcher_;
+  std::string row_launcher_, row_;  // `row_`: the words of a row that NCCL's lines have cut
+  // NCCL's choice by bytes: of the buffer, and (true, from NCCL 2.24) of the piece that "count" counts.
+  std::map<std::pair<bool, double>, std::string> choices_;
   std::set<std::string> programs_;  // since the last table
 };
 

@@ -72,6 +72,42 @@ TEST(NcclTests, ReadsTheKindOfNetwork) {
   }
 }
 
+// NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING: NCCL writes into the row that is being printed, and says its choice and nodes.
+TEST(NcclTests, KeepsWhatNcclChose) {
+  const std::string log =
+      R"(node-a:1:2 [0] NCCL INFO comm 0x55d0c0 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576         32768      half    none      -1node-a:1:2 [0] NCCL INFO AllGather: 65536 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..15}
+node-a:1:2 [0] NCCL INFO AllGather: 65536 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..15}
+    40.00   26.21   24.58      0node-a:1:2 [0] NCCL INFO AllGather: 65536 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..15}
+    39.00   26.89   25.21      0
+     2097152         65536      half    none      -1    50.00   41.94   39.32      0    50.00   41.94   39.32      0
+[2026-05-05 06:16:47] node-a:1:2 [0] NCCL INFO AllGather: 4194304 Bytes -> Algo 1 proto 2 time 46.1
+     4194304        131072      half    none      -1    90.00   46.60   43.69      0    90.00   46.60   43.69      0
+# Out of bounds values : 0 OK
+)";
+  ImportFacts facts;
+  facts.gpu = "h100-sxm";
+  const auto rows = import_nccl_tests(log, "all_gather_perf.log", facts).rows.collectives;
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_DOUBLE_EQ(rows[0].seconds, 40e-6);
+  EXPECT_EQ(rows[0].algorithm, "ring/ll128/16");
+  EXPECT_EQ(rows[1].algorithm, "");
+  EXPECT_EQ(rows[2].algorithm, "ring/simple");
+  EXPECT_EQ(rows[0].nodes, 2);
+  EXPECT_EQ(rows[0].gpus_per_node, 8);
+  // Racks are no nodes; a row that nothing finishes is no row.
+  EXPECT_THAT(message_of([&] {
+                import_nccl_tests(replaced(log, "MNNVL 0", "MNNVL 1"), "all_gather_perf.log", facts);
+              }),
+              HasSubstr("rank lines"));
+  EXPECT_THAT(message_of([&] {
+                import_nccl_tests(log.substr(0, log.find("    40.00")), "all_gather_perf.log", facts);
+              }),
+              HasSubstr("truncated log?"));
+}
+
 TEST(NcclTests, ReadsOldRowsWithoutReductionOrRoot) {
   const std::string old = R"(# Using devices
 #   Rank  0 Pid 7 on host-a device  0 [0x07] A100-SXM4-40GB
