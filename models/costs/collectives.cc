@@ -324,6 +324,9 @@ CollectiveParts CollectiveModel::parts(CollectiveOp op, const GroupShape& shape,
   const double slope = (seconds(op, shape, 2 * kLarge) - seconds(op, shape, kLarge)) / kLarge;
   const double per_byte = bytes > 0 ? parts.wire_bytes / bytes : 0;
   if (slope > 0) parts.bandwidth = per_byte / slope;
+  // Below the first measured size the law is flat: what moves there is not launched as well.
+  if (parts.bandwidth > 0)
+    parts.launch = std::clamp(total - parts.wire_bytes / parts.bandwidth, 0.0, parts.launch);
   const double moving = total - parts.launch;
   if (moving > 0 && parts.bandwidth > 0)
     parts.efficiency = std::min(1.0, parts.wire_bytes / parts.bandwidth / moving);

@@ -436,9 +436,13 @@ class Stages {
   double mean_of(std::size_t c) const {
     return offloads_activations(plan_.offload) ? 0 : passing_[c].kept + passing_[c].moe_layers * rows_.mean();
   }
+  // The heaviest layer on the rank with the most rows.
+  double fullest_layer(std::size_t c) const {
+    return passing_[c].layer + (passing_[c].moe_layers > 0 ? rows_.most() - rows_.mean() : 0);
+  }
   // Two layers whose activations are being moved to or from the host.
   double on_the_way(std::size_t c) const {
-    return offloads_activations(plan_.offload) ? 2 * (passing_[c].layer + rows_.most() - rows_.mean()) : 0;
+    return offloads_activations(plan_.offload) ? 2 * fullest_layer(c) : 0;
   }
 
   Peak peak_of(const std::vector<PipelineSlot>& slots, double optimizer_step) {
@@ -487,7 +491,7 @@ class Stages {
         level += std::exchange(late, 0);
         if (first)  // its last layer is still held
           consider("backward", passing_[f].backward,
-                   offloads_activations(plan_.offload) ? on_the_way(f) : passing_[f].layer, unit_);
+                   offloads_activations(plan_.offload) ? on_the_way(f) : fullest_layer(f), unit_);
         if (passing_[f].embedding > 0) consider("embedding gradient", passing_[f].embedding, 0, unit_);
       }
     }
