@@ -11,6 +11,7 @@
 #include "base/input_error.h"
 #include "base/random.h"
 #include "base/statistics.h"
+#include "base/study.h"
 #include "base/units.h"
 #include "models/step/pipeline_schedule.h"
 #include "replay/run/model_pricing.h"
@@ -340,25 +341,25 @@ int microbatches_of(const RecordedJob& job) {
 std::vector<RunSummary> draw_forecasts(const CleanJob& job, const traces::NamedTopology& named,
                                        const models::Cluster& cluster, const Effects& effects,
                                        const ForecastOptions& options, int draws, const JobDraw& drawn_job) {
-  std::vector<RunSummary> out;
-  MatchedCalls calls;
-  for (int i = 0; i < draws; ++i) {
+  std::vector<RunSummary> out(static_cast<std::size_t>(draws));
+  std::vector<MatchedCalls> calls(out.size());  // by worker
+  on_threads(out.size(), options.threads, [&](std::size_t worker, std::size_t i) {
     Random random = Random::for_item(options.seed ^ kIntervalStream, static_cast<std::uint64_t>(i));
     models::Cluster drawn = cluster;
     drawn.profile = cluster.profile.draw(random);
     ForecastOptions other = options;
     other.seed = random.next();
     other.detail = sim::Detail::times;
-    if (!drawn_job.job) other.calls = &calls;
+    if (!drawn_job.job) other.calls = &calls[worker];
     const Effects added = effects.draw(random);
     if (drawn_job.job) {
       const CleanJob another = drawn_job.job(drawn.profile, random.next());
-      out.push_back(summarize(forecast(another, named, drawn, added, other).iteration));
+      out[i] = summarize(forecast(another, named, drawn, added, other).iteration);
     } else {
-      out.push_back(summarize(forecast(job, named, drawn, added, other).iteration));
+      out[i] = summarize(forecast(job, named, drawn, added, other).iteration);
     }
-    if (drawn_job.sigma > 0) scale(out.back(), std::exp(drawn_job.sigma * random.normal()));
-  }
+    if (drawn_job.sigma > 0) scale(out[i], std::exp(drawn_job.sigma * random.normal()));
+  });
   return out;
 }
 

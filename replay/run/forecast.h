@@ -44,6 +44,7 @@ struct ForecastOptions {
   const models::Architecture* architecture = nullptr;
   std::uint64_t seed = 1;               // of the jitter
   const sim::Fabric* fabric = nullptr;  // transfers share its links (timing `flow`)
+  int threads = 1;                      // of several draws; 0: all cores
   sim::Detail detail = sim::Detail::full;
   MatchedCalls* calls = nullptr;  // of forecasts of one job that differ in their times
 };

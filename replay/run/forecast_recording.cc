@@ -226,6 +226,7 @@ class ScalingModeForecast {
     options_.architecture = q_.model();
     options_.microbatches = out.microbatches;
     options_.seed = q_.said.seed;
+    options_.threads = q_.threads;
     ScalingForecast made = forecast_job(requested_, *out.effects, options_);
     const double calibrated_us = made.iteration.us();
     if (q_.flow) {

@@ -240,6 +240,7 @@ Value program_figure(const Program& p, Path& path, std::size_t from) {
   if (const auto found = each.find(name); found != each.end()) return Value::of_each(p.*found->second);
   if (const auto found = flags.find(name); found != flags.end()) return Value::of(p.*found->second ? 1 : 0);
   if (name == "persistent_bytes") return Value::of(static_cast<double>(p.persistent_bytes));
+  if (name == "layer_bytes") return Value::of(static_cast<double>(p.layer_bytes));
   if (name == "dropped_rows") return Value::of(static_cast<double>(p.dropped_rows));
   if (name == "warnings") return Value::of(p.warnings);
   if (name == "counters") {

@@ -294,7 +294,7 @@ TEST(RescaleEcho, LongSequencesAreToldFromShortOnes) {
   EXPECT_LE(sum / cases, 0.015);
   EXPECT_NEAR(bias / cases, 0, 0.015);
   EXPECT_LE(worst, 0.03);
-  EXPECT_LE(forward, 0.03);
+  EXPECT_LE(forward, 0.032);
   EXPECT_LE(backward, 0.025);
   EXPECT_GE(covered, cases * 9 / 10);
   RecordProperty("figures",

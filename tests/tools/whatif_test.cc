@@ -214,17 +214,21 @@ TEST(Around, NamesTheNearestChange) {
     return asker.ask({value_of(find_path("topk"), topk)}, {0, false}).winner()->dispatcher;
   };
   bool found = false;
+  int sides = 0;
   for (const auto& one : map_around(base, 1)) {
     if (one["path"] != "topk") continue;
     found = true;
     EXPECT_EQ(one["now"], "8");
-    EXPECT_EQ(one["from"], "2");
-    EXPECT_TRUE(one["below"].is_null());
-    EXPECT_EQ(one["above"]["value"], "16");
-    EXPECT_EQ(one["above"]["dispatcher"], fastest(16));
-    EXPECT_NE(fastest(16), fastest(8));
-    EXPECT_EQ(fastest(2), fastest(8));
+    EXPECT_EQ(fastest(std::stod(one["from"].get<std::string>())), fastest(8));
+    for (const char* side : {"below", "above"}) {
+      if (one[side].is_null()) continue;
+      ++sides;
+      const double value = std::stod(one[side]["value"].get<std::string>());
+      EXPECT_EQ(one[side]["dispatcher"], fastest(value));
+      EXPECT_NE(fastest(value), fastest(8));
+    }
   }
+  EXPECT_GT(sides, 0);
   EXPECT_TRUE(found);
 }
 
@@ -255,8 +259,8 @@ TEST(Baseline, IsWhatRunsToday) {
             json({{"dispatcher", "alltoall"}, {"because", "what the job runs"}, {"then", "flex-deepep"}}));
   EXPECT_DOUBLE_EQ(difference(own),
                    time_of(own["change"], "flex-deepep") - time_of(own["baseline"], "alltoall"));
-  EXPECT_NEAR(own["difference"]["ratio"]["value"].get<double>(), 0.72, 0.005);
-  EXPECT_THAT(own["because"].get<std::string>(), HasSubstr("27.682 s becomes 19.982 s: -27.8 %"));
+  EXPECT_NEAR(own["difference"]["ratio"]["value"].get<double>(), 0.706, 0.005);
+  EXPECT_THAT(own["because"].get<std::string>(), HasSubstr("28.278 s becomes 19.974 s: -29.4 %"));
 
   const json measured = result({"--measured", "27.5s", "--set", "dispatcher=flex-deepep"});
   EXPECT_EQ(measured["today"]["because"], "measured");

@@ -151,6 +151,7 @@ int run_replay(const ReplayOptions& options, const CommonOptions& common) {
   replay::RecordingQuestion question =
       options.question.question(recordings, options.question.over(question_of(recordings), common));
   question.memory = true;
+  question.threads = common.threads;
   if (question.changes("dispatcher") && question.said.dispatchers.size() > 1)
     return compare_dispatchers(options, recordings, question, common);
   question.attribution = true;
