@@ -219,9 +219,11 @@ TEST(Around, NamesTheNearestChange) {
     if (one["path"] != "topk") continue;
     found = true;
     EXPECT_EQ(one["now"], "8");
-    EXPECT_EQ(fastest(std::stod(one["from"].get<std::string>())), fastest(8));
-    for (const char* side : {"below", "above"}) {
-      if (one[side].is_null()) continue;
+    for (const auto& [side, tried] : {std::pair{"below", "from"}, {"above", "to"}}) {
+      if (one[side].is_null()) {
+        EXPECT_EQ(fastest(std::stod(one[tried].get<std::string>())), fastest(8));
+        continue;
+      }
       ++sides;
       const double value = std::stod(one[side]["value"].get<std::string>());
       EXPECT_EQ(one[side]["dispatcher"], fastest(value));

@@ -176,8 +176,12 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
           message.from));
     }
   };
+  // A rank that comes late has its files compared, too.
+  const auto unheard = [&] {
+    return std::any_of(peers.begin() + 1, peers.end(), [](const Peer& peer) { return peer.slots == 0; });
+  };
   try {
-    while (!exchange.over()) {
+    while (!exchange.over() || unheard()) {
       bool any = false;
       for (MpiMessage message; transport_->receive(&message); any = true) take(message);
       for (int other = 1; other < size(); ++other)
