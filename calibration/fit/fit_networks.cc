@@ -225,6 +225,7 @@ class Fitter {
     ParameterSet mean;  // at first the common figures
     for (int turn = 0; turn < kTurns; ++turn) {
       std::vector<ParameterSet> own;
+      own.reserve(by_network.size());
       for (const auto& [name, rows] : by_network)
         own.push_back(fit_networks_law(op, rows_of(rows, 1), &mean));
       mean = own.front();

@@ -295,10 +295,11 @@ void apportion(std::span<const Lanes> wish, std::int64_t tokens, std::int64_t to
     for (std::size_t k = 0; k < kLanes; ++k) sum[k] += w[k];
   for (std::size_t k = 0; k < kLanes; ++k) scale[k] = sum[k] > 0 ? static_cast<double>(total) / sum[k] : 0;
   std::array<std::int64_t, kLanes> given{};
+  constexpr double kHalf = 0.5;  // none of the sums is negative
   for (std::size_t e = 0; e + 1 < experts; ++e)
     for (std::size_t k = 0; k < kLanes; ++k) {
       running[k] += wish[e][k] * scale[k];
-      const auto upto = static_cast<std::int64_t>(running[k] + 0.5);
+      const auto upto = static_cast<std::int64_t>(running[k] + kHalf);
       n[k * experts + e] = upto - given[k];
       given[k] = upto;
     }

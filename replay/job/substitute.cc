@@ -342,6 +342,7 @@ void route_layers(std::vector<RankSchedule>& plans, const CleanJob& clean, const
                   const models::Cluster& cluster) {
   const std::vector<LayerModel> models = models_of(routed, dispatcher, cluster);
   std::vector<Substitution> changes;
+  changes.reserve(models.size());
   for (const LayerModel& wanted : models) changes.push_back(substitution(clean, recorded, wanted, cluster));
   const auto layers = static_cast<std::size_t>(recorded.job().layers_per_stage());
   for (RankSchedule& plan : plans) {
@@ -355,6 +356,7 @@ void route_layers(std::vector<RankSchedule>& plans, const CleanJob& clean, const
       for (std::size_t l = 0; l < layers; ++l)
         made.push_back(changes[tables[first + l]].rewrite(planned.step, plan.rank));
       std::vector<const Step*> of_layer;
+      of_layer.reserve(made.size());
       for (const Step& step : made) of_layer.push_back(&step);
       planned.step = spliced(of_layer, *pass, models.front());
     }

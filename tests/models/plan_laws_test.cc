@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -290,7 +291,8 @@ TEST(PlanLaws, MoreMachinesAndALaterDeadlineAreNeverWorse) {
   }
   cost = std::numeric_limits<double>::infinity();
   bool met = false;
-  for (double deadline = shortest / 2; deadline < 20 * shortest; deadline *= 1.3) {
+  for (int i = 0; i < 15; ++i) {
+    const double deadline = shortest / 2 * std::pow(1.3, i);
     RunQuestion q = training(machines);
     q.deadline_days = deadline;
     const PricedTraining best = plan_run(q).plans.front();

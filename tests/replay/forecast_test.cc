@@ -225,6 +225,7 @@ TEST(Forecast, DefaultMicrobatchesGiveAGlobalBatchOf64) {
 
 std::vector<double> iterations(const std::vector<RunSummary>& drawn) {
   std::vector<double> out;
+  out.reserve(drawn.size());
   for (const RunSummary& one : drawn) out.push_back(one.iteration_us);
   return out;
 }

@@ -116,6 +116,7 @@ TEST(PublishedRow, ThatCannotBeForecastIsSkippedWithItsReason) {
       {{{"gpus", "many"}}, "rows.csv:15: found 'many' as gpus, expected an integer from 1"},
       {{{"vp", "any"}}, "rows.csv:16: found 'any' as vp, expected an integer from 1"}};
   std::vector<Cells> rows;
+  rows.reserve(cases.size() + 1);
   for (const auto& [cells, reason] : cases) rows.push_back(cells);
   rows.push_back({});
   PublishedTable t = read(table_of(rows) + "H100-SXM5-80GB,64\n");
@@ -379,6 +380,7 @@ class PublishedTables : public ::testing::Test {
  protected:
   static std::vector<PublishedRow> rows(const std::vector<std::string>& names) {
     std::vector<std::string> paths;
+    paths.reserve(names.size());
     for (const std::string& name : names) paths.push_back(std::string(MOESIM_DATA_DIR) + "/" + name);
     return read_tables(paths).rows;
   }
