@@ -29,7 +29,8 @@ struct RefinedLaw {
   double error_before = 0, error_left_out = 0;
   bool added = false;  // the base lacked the law
   // Median log error of the rows under the base, measured over forecast. Where half of the rows are further than a
-  // factor of 2 from the law that they move, or a quarter is faster than any, they are not believed and the base's law stays.
+  // factor of 2 from the law that they move, or a quarter is faster than any law, they are not believed and
+  // the base's law stays.
   double off = 0;
   bool believed = true;
   double evidence = 0;  // log probability of the rows, marginalised over the law

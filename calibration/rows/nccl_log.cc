@@ -121,19 +121,17 @@ Columns columns_of(const std::vector<std::string_view>& words) {
 
 // Returns whether NCCL's own log wrote (the end of) the line: "host:12:13 [0] NCCL INFO ...".
 bool by_nccl(std::string_view line) {
-  return line.find(" NCCL INFO ") != std::string_view::npos ||
-         line.find(" NCCL WARN ") != std::string_view::npos;
+  return line.find("NCCL INFO") != std::string_view::npos || line.find("NCCL WARN") != std::string_view::npos;
 }
 
 // Returns the length of a row's words before a line of NCCL's: "... sum -1host:12:13 [0] NCCL INFO"; 0: none.
 std::size_t before_nccl(std::string_view line) {
   if (!by_nccl(line) || !starts_with_digit(line)) return 0;
-  const std::size_t at = line.find_last_of(" \t", line.find(" [")) + 1;
   const std::size_t host = line.find_last_of(" \t", line.find(" [") - 1) + 1;
   // The root, or the number of wrong results, has no blank behind it.
   for (const std::string_view last : {"-1", "N/A", "0"})
     if (line.substr(host).starts_with(last)) return host + last.size();
-  return std::min(at, host);
+  return host;
 }
 
 // "AllReduce: 1024 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}" (NCCL from 2.24), "1024 Bytes ->
@@ -372,8 +370,7 @@ class LogReader {
   void read_comment(std::string_view line, const std::vector<std::string_view>& words) {
     if (read_rank(line, words)) return;
     read_library(line);
-    if (line.find("NCCL INFO") != std::string_view::npos ||
-        line.find("NCCL WARN") != std::string_view::npos) {
+    if (by_nccl(line)) {
       const auto behind = [&](std::string_view word) {
         const auto at = std::find(words.begin(), words.end(), word);
         return words.end() - at > 1 ? parse_int(*(at + 1)).value_or(0) : 0;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -308,9 +309,10 @@ void apportion(std::span<const Lanes> wish, std::int64_t tokens, std::int64_t to
     row.back() = total - given[k];
     // An expert takes every token at most once: the excess goes round to experts with room.
     std::int64_t over = 0;
-    for (std::int64_t& rows : row)
-      over += rows - std::clamp<std::int64_t>(rows, 0, tokens),
-          rows = std::clamp<std::int64_t>(rows, 0, tokens);
+    for (std::int64_t& rows : row) {
+      const std::int64_t wished = std::exchange(rows, std::clamp<std::int64_t>(rows, 0, tokens));
+      over += wished - rows;
+    }
     while (over != 0) {
       const std::int64_t before = over;
       for (std::size_t e = 0; e < experts && over != 0; ++e) {

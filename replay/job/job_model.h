@@ -52,7 +52,7 @@ struct RecordingQuestion {
   std::optional<models::RoutingSpec> routing_beside;
 
   int draws = 0;      // further forecasts for the interval, of a scaling recording
-  int threads = 1;  // of the draws; 0: all cores
+  int threads = 1;    // of the draws; 0: all cores
   bool flow = false;  // transfers of a scaling recording share the links of the cluster's fabric
   bool attribution = false;
   bool memory = false;        // with the memory of the ranks

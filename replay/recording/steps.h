@@ -65,7 +65,7 @@ struct Bucket {
   double fraction = 0;      // share of the segment after which it was launched
 };
 
-// What bounds a segment of a rescaled step.
+// A segment of a rescaled step is bound by the host, which jitters, or by the GPU.
 struct Bound {
   double jitter = 1;       // share of the launch jitter: 0 where the GPU became the bound
   double products_us = 0;  // of matrix products and attention, where no wait lets the GPU's clock recover

@@ -115,8 +115,8 @@ struct MatchedCalls {
 };
 
 // Matches the calls of all ranks, builds the task graph and runs it. `plans` must contain every rank of the
-// topology. `calls`: filled on first use, for further plans with the same calls; null: none. Throws InputError naming both lines when two ranks disagree on a collective or a call has no
-// counterpart.
+// topology. `calls`: filled on first use, for further plans with the same calls; null: none. Throws
+// InputError naming both lines when two ranks disagree on a collective or a call has no counterpart.
 Iteration simulate(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing,
                    sim::Detail detail = sim::Detail::full, MatchedCalls* calls = nullptr);
 

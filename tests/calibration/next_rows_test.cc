@@ -46,9 +46,8 @@ TEST(NextRows, TheExchangeOfTheOpenOnesIsToBeMeasured) {
   const Comparison c = asked(scenario_of(kOpen), nullptr, 128);
   const std::vector<NextRow> plan = next_rows(c, {});
   ASSERT_FALSE(plan.empty());
-  EXPECT_TRUE(std::ranges::any_of(plan, [](const NextRow& one) {
-    return one.row.command.find("alltoall_perf") != std::string::npos;
-  }));
+  EXPECT_TRUE(std::ranges::any_of(
+      plan, [](const NextRow& one) { return one.row.command.find("alltoall_perf") != std::string::npos; }));
   double minutes = 0, regret = plan.front().regret_before;
   for (const NextRow& one : plan) {
     EXPECT_DOUBLE_EQ(one.regret_before, regret);

@@ -163,14 +163,17 @@ TEST(Forecast, TheEndsOfThePipelineLoadBatches) {
       for (const RankStep& planned : plan.steps) {
         const Step& step = planned.step;
         if (step.kind == StepKind::forward) first[step.microbatch] = step.segments_us.front();
-        if (step.kind == StepKind::get_batch) EXPECT_NEAR(step.segments_us.front(), us, 0.5);
+        if (step.kind == StepKind::get_batch) {
+          EXPECT_NEAR(step.segments_us.front(), us, 0.5);
+        }
       }
       for (const auto& [microbatch, segment_us] : first) {
         const double stall = segment_us - first.at(5);
-        if (microbatch < 2 && (stage == 0 || stage == 3))
+        if (microbatch < 2 && (stage == 0 || stage == 3)) {
           EXPECT_GE(stall, 0.75 * effects[EffectKind::loading_stall]) << stage << ", " << microbatch;
-        else
+        } else {
           EXPECT_NEAR(stall, 0, 1e-6) << stage << ", " << microbatch;
+        }
       }
     }
   }

@@ -218,7 +218,7 @@ TEST(RescaleEcho, OneExpertRankOfEachStageTellsTheRest) {
   RecordProperty("figures", fmt::format("mean {:.4f}, worst {:.4f}, inside {}", sum / cases, worst, covered));
 }
 
-// When a recorded rank is split, nobody knows the rows of its parts. The forecast must not be the best case.
+// The rows of the parts of a split rank are unknown, and the forecast takes no best case.
 TEST(RescaleEcho, LargerExpertGroupsAreForecastWithoutBias) {
   if (!std::filesystem::exists(testing::echo_folder())) GTEST_SKIP() << "the public recordings are not here";
   double sum = 0, worst = 0;
