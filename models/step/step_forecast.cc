@@ -157,9 +157,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
                       .network_of =
                           [&](std::size_t chunk, bool forward) {
                             auto [at, added] = network.try_emplace(chunk);
-                            if (added)
-                              at->second =
-                                  passes.network_of(chunk, plan_->shape.stage_of(static_cast<int>(chunk), 0));
+                            if (added) at->second = passes.network_of(chunk);
                             return forward ? at->second.forward : at->second.backward;
                           },
                       .kept_of_pass = [this] { return kept_by_pass(scenario_, *plan_, *programs_); },

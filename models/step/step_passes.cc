@@ -16,8 +16,10 @@ using sim::LockstepProgram;
 constexpr std::size_t kSaltOfKind = std::size_t{1} << 20, kSaltOfEnds = std::size_t{1} << 30,
                       kSaltOfMoe = std::size_t{1} << 40;
 
-// Layers x ranks whose passes are kept for the second run of the critical stage; about a kilobyte each.
-constexpr std::size_t kMostKept = 8192;
+// Routings x ranks whose passes are priced, about a kilobyte each, and the least of a layer. Microbatches beyond
+// share those of earlier ones: a step's time is a mean over all of them, which a thousand give to a thirtieth of
+// the spread of one.
+constexpr std::int64_t kMostPriced = 65536, kLeastOfALayer = 16;
 
 bool weight_gradient(const Op& op) { return op.kind == OpKind::kGemm && op.pass == GemmPass::kWgrad; }
 
@@ -74,6 +76,9 @@ StepPasses::StepPasses(const LayerPrograms& programs, const JobRouting& routing,
   const auto even = [](const PricedProgram& p) { return p.forward.uniform() && p.backward.uniform(); };
   const bool uniform = o_.faults.empty() && routing.shared() && !o_.all_ranks && even(*moe(0, 0, 0));
   ranks_ = uniform ? 1 : static_cast<std::size_t>(programs.ranks());
+  const std::int64_t layers = std::max(1, programs.moe_layers());
+  if (!routing.measured())
+    routings_ = std::max(kLeastOfALayer, kMostPriced / (layers * static_cast<std::int64_t>(ranks_)));
 }
 
 PricedProgram StepPasses::price(const Program& program, const UnevenLoads& loads, const RankFaults* faults,
@@ -137,11 +142,10 @@ const PricedProgram& StepPasses::head(Dense& d) const {
 
 StepPasses::Moe StepPasses::moe(int stage, int ordinal, int microbatch) {
   const RankFaults* faults = faults_of(stage);
-  if (routing_.shared()) {
-    ordinal = microbatch = 0;
-    if (!faults) stage = -1;  // the same on all healthy stages
-  }
-  Moe& made = in_flight_[{stage, ordinal, microbatch}];
+  if (routing_.shared()) ordinal = microbatch = 0;
+  microbatch = static_cast<int>(microbatch % routings_);
+  if (!faults) stage = -1;  // the same on all healthy stages
+  Moe& made = moe_[{stage, ordinal, microbatch}];
   if (made) return made;
   auto moe = ordinal == 0 && microbatch == 0
                  ? programs_.first()
@@ -157,14 +161,6 @@ StepPasses::Moe StepPasses::moe(int stage, int ordinal, int microbatch) {
   priced->moe = std::move(moe);
   made = std::move(priced);
   return made;
-}
-
-void StepPasses::release(int stage, std::int32_t chunk, std::int32_t microbatch) {
-  if (routing_.shared() || in_flight_.size() * ranks_ <= kMostKept) return;
-  const Chunk& c = (*o_.chunks)[static_cast<std::size_t>(chunk)];
-  for (std::size_t i = 0; i < c.layers.size(); ++i)
-    if (c.layers[i].ffn == LayerKind::Ffn::kMoe)
-      in_flight_.erase({stage, programs_.ordinal(c.first + i), microbatch});
 }
 
 std::int32_t StepPasses::add(Built& built, const PricedProgram& priced, Pass pass) {
@@ -272,9 +268,6 @@ void StepPasses::run(int stage, const PipelineSlot& slot, sim::Lockstep& clocks)
   const SlotPasses passes = passes_of(stage, slot);
   if (passes.built.size() == 1) {
     clocks.run(passes.built.front().chain);
-    const bool done =
-        slot.kind == PipelineSlot::Kind::kBackward || slot.kind == PipelineSlot::Kind::kWeightGradient;
-    if (done) release(stage, slot.chunk, slot.microbatch);
     return;
   }
   std::vector<sim::LockstepChain> chains;
@@ -287,7 +280,6 @@ void StepPasses::run(int stage, const PipelineSlot& slot, sim::Lockstep& clocks)
   }
   clocks.run(chains, interleaved(passes.places[0], passes.places[1],
                                  passes.places.size() > 2 ? passes.places[2] : PassPlaces{}, sizes));
-  release(stage, slot.back_chunk, slot.back_microbatch);
 }
 
 std::vector<std::vector<StepPasses::Ran>> StepPasses::programs_of(int stage, const PipelineSlot& slot) {
@@ -329,9 +321,7 @@ StepPasses::Times StepPasses::layer_times(std::size_t kind, int ordinal, int mic
   Built forward, backward;
   add_layer(forward, d, own, kind, Pass::kForward);
   add_layer(backward, d, own, kind, Pass::kBackward);
-  const Times times = twice(forward, backward);
-  forget(ordinal, microbatch);
-  return times;
+  return twice(forward, backward);
 }
 
 StepPasses::Times StepPasses::times_of(const PricedProgram& p) const {
@@ -345,13 +335,8 @@ StepPasses::Times StepPasses::embedding_times() { return times_of(embedding(dens
 
 StepPasses::Times StepPasses::head_times() { return times_of(head(dense(0))); }
 
-void StepPasses::forget(int ordinal, int microbatch) {
-  if (!routing_.shared()) in_flight_.erase({0, ordinal, microbatch});
-}
-
-StepPasses::Times StepPasses::network_of(std::size_t chunk, std::optional<int> stage) {
+StepPasses::Times StepPasses::network_of(std::size_t chunk) {
   const Chunk& c = (*o_.chunks)[chunk];
-  const bool kept = stage && o_.faults.empty();  // those of a stage with faults are its own
   Dense& d = dense(0);
   Times times;
   const auto add_program = [&](const PricedProgram& p) {
@@ -361,10 +346,8 @@ StepPasses::Times StepPasses::network_of(std::size_t chunk, std::optional<int> s
   for (std::size_t i = 0; i < c.layers.size(); ++i) {
     add_program(before(d, programs_.kind_of_layer()[c.first + i]));
     if (c.layers[i].ffn != LayerKind::Ffn::kMoe) continue;
-    const int ordinal = programs_.ordinal(c.first + i);
-    add_program(*moe(kept ? *stage : 0, ordinal, 0));
+    add_program(*moe(0, programs_.ordinal(c.first + i), 0));
     add_program(after(d));
-    if (!kept) forget(ordinal, 0);
   }
   return times;
 }
@@ -390,7 +373,6 @@ void StepPasses::report(DomainReport& into) {
   if (with_experts > 0) {
     count(*moe(0, 0, 0), with_experts);
     count(after(d), with_experts);
-    forget(0, 0);
   }
   if (ends) count(embedding(d), 1), count(head(d), 1);
 }

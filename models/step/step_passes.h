@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -74,8 +75,8 @@ class StepPasses : public PipelinePasses {
   Times embedding_times();
   Times head_times();
   // Returns the time for which the collectives of a chunk's first microbatch occupy the network between
-  // NVLink domains. `stage`: keeps the passes for a later run on this stage; nullopt: drops them.
-  Times network_of(std::size_t chunk, std::optional<int> stage = {});
+  // NVLink domains.
+  Times network_of(std::size_t chunk);
 
   // The programs that a slot runs, parallel to the traces of its run: [chain][program].
   struct Ran {
@@ -113,7 +114,6 @@ class StepPasses : public PipelinePasses {
   const PricedProgram& embedding(Dense& dense) const;
   const PricedProgram& head(Dense& dense) const;
   Moe moe(int stage, int ordinal, int microbatch);
-  void release(int stage, std::int32_t chunk, std::int32_t microbatch);
 
   // Adds a program to the chain and returns its place; -1 where it has no operation.
   static std::int32_t add(Built& built, const PricedProgram& priced, Pass pass);
@@ -127,7 +127,6 @@ class StepPasses : public PipelinePasses {
   SlotPasses passes_of(int stage, const PipelineSlot& slot);
   Times times_of(const PricedProgram& program) const;
   Times twice(const Built& forward, const Built& backward) const;
-  void forget(int ordinal, int microbatch);
 
   const LayerPrograms& programs_;
   const JobRouting& routing_;
@@ -135,8 +134,10 @@ class StepPasses : public PipelinePasses {
   Options o_;
   std::size_t ranks_ = 1;
   UnevenLoads dense_loads_;
-  std::vector<std::unique_ptr<Dense>> dense_;    // one entry for each distinct set of faults
-  std::map<std::array<int, 3>, Moe> in_flight_;  // stage, ordinal, microbatch
+  std::vector<std::unique_ptr<Dense>> dense_;  // one entry for each distinct set of faults
+  // Routings of a layer that are priced; microbatches beyond share them in turn.
+  std::int64_t routings_ = std::numeric_limits<std::int64_t>::max();
+  std::map<std::array<int, 3>, Moe> moe_;  // stage with faults or -1, ordinal, routing
 };
 
 }  // namespace moesim::models
