@@ -109,6 +109,24 @@ double rows_of_an_expert(const Case& one) {
          static_cast<double>(model.topk) / static_cast<double>(model.experts);
 }
 
+// Returns the rows of a layer's routing; `seed`: of its draw.
+models::Routing routing_of(const Case& one, std::uint64_t seed) {
+  const models::Architecture model = model_of(one);
+  return models::make_routing(models::RoutingSpec::parse(one.get<std::string>("routing", "balanced")),
+                              one.get("parallel.ep", 1), one.get<std::int64_t>("parallel.seq", 4096),
+                              static_cast<int>(model.experts), static_cast<int>(model.topk), seed);
+}
+
+// Rows of the rank with the most, of one layer's routing.
+std::int64_t busiest_rank(const Case& one) {
+  const std::vector<std::int64_t> rows = routing_of(one, one.get("seed", std::uint64_t{1})).expert_totals();
+  const std::size_t local = rows.size() / one.get("parallel.ep", std::size_t{1});
+  std::int64_t most = 0;
+  for (auto at = rows.begin(); at != rows.end(); at += static_cast<std::ptrdiff_t>(local))
+    most = std::max(most, std::accumulate(at, at + static_cast<std::ptrdiff_t>(local), std::int64_t{0}));
+  return most;
+}
+
 // Half of a size of the model, where it has one.
 Change half_of_model(const char* key, std::int64_t models::Architecture::*size, std::int64_t least) {
   return [=](const Case& one, Random&) -> std::optional<Case> {
@@ -264,7 +282,8 @@ void add_routing(std::vector<Law>& all) {
       "routings by Zipf, dropless (a capacity drops rows, and with them work), with 64 rows for each expert "
       "on average: few rows meet fewer experts the "
       "more skewed they are, and weights of the others are not read; not where the dispatcher pads below an "
-      "overhead of rows (policy=adaptive), whatever the padding takes",
+      "overhead of rows (policy=adaptive), whatever the padding takes; not where the busiest rank receives more with less skew, "
+      "as where the most popular experts are its neighbour's",
       time_of, Is::kNoMore, 3e-2,
       [](const Case& one, Random&) -> std::optional<Case> {
         const std::string routing = one.scenario.at("routing");
@@ -272,7 +291,8 @@ void add_routing(std::vector<Law>& all) {
             one.get<std::string>("dispatcher", "").find("adaptive") != std::string::npos ||
             rows_of_an_expert(one) < 64)
           return std::nullopt;
-        return one.with("routing", fmt::format("zipf:{}", std::stod(routing.substr(5)) / 2));
+        const Case less = one.with("routing", fmt::format("zipf:{}", std::stod(routing.substr(5)) / 2));
+        return busiest_rank(less) > busiest_rank(one) ? std::nullopt : std::optional(less);
       },
       2));
 }
@@ -326,13 +346,7 @@ void add_permutations(std::vector<Law>& all) {
          if (one.of_step() || ep < 2 || forces_routing(one) || one.has("parallel.tp") ||
              one.has("parallel.etp") || one.has("parallel.cp") || one.has("parallel.micro_batch"))
            return std::nullopt;
-         models::Routing routing = [&] {
-           const models::Architecture model = model_of(one);
-           return models::make_routing(
-               models::RoutingSpec::parse(one.get<std::string>("routing", "balanced")), ep,
-               one.get<std::int64_t>("parallel.seq", 4096), static_cast<int>(model.experts),
-               static_cast<int>(model.topk), draw.next() % 1000);
-         }();
+         const models::Routing routing = routing_of(one, draw.next() % 1000);
          if (routing.experts() % ep != 0) return std::nullopt;
          const int domain = one.cluster().nvlink.domain;
          std::vector<int> same(static_cast<std::size_t>(ep)), place;
@@ -593,7 +607,7 @@ void add_steps(std::vector<Law>& all) {
       {"linear in microbatches",
        "as many microbatches more take as long more, or up to 1 % longer: a step is the longest of its stages' fills and "
        "passes, and a stage that takes a little longer for each may overtake the first",
-       "1F1B of training with one routing for all, from twice the stages on: the pipeline is full (forward alone waits "
+       "1F1B of training with one routing for all, from eight times the stages on: the pipeline is full (forward alone waits "
        "for no later stage, so that a slower one at first goes on by itself); not partial graphs, "
        "whose host runs ahead by another part of a microbatch each time",
        [](const Case& one, const Seen&, Random&, const Ask& ask) -> std::optional<std::string> {
@@ -605,7 +619,7 @@ void add_steps(std::vector<Law>& all) {
          const int m = 2 * one.get("parallel.pp", 1);
          double us[3];
          for (int i = 0; i < 3; ++i) {
-           const auto seen = ask(base.with("parallel.microbatches", (i + 1) * m));
+           const auto seen = ask(base.with("parallel.microbatches", (i + 4) * m));
            if (!seen) return std::nullopt;
            us[i] = seen->us;
          }
@@ -613,7 +627,7 @@ void add_steps(std::vector<Law>& all) {
          if (wrong.empty()) wrong = relation(Is::kNoMore, us[1] - us[0], us[2] - us[1], 1e-2);
          if (!wrong.empty())
            wrong += fmt::format("\n  {}: {:.1f}, {:.1f}, {:.1f} us of {}, {}, {} microbatches",
-                                base.command(), us[0], us[1], us[2], m, 2 * m, 3 * m);
+                                base.command(), us[0], us[1], us[2], 4 * m, 5 * m, 6 * m);
          return wrong;
        },
        2});

@@ -99,9 +99,11 @@ void add_parts(std::vector<Law>& all) {
   all.push_back(
       {"launches of batched products", "twice the experts are launched as often, within 5 %",
        "one eager layer whose experts' products are batched, or torch's grouped one, with links and GPUs "
-       "near the fastest that are taken, and narrow experts, for tiles take a time of their own: what is left are launches",
+       "near the fastest that are taken, and narrow experts, for tiles take a time of their own: what is left are launches; not "
+       "force-balance, which leaves out permutations where its rows are a multiple of the experts",
        [](const Case& one, const Seen& seen, Random&, const Ask& ask) -> std::optional<std::string> {
          if (one.of_step() || !seen.batched || one.flow || one.has("training.launch") ||
+             one.get<std::string>("dispatcher", "").find("force-balance") != std::string::npos ||
              one.get<std::string>("training.framework", "") == "none")
            return std::nullopt;
          Case few = one.with("routing", "balanced").with("model.expert_ffn", 128);

@@ -237,12 +237,20 @@ TEST(Laws, HoldWhereTheyOnceDidNot) {
       {"a router in bf16", true,
        R"({"cluster":{"base":"gb300-nvl72x1","nvlink":{"bandwidth":1e11,"domain":16}},"dispatcher":"alltoall",
            "model":"olmoe","parallel":{"cp":2,"ep":16,"micro_batch":2,"seq":3072},"routing":"zipf:0.8"})"},
-      // From the thirteenth microbatch on another stage is the slowest, by 0.5 %.
+      // From the thirteenth, or the ninth, microbatch on another stage is the slowest.
       {"linear in microbatches", true,
        R"({"cluster":"azure-nd-h100-v5x2","dispatcher":"alltoall:capacity_factor=1:pad",
            "model":{"base":"olmoe","expert_ffn":3072,"layers":8},"parallel":{"ep":1,"micro_batch":2,
            "microbatches":8,"pp":3,"seq":1000,"tp":2},"routing":"balanced","scope":"step",
            "training":{"framework":"megatron-stock"}})"},
+      {"linear in microbatches", true,
+       R"({"cluster":"dgx-a100x2","dispatcher":"alltoall","model":"deepseek-v2-lite","parallel":{"ep":4,
+           "microbatches":1,"pp":2,"seq":2048,"tp":2},"routing":"balanced","scope":"step"})"},
+      // The most popular experts lie on other ranks than those of the next rank.
+      {"less skew", false,
+       R"({"cluster":"dgx-h100x1","dispatcher":"alltoall","model":{"expert_ffn":1664,"experts":32,
+           "hidden":3328,"layers":8,"name":"own","topk":8},"parallel":{"ep":4,"seq":2048},
+           "routing":"zipf:1.2","seed":472})"},
       // A shorter sequence moves a layer from one stage to the other.
       {"memory of half the sequence", false,
        R"({"cluster":"rtx-4090x2","dispatcher":"alltoall","model":"deepseek-v3","parallel":{"ep":1,
