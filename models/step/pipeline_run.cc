@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -17,8 +18,9 @@ using sim::Activity;
 using sim::Category;
 using sim::Time;
 
-// When the ranks of a stage have ended a pass; empty: not yet.
-using Ends = std::vector<std::int64_t>;
+// When the ranks of a stage do something.
+using Times = std::vector<std::int64_t>;
+constexpr std::int64_t kNotYet = -1;
 
 class Run {
  public:
@@ -33,8 +35,8 @@ class Run {
         passes_(passes),
         book_(book),
         chunks_(static_cast<std::size_t>(shape.chunks())),
-        forward_end_(chunks_ * static_cast<std::size_t>(shape.microbatches)),
-        backward_end_(forward_end_.size()) {}
+        forward_end_(chunks_ * static_cast<std::size_t>(shape.microbatches) * ranks, kNotYet),
+        backward_end_(forward_end_) {}
 
   PipelineRun all() {
     const std::size_t stages = schedule_.size();
@@ -90,23 +92,25 @@ class Run {
   // A pass from relative clocks: of all ranks, when they are ready, then when their hosts are; and the spans
   // of the watched rank.
   struct Pass {
-    std::vector<std::int64_t> after;
+    Times after;
     std::vector<sim::BusySpan> spans;
   };
 
   std::size_t at(std::int32_t chunk, std::int32_t microbatch) const {
-    return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(shape_.microbatches) +
-           static_cast<std::size_t>(microbatch);
+    return (static_cast<std::size_t>(chunk) * static_cast<std::size_t>(shape_.microbatches) +
+            static_cast<std::size_t>(microbatch)) *
+           ranks_;
   }
 
   // Dependencies of a slot, by rank: when they finished elsewhere, and when they arrived.
   struct Wait {
-    Ends sent, until;
+    Times sent, until;
     bool known = true;
   };
 
-  void need(Wait& wait, const Ends& ends, std::int64_t travel) const {
-    if (ends.empty()) {
+  void need(Wait& wait, const Times& all, std::size_t first, std::int64_t travel) const {
+    const std::span ends(all.data() + first, ranks_);
+    if (ends[0] == kNotYet) {
       wait.known = false;
       return;
     }
@@ -120,16 +124,19 @@ class Run {
     return remote && !t_.send.empty() ? t_.send[static_cast<std::size_t>(lower)] : 0;
   }
   void need_forward(Wait& wait, std::int32_t chunk, std::int32_t microbatch) const {
-    if (chunk > 0) need(wait, forward_end_[at(chunk - 1, microbatch)], travel(chunk - 1, microbatch));
+    if (chunk > 0) need(wait, forward_end_, at(chunk - 1, microbatch), travel(chunk - 1, microbatch));
   }
   void need_backward(Wait& wait, std::int32_t chunk, std::int32_t microbatch) const {
-    need(wait, forward_end_[at(chunk, microbatch)], 0);
+    need(wait, forward_end_, at(chunk, microbatch), 0);
     if (static_cast<std::size_t>(chunk) + 1 < chunks_)
-      need(wait, backward_end_[at(chunk + 1, microbatch)], travel(chunk, microbatch));
+      need(wait, backward_end_, at(chunk + 1, microbatch), travel(chunk, microbatch));
   }
 
-  Wait wait_of(const PipelineSlot& slot) const {
-    Wait wait{Ends(ranks_), Ends(ranks_), true};
+  // The reference is valid until the next call: this runs for every slot, and vectors of a few numbers cost as much as it.
+  const Wait& wait_of(const PipelineSlot& slot) {
+    Wait& wait = wait_;
+    wait.sent.assign(ranks_, 0), wait.until.assign(ranks_, 0);
+    wait.known = true;
     switch (slot.kind) {
       case Kind::kForward:
         need_forward(wait, slot.chunk, slot.microbatch);
@@ -139,7 +146,7 @@ class Run {
         need_backward(wait, slot.chunk, slot.microbatch);
         break;
       case Kind::kWeightGradient:
-        need(wait, backward_end_[at(slot.chunk, slot.microbatch)], 0);
+        need(wait, backward_end_, at(slot.chunk, slot.microbatch), 0);
         break;
       case Kind::kOverlapped:
         need_forward(wait, slot.chunk, slot.microbatch);
@@ -174,7 +181,7 @@ class Run {
       note(watch, now, parameters.first, Activity::transferring, Category::grad_sync);
     }
     stage.clocks.wait(wait.until);
-    if (parameters.first > 0) stage.clocks.wait(Ends(ranks_, parameters.first));
+    if (parameters.first > 0) stage.clocks.wait(Times(ranks_, parameters.first));
   }
 
   // Extends the pass by its gathers, reductions and remaining waits.
@@ -205,7 +212,7 @@ class Run {
       more = std::max(more, sent - duration);
     }
     if (more <= 0) return;
-    Ends later(stage.clocks.ready().begin(), stage.clocks.ready().end());
+    Times later(stage.clocks.ready().begin(), stage.clocks.ready().end());
     if (watch) {
       const std::int64_t from = later[static_cast<std::size_t>(watch->rank)];
       note(watch, from, from + collectives, Activity::transferring, Category::grad_sync);
@@ -223,10 +230,10 @@ class Run {
   }
 
   // Runs a pass from clocks relative to the rank that is ready last. `watched`: a rank; -1: none.
-  Pass run_pass(std::size_t s, const PipelineSlot& slot, const std::vector<std::int64_t>& key, int watched) {
+  Pass run_pass(std::size_t s, const PipelineSlot& slot, const Times& key, int watched) {
     sim::Lockstep clocks(ranks_, options_);
-    std::vector<std::int64_t> ready(key.begin() + 1, key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_));
-    std::vector<std::int64_t> ahead(key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_), key.end());
+    Times ready(key.begin() + 1, key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_));
+    Times ahead(key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_), key.end());
     // Clocks stay non-negative.
     const std::int64_t lowest = std::min(*std::min_element(ready.begin(), ready.end()),
                                          *std::min_element(ahead.begin(), ahead.end()));
@@ -261,9 +268,8 @@ class Run {
     const auto relative_host = [&](std::size_t r) {
       return std::max(stage.clocks.host()[r], stage.clocks.ready()[r] - host.launching_ps) - base;
     };
-    std::vector<std::int64_t> key;
-    key.reserve(2 * ranks_ + 1);
-    key.push_back(static_cast<std::int64_t>(*id));
+    Times& key = key_;
+    key.assign(1, static_cast<std::int64_t>(*id));
     for (const std::int64_t ready : stage.clocks.ready()) key.push_back(ready - base);
     for (std::size_t r = 0; r < ranks_; ++r) key.push_back(relative_host(r));
     // The only rank is the one that is watched later.
@@ -285,16 +291,16 @@ class Run {
         watch->spans.push_back(span);
       }
     }
-    std::vector<std::int64_t> ready(ranks_), ahead(ranks_);
+    ready_.resize(ranks_), ahead_.resize(ranks_);
     for (std::size_t r = 0; r < ranks_; ++r) {
-      ready[r] = base + pass.after[r];
-      ahead[r] = host.waits ? base + pass.after[ranks_ + r] : stage.clocks.host()[r] + host.launching_ps;
+      ready_[r] = base + pass.after[r];
+      ahead_[r] = host.waits ? base + pass.after[ranks_ + r] : stage.clocks.host()[r] + host.launching_ps;
     }
-    stage.clocks.set(ready, ahead);
+    stage.clocks.set(ready_, ahead_);
   }
 
   bool perform(std::size_t s, const PipelineSlot& slot) {
-    const Wait wait = wait_of(slot);
+    const Wait& wait = wait_of(slot);
     if (!wait.known) return false;
     Stage& stage = stages_[s];
     const Arrival parameters = runs_forward(slot) ? arrival(stage, slot.chunk) : Arrival{};
@@ -304,23 +310,25 @@ class Run {
     result_.slot_ps[s].push_back(stage.clocks.end() - begin);
     result_.slot_end[s].push_back(stage.clocks.end());
     stretch(stage, slot, begin, parameters, nullptr);
-    const Ends ends(stage.clocks.ready().begin(), stage.clocks.ready().end());
-    if (runs_forward(slot)) forward_end_[at(slot.chunk, slot.microbatch)] = ends;
+    const auto keep = [&](Times& ends, std::int32_t chunk, std::int32_t microbatch) {
+      std::ranges::copy(stage.clocks.ready(), ends.data() + at(chunk, microbatch));
+    };
+    if (runs_forward(slot)) keep(forward_end_, slot.chunk, slot.microbatch);
     switch (slot.kind) {
       case Kind::kForward:
         break;
       case Kind::kBackward:
-        backward_end_[at(slot.chunk, slot.microbatch)] = ends;
+        keep(backward_end_, slot.chunk, slot.microbatch);
         note_backward(stage, slot.chunk, begin);
         break;
       case Kind::kInputGradient:
-        backward_end_[at(slot.chunk, slot.microbatch)] = ends;
+        keep(backward_end_, slot.chunk, slot.microbatch);
         break;
       case Kind::kWeightGradient:
         note_backward(stage, slot.chunk, begin);
         break;
       case Kind::kOverlapped:
-        backward_end_[at(slot.back_chunk, slot.back_microbatch)] = ends;
+        keep(backward_end_, slot.back_chunk, slot.back_microbatch);
         note_backward(stage, slot.back_chunk, begin);
         break;
     }
@@ -330,7 +338,7 @@ class Run {
   std::int32_t pieces(std::int32_t chunk) const {
     return t_.pieces.empty() ? 1 : t_.pieces[static_cast<std::size_t>(chunk)];
   }
-  static std::int64_t on_link(const std::vector<std::int64_t>& by_chunk, std::int32_t chunk) {
+  static std::int64_t on_link(const Times& by_chunk, std::int32_t chunk) {
     return by_chunk.empty() ? 0 : by_chunk[static_cast<std::size_t>(chunk)];
   }
 
@@ -417,9 +425,11 @@ class Run {
   PipelinePasses& passes_;
   bool book_;
   std::size_t chunks_;
-  std::vector<Ends> forward_end_, backward_end_;  // [chunk][microbatch]
+  Times forward_end_, backward_end_;  // [chunk][microbatch][rank]
+  Wait wait_;
+  Times key_, ready_, ahead_;  // of run_slot()
   std::vector<Stage> stages_;
-  std::map<std::vector<std::int64_t>, Pass> known_, watched_;  // by number and clocks of the slot
+  std::map<Times, Pass> known_, watched_;  // by number and clocks of the slot
   std::map<std::uint64_t, PipelinePasses::Host> hosts_;
   PipelineRun result_;
 };

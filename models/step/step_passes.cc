@@ -1,6 +1,7 @@
 #include "models/step/step_passes.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/check.h"
 #include "models/step/contention.h"
@@ -76,6 +77,14 @@ StepPasses::StepPasses(const LayerPrograms& programs, const JobRouting& routing,
   const auto even = [](const PricedProgram& p) { return p.forward.uniform() && p.backward.uniform(); };
   const bool uniform = o_.faults.empty() && routing.shared() && !o_.all_ranks && even(*moe(0, 0, 0));
   ranks_ = uniform ? 1 : static_cast<std::size_t>(programs.ranks());
+  for (const Chunk& chunk : *o_.chunks) {
+    const auto like = [&](const Chunk& other) {
+      return std::tie(chunk.embedding, chunk.head, chunk.layers) ==
+             std::tie(other.embedding, other.head, other.layers);
+    };
+    first_like_.push_back(
+        static_cast<std::size_t>(std::ranges::find_if(*o_.chunks, like) - o_.chunks->begin()));
+  }
   const std::int64_t layers = std::max(1, programs.moe_layers());
   if (!routing.measured())
     routings_ = std::max(kLeastOfALayer, kMostPriced / (layers * static_cast<std::int64_t>(ranks_)));
@@ -290,9 +299,10 @@ std::vector<std::vector<StepPasses::Ran>> StepPasses::programs_of(int stage, con
 
 std::optional<std::uint64_t> StepPasses::same(int, const PipelineSlot& slot) const {
   if (!routing_.shared() || !o_.faults.empty()) return std::nullopt;
-  const auto chunks = static_cast<std::uint64_t>(o_.chunks->size());
-  return (static_cast<std::uint64_t>(slot.kind) * chunks + static_cast<std::uint64_t>(slot.chunk)) * chunks +
-         static_cast<std::uint64_t>(slot.back_chunk);
+  const auto first_like = [&](std::int32_t chunk) { return first_like_[static_cast<std::size_t>(chunk)]; };
+  const std::uint64_t chunks = o_.chunks->size();
+  return (static_cast<std::uint64_t>(slot.kind) * chunks + first_like(slot.chunk)) * chunks +
+         first_like(slot.back_chunk);
 }
 
 PipelinePasses::Host StepPasses::host(int stage, const PipelineSlot& slot) {

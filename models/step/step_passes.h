@@ -133,6 +133,7 @@ class StepPasses : public PipelinePasses {
   const ProgramPricer& pricer_;
   Options o_;
   std::size_t ranks_ = 1;
+  std::vector<std::size_t> first_like_;  // by chunk: the first chunk with the same layers
   UnevenLoads dense_loads_;
   std::vector<std::unique_ptr<Dense>> dense_;  // one entry for each distinct set of faults
   // Routings of a layer that are priced; microbatches beyond share them in turn.
