@@ -213,7 +213,7 @@ class BranchAndBound {
       if (!groups_[g].bounded) left += static_cast<std::int64_t>(groups_[g].members.size());
     const bool ended = left == 0 && least_bound() >= kEnough * best();
     if (std::isfinite(best())) {
-      double fastest = std::min(best(), least_bound());
+      double fastest = std::min({best(), least_bound(), least_left_out_});
       if (left > 0) fastest = std::min(fastest, search_.roofline());
       result_.gap = std::max(0.0, 1 - fastest / best());
     }
@@ -415,6 +415,7 @@ class BranchAndBound {
       while (taken.size() < most && !open.empty()) {
         taken.push_back(open.extract(open.begin()).value());
         if (taken.back().bound < kEnough * best()) continue;
+        least_left_out_ = std::min(least_left_out_, taken.back().bound);
         result_.slower += static_cast<std::int64_t>(space_.below());
         taken.pop_back();
       }
@@ -507,6 +508,7 @@ class BranchAndBound {
   std::size_t unbounded_ = 0;         // groups
   std::optional<PlanPoint> fastest_;  // of the tried ones
   std::int64_t used_ = 0;
+  double least_left_out_ = std::numeric_limits<double>::infinity();  // bound of nodes
 };
 
 // Answers the fastest with a routing of their own for every layer. More than `top` are answered, because the

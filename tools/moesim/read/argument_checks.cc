@@ -21,20 +21,21 @@ namespace {
 
 // A value of a condition: a text, and the number that it is. Nothing is an empty text, and 0.
 struct Value {
-  std::string text;
+  std::string text;  // empty for a number that was computed
   std::optional<double> number;
 
-  static Value of(double n) { return {n == 0 ? "" : fmt::format("{}", n), n}; }
+  static Value of(double n) { return {"", n}; }
   static Value of(std::string text) {
     if (text == "true" || text == "True") return of(1);
     if (text == "false" || text == "False" || text == "none" || text == "None" || text == "null") return {};
     const auto n = parse_number(text);
     return {std::move(text), n};
   }
+  std::string written() const { return text.empty() && holds() ? fmt::format("{}", *number) : text; }
   double as_number() const { return number.value_or(0); }
   bool holds() const { return number ? *number != 0 : !text.empty(); }
   friend bool operator==(const Value& a, const Value& b) {
-    return a.number && b.number ? *a.number == *b.number : a.text == b.text;
+    return a.number && b.number ? *a.number == *b.number : a.written() == b.written();
   }
 };
 
@@ -221,7 +222,7 @@ class Conditions {
         for (const std::string& one : *values)
           for (const std::string_view item : split(one, ',')) items.emplace_back(trim(item));
       else
-        items.push_back(named(name).text);
+        items.push_back(named(name).written());
       return Value::of(std::ranges::any_of(node.parts.begin() + 1, node.parts.end(), [&](const Node& item) {
         return std::ranges::find(items, item.word) != items.end();
       }));
