@@ -118,6 +118,61 @@ Columns<models::Energy> columns_of(Of<models::Energy>) {
           {"kwh_per_step", &E::kwh_per_step}};
 }
 
+Columns<models::Anchor::Moved> columns_of(Of<models::Anchor::Moved>) {
+  using M = models::Anchor::Moved;
+  return {{"parameter", &M::parameter}, {"before", &M::before}, {"after", &M::after}};
+}
+
+Columns<models::Anchor::Suspect> columns_of(Of<models::Anchor::Suspect>) {
+  using S = models::Anchor::Suspect;
+  return {{"path", &S::path}, {"value", &S::value}, {"time_us", &S::us, "the forecast under it"}};
+}
+
+struct MeasuredRun {
+  models::Measured run;
+  models::Estimate before;
+};
+
+Columns<MeasuredRun> columns_of(Of<MeasuredRun>) {
+  using M = MeasuredRun;
+  return {{"dispatcher", [](const M& m) { return m.run.dispatcher; }},
+          {"time_us", [](const M& m) { return m.run.us; }, "as measured"},
+          {"forecast_us", &M::before, "without the run"},
+          {"scope?", [](const M& m) { return where(m.run.layer, "layer"); },
+           "of one layer, where the forecasts are of steps"}};
+}
+
+Columns<models::Anchor> columns_of(Of<models::Anchor>) {
+  using A = models::Anchor;
+  const auto runs = [](const A& a) {
+    std::vector<MeasuredRun> all;
+    for (std::size_t k = 0; k < a.measured.size(); ++k) all.push_back({a.measured[k], a.before[k]});
+    return all;
+  };
+  return {{"measured", runs},
+          {"explained", &A::explained,
+           "false: the forecast is not in doubt about enough to explain the run; there is no answer"},
+          {"effective_draws", &A::effective_draws, "as many draws as if all that are left counted alike"},
+          {"moved", &A::moved, "numbers that the run told, as factors of what they were"},
+          {"suspects", &A::suspects,
+           "where it is not explained: other settings that would explain it, nearest first"}};
+}
+
+Columns<Around::Turned> columns_of(Of<Around::Turned>) {
+  return {{"value", &Around::Turned::value}, {"dispatcher", &Around::Turned::dispatcher}};
+}
+
+Columns<Around> columns_of(Of<Around>) {
+  using A = Around;
+  return {{"path", &A::path},
+          {"what", &A::what},
+          {"now", &A::now},
+          {"from", &A::from, "how far it was moved down without another dispatcher becoming the fastest"},
+          {"to", &A::to, "and up"},
+          {"below", &A::below, "the nearest value with another fastest dispatcher"},
+          {"above", &A::above}};
+}
+
 namespace {
 
 using models::Answer;
@@ -514,7 +569,11 @@ Columns<ComparisonResult> columns_of(Of<ComparisonResult>) {
   Columns<ComparisonResult> all;
   all.add(before, comparison);
   all.add({{"scenarios", [](const ComparisonResult& one) { return told(one.comparison, one.detail); }}});
-  return all.add(after, comparison);
+  return all.add(after, comparison)
+      .add({{"anchor?", [](const ComparisonResult& one) { return one.comparison.anchor; },
+             "a run of one's own, and what it told"},
+            {"around?", [](const ComparisonResult& one) { return where(!one.around.empty(), one.around); },
+             "with a report: which change of one number makes another dispatcher the fastest"}});
 }
 
 std::string comparison_csv(const Comparison& c, Detail detail) {
@@ -528,9 +587,10 @@ std::string comparison_csv(const Comparison& c, Detail detail) {
   return csv_of(rows);
 }
 
-ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOptions& common) {
+ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOptions& common,
+                             const std::vector<Around>& around) {
   ordered_json result = envelope("compare", describe_inputs(common, *c.scenario), c.warnings);
-  result.update(json_of(ComparisonResult{c, detail}));
+  result.update(json_of(ComparisonResult{c, detail, around}));
   return result;
 }
 
