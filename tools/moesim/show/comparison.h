@@ -55,6 +55,23 @@ struct Around {
   std::string path, what, now, from, to;
   std::optional<Turned> below, above;
 };
+// An answer among others, and what is told of it.
+struct Told {
+  const models::Answer& answer;
+  const models::Scenario& scenario;
+  Detail detail = Detail::kNone;
+  const models::Comparison* all = nullptr;
+
+  // Its share of something that is known with draws, of those that can be chosen.
+  template <class Value>
+  std::optional<double> of_ranked(Value value) const {
+    if (!all || all->decision.fastest.empty() || !answer.ranked()) return std::nullopt;
+    return value(all->decision, static_cast<std::size_t>(&answer - all->answers.data()));
+  }
+};
+// The figures of a row of CSV, and what is known of it among others with draws.
+Columns<models::Answer> row_figures();
+Columns<Told> chances();
 // A comparison as it is told.
 struct ComparisonResult {
   const models::Comparison& comparison;

@@ -181,21 +181,6 @@ using models::Scenario;
 using nlohmann::ordered_json;
 using sim::Category;
 
-// An answer among others, and what is told of it.
-struct Told {
-  const Answer& answer;
-  const Scenario& scenario;
-  Detail detail = Detail::kNone;
-  const Comparison* all = nullptr;
-
-  // Its share of something that is known with draws, of those that can be chosen.
-  template <class Value>
-  std::optional<double> of_ranked(Value value) const {
-    if (!all || all->decision.fastest.empty() || !answer.ranked()) return std::nullopt;
-    return value(all->decision, static_cast<std::size_t>(&answer - all->answers.data()));
-  }
-};
-
 struct Excluded {
   std::string dispatcher, rule;
 };
@@ -340,6 +325,8 @@ Columns<Answer> more_columns() {
       {"memory", memory_columns()}};
 }
 
+}  // namespace
+
 Columns<Told> columns_of(Of<Told>) {
   const auto answer = [](const Told& t) -> const Answer& { return t.answer; };
   const auto network = [](auto member) {
@@ -371,24 +358,13 @@ Columns<Told> columns_of(Of<Told>) {
        {"counters?", counters_of,
         "events that a dispatcher's program counts, by name; which ones follows from its options"}});
   all.add(step_columns());
-  return all.add(
-      {{"messages?", detail(Detail::kMessages, messages_of)},
-       {"operations?", detail(Detail::kOperations, operations_of)},
-       {"ranks?", detail(Detail::kRanks, ranks_of)},
-       {"fastest_probability?",
-        [](const Told& t) { return t.of_ranked([](const auto& d, std::size_t i) { return d.fastest[i]; }); },
-        "share of the draws under which it is the fastest; with draws, of those that can be chosen"},
-       {"expected_loss?",
-        [](const Told& t) {
-          return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].expected; });
-        },
-        "time lost by running it and not the fastest, as a share of the fastest one's: mean over the draws"},
-       {"loss_at_most?",
-        [](const Told& t) {
-          return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].at_most; });
-        },
-        "the same, not exceeded with 90 %"}});
+  all.add({{"messages?", detail(Detail::kMessages, messages_of)},
+           {"operations?", detail(Detail::kOperations, operations_of)},
+           {"ranks?", detail(Detail::kRanks, ranks_of)}});
+  return all.add(chances());
 }
+
+namespace {
 
 // Returns the mesh as torch prints it, and the groups of ranks along each of its axes.
 ordered_json mesh_json(const models::DeviceMesh& mesh) {
@@ -467,6 +443,23 @@ Columns<Comparison> routing_columns() {
 }
 
 }  // namespace
+
+Columns<Told> chances() {
+  return {
+      {"fastest_probability?",
+       [](const Told& t) { return t.of_ranked([](const auto& d, std::size_t i) { return d.fastest[i]; }); },
+       "share of the draws under which it is the fastest; with draws, of those that can be chosen"},
+      {"expected_loss?",
+       [](const Told& t) {
+         return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].expected; });
+       },
+       "time lost by running it and not the fastest, as a share of the fastest one's: mean over the draws"},
+      {"loss_at_most?",
+       [](const Told& t) {
+         return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].at_most; });
+       },
+       "the same, not exceeded with 90 %"}};
+}
 
 Columns<Answer> figures() {
   const auto memory = [](auto member) { return [member](const Answer& a) { return a.memory.*member; }; };
@@ -576,12 +569,15 @@ Columns<ComparisonResult> columns_of(Of<ComparisonResult>) {
              "with a report: which change of one number makes another dispatcher the fastest"}});
 }
 
+Columns<Answer> row_figures() {
+  return figures()
+      .add(more_columns().some({"tx_bytes_per_rank", "host_syncs"}))
+      .add({{"overload", [](const Answer& a) { return a.overload.printed(); }}});
+}
+
 std::string comparison_csv(const Comparison& c, Detail detail) {
   if (const auto table = table_of_detail(c, detail)) return table->csv();
-  Columns<Answer> row = figures();
-  row.add(more_columns().some({"tx_bytes_per_rank", "host_syncs"})).add({{"overload", [](const Answer& a) {
-                                                                            return a.overload.printed();
-                                                                          }}});
+  const Columns<Answer> row = row_figures();
   ordered_json rows = ordered_json::array();
   for (const Answer& a : forecasts(c)) rows.push_back(row.json(a));
   return csv_of(rows);
