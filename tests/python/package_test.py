@@ -213,6 +213,8 @@ class Objects(unittest.TestCase):
             self.assertAlmostEqual(sum(one.breakdown_us.values()), one.time_us.value, places=3)
             self.assertEqual(one.peak_memory_bytes, json_one["peak_memory_bytes"]["max"])
             self.assertEqual(one.to_dict(), json_one)
+            self.assertEqual([key for key in json_one if not hasattr(one, key)], [])
+            self.assertEqual((one.tx_bytes_per_rank, one.gpus), (json_one["tx_bytes_per_rank"], json_one["gpus"]))
             self.assertIs(a[one.dispatcher], one)
         with self.assertRaises(KeyError):
             a["nobody"]

@@ -216,17 +216,17 @@ TEST(Around, NamesTheNearestChange) {
   bool found = false;
   int sides = 0;
   for (const auto& one : map_around(base, 1)) {
-    if (one["path"] != "topk") continue;
+    if (one.path != "topk") continue;
     found = true;
-    EXPECT_EQ(one["now"], "8");
-    for (const auto& [side, tried] : {std::pair{"below", "from"}, {"above", "to"}}) {
-      if (one[side].is_null()) {
-        EXPECT_EQ(fastest(std::stod(one[tried].get<std::string>())), fastest(8));
+    EXPECT_EQ(one.now, "8");
+    for (const auto& [side, tried] : {std::pair{one.below, one.from}, {one.above, one.to}}) {
+      if (!side) {
+        EXPECT_EQ(fastest(std::stod(tried)), fastest(8));
         continue;
       }
       ++sides;
-      const double value = std::stod(one[side]["value"].get<std::string>());
-      EXPECT_EQ(one[side]["dispatcher"], fastest(value));
+      const double value = std::stod(side->value);
+      EXPECT_EQ(side->dispatcher, fastest(value));
       EXPECT_NE(fastest(value), fastest(8));
     }
   }

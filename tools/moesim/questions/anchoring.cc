@@ -23,6 +23,7 @@
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/read/training_log.h"
 #include "tools/moesim/show/columns.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
@@ -143,46 +144,6 @@ void Anchoring::refuse_measured(const std::string& question) const {
     throw InputError(
         fmt::format("{}: found with {}, which anchors no forecast, expected neither or another question",
                     measured_.empty() ? "--log" : "--measured", question));
-}
-
-Columns<models::Anchor::Moved> columns_of(Of<models::Anchor::Moved>) {
-  using M = models::Anchor::Moved;
-  return {{"parameter", &M::parameter}, {"before", &M::before}, {"after", &M::after}};
-}
-
-Columns<models::Anchor::Suspect> columns_of(Of<models::Anchor::Suspect>) {
-  using S = models::Anchor::Suspect;
-  return {{"path", &S::path}, {"value", &S::value}, {"time_us", &S::us, "the forecast under it"}};
-}
-
-struct MeasuredRun {
-  models::Measured run;
-  models::Estimate before;
-};
-
-Columns<MeasuredRun> columns_of(Of<MeasuredRun>) {
-  using M = MeasuredRun;
-  return {{"dispatcher", [](const M& m) { return m.run.dispatcher; }},
-          {"time_us", [](const M& m) { return m.run.us; }, "as measured"},
-          {"forecast_us", &M::before, "without the run"},
-          {"scope?", [](const M& m) { return where(m.run.layer, "layer"); },
-           "of one layer, where the forecasts are of steps"}};
-}
-
-Columns<models::Anchor> columns_of(Of<models::Anchor>) {
-  using A = models::Anchor;
-  const auto runs = [](const A& a) {
-    std::vector<MeasuredRun> all;
-    for (std::size_t k = 0; k < a.measured.size(); ++k) all.push_back({a.measured[k], a.before[k]});
-    return all;
-  };
-  return {{"measured", runs},
-          {"explained", &A::explained,
-           "false: the forecast is not in doubt about enough to explain the run; there is no answer"},
-          {"effective_draws", &A::effective_draws, "as many draws as if all that are left counted alike"},
-          {"moved", &A::moved, "numbers that the run told, as factors of what they were"},
-          {"suspects", &A::suspects,
-           "where it is not explained: other settings that would explain it, nearest first"}};
 }
 
 std::string anchor_text(const models::Comparison& c) {

@@ -38,7 +38,6 @@ class Anchoring {
   double tolerance_ = models::Decision::kTolerance;
 };
 
-Columns<models::Anchor> columns_of(Of<models::Anchor>);
 // Describes how the measurements changed the forecasts and parameters, or why they cannot be explained.
 std::string anchor_text(const models::Comparison& anchored);
 // Returns the result where the forecast does not explain the run.

@@ -5,24 +5,23 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
 #include "models/study/study.h"
 #include "models/workload/scenario.h"
+#include "tools/moesim/show/columns.h"
 
 namespace moesim::tools {
 
 namespace {
 
 using models::Scenario;
-using nlohmann::ordered_json;
 
 struct Axis {
   ScenarioPath path;
@@ -92,9 +91,8 @@ struct Side {
     return turned.empty() && at >= 0 && at < std::ssize(axis->values);
   }
   double value() const { return axis->values[static_cast<std::size_t>(at)]; }
-  ordered_json json() const {
-    if (turned.empty()) return nullptr;
-    return {{"value", shown(axis->path, tried)}, {"dispatcher", turned}};
+  std::optional<Around::Turned> turn() const {
+    return where(!turned.empty(), Around::Turned{shown(axis->path, tried), turned});
   }
 };
 
@@ -118,7 +116,7 @@ Fastest::Asker asker_of(const Base& base) {
 
 }  // namespace
 
-ordered_json map_around(const Base& base, int threads) {
+std::vector<Around> map_around(const Base& base, int threads) {
   Scenario scenario = base.resolved.scenario;
   scenario.resolve();
   // About five seconds of them.
@@ -147,18 +145,13 @@ ordered_json map_around(const Base& base, int threads) {
       if (rows[i]->answer != present.answer) open[i]->turned = rows[i]->answer;
     }
   }
-  ordered_json all = ordered_json::array();
+  std::vector<Around> all;
   for (std::size_t i = 0; i < sides.size(); i += 2) {
     const Side &down = sides[i], &up = sides[i + 1];
     const Axis& axis = *down.axis;
     if (down.tried == up.tried) continue;
-    all.push_back({{"path", axis.path.path},
-                   {"what", axis.what},
-                   {"now", shown(axis.path, axis.now)},
-                   {"from", shown(axis.path, down.tried)},
-                   {"to", shown(axis.path, up.tried)},
-                   {"below", down.json()},
-                   {"above", up.json()}});
+    all.push_back({axis.path.path, axis.what, shown(axis.path, axis.now), shown(axis.path, down.tried),
+                   shown(axis.path, up.tried), down.turn(), up.turn()});
   }
   return all;
 }

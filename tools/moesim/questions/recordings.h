@@ -16,7 +16,9 @@
 #include "replay/run/run_summary.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/options.h"
+#include "tools/moesim/show/output.h"
 #include "traces/recording.h"
 
 namespace moesim::tools {
@@ -102,6 +104,25 @@ models::Question question_of(const Recordings& recordings);
 // answer.
 replay::RecordingForecast ask_recording(const Recordings& recordings,
                                         const replay::RecordingQuestion& question);
+
+// The times of a rank, described once: the letter is that of the bars.
+struct RankTime {
+  const char *key, *head, *csv_head;
+  char letter;
+  Ink ink;
+  sim::Time sim::RankSummary::*time;
+};
+inline constexpr std::array<RankTime, 5> kRankTimes{{
+    {"busy_us", "computing", "computing ms", 'C', Ink::kBlue, &sim::RankSummary::busy},
+    {"exposed_comm_us", "transfer", "transfer ms", 'T', Ink::kYellow, &sim::RankSummary::exposed_comm},
+    {"straggler_wait_us", "waiting", "straggler wait ms", 'w', Ink::kGrey, &sim::RankSummary::straggler_wait},
+    {"bubble_us", "bubble", "bubble ms", 'b', Ink::kSoft, &sim::RankSummary::bubble},
+    {"host_us", "host", "host ms", 'H', Ink::kPurple, &sim::RankSummary::host},
+}};
+
+// The figures of the whole job, and of its experts' ranks.
+Columns<replay::RecordingForecast> job_columns();
+Columns<replay::RecordedOverload> columns_of(Of<replay::RecordedOverload>);
 
 double tokens_per_s(const models::Forecast& forecast);  // all GPUs together
 

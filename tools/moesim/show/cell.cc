@@ -51,17 +51,12 @@ std::optional<double> number_of(const Cell& cell) {
   return std::nullopt;
 }
 
-namespace {
-
-// Visits the values of an object, in objects of it too, with their paths.
 void each_value(const std::string& path, const nlohmann::ordered_json& value,
                 const std::function<void(const std::string&, const nlohmann::ordered_json&)>& visit) {
   if (!value.is_object()) return visit(path, value);
   for (const auto& [key, one] : value.items())
     each_value(path.empty() ? key : fmt::format("{}.{}", path, key), one, visit);
 }
-
-}  // namespace
 
 std::string csv_of(const nlohmann::ordered_json& rows) {
   std::vector<Table::Column> columns;

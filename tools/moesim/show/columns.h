@@ -272,6 +272,12 @@ class Columns {
     return chosen;
   }
 
+  Columns without(std::string_view path) const {
+    Columns others = *this;
+    std::erase_if(others.columns_, [&](const Column<T>& column) { return column.path_ == path; });
+    return others;
+  }
+
   nlohmann::ordered_json json(const T& of) const {
     nlohmann::ordered_json out = nlohmann::ordered_json::object();
     for (const Column<T>& column : columns_) column.write_(out, of);

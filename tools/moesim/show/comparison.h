@@ -1,6 +1,7 @@
 // Output of a comparison of dispatchers for a layer or a step: JSON, CSV, and tables for people.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,14 +45,42 @@ Columns<models::Energy> columns_of(Of<models::Energy>);
 std::string energy_text(const models::Energy& energy);
 // The dispatcher to run and what that can cost.
 Columns<models::Comparison> recommendation();
+Columns<models::Anchor> columns_of(Of<models::Anchor>);
+// How far a number of the machine or the plan was moved, and the nearest values on both sides with which another
+// dispatcher is the fastest. Values are for people.
+struct Around {
+  struct Turned {
+    std::string value, dispatcher;
+  };
+  std::string path, what, now, from, to;
+  std::optional<Turned> below, above;
+};
+// An answer among others, and what is told of it.
+struct Told {
+  const models::Answer& answer;
+  const models::Scenario& scenario;
+  Detail detail = Detail::kNone;
+  const models::Comparison* all = nullptr;
+
+  // Its share of something that is known with draws, of those that can be chosen.
+  template <class Value>
+  std::optional<double> of_ranked(Value value) const {
+    if (!all || all->decision.fastest.empty() || !answer.ranked()) return std::nullopt;
+    return value(all->decision, static_cast<std::size_t>(&answer - all->answers.data()));
+  }
+};
+// The figures of a row of CSV, and what is known of it among others with draws.
+Columns<models::Answer> row_figures();
+Columns<Told> chances();
 // A comparison as it is told.
 struct ComparisonResult {
   const models::Comparison& comparison;
   Detail detail = Detail::kNone;
+  std::vector<Around> around;
 };
 Columns<ComparisonResult> columns_of(Of<ComparisonResult>);
 nlohmann::ordered_json comparison_json(const models::Comparison& comparison, Detail detail,
-                                       const CommonOptions& common);
+                                       const CommonOptions& common, const std::vector<Around>& around = {});
 std::string comparison_csv(const models::Comparison& comparison, Detail detail);
 // One paragraph on what was asked: model, machine, scope and plan, and what decides how they run.
 std::string question_text(const models::Comparison& comparison, bool explain = false);
@@ -72,6 +101,6 @@ std::string comparison_timeline(const models::Comparison& comparison, const Comm
 
 // Returns the comparison as one HTML page. Needs AnswerOptions::trace.
 std::string comparison_report(const models::Comparison& comparison, const CommonOptions& common,
-                              TimelineBounds bounds, const nlohmann::ordered_json& around);
+                              TimelineBounds bounds, const std::vector<Around>& around);
 
 }  // namespace moesim::tools

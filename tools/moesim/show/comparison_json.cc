@@ -118,6 +118,61 @@ Columns<models::Energy> columns_of(Of<models::Energy>) {
           {"kwh_per_step", &E::kwh_per_step}};
 }
 
+Columns<models::Anchor::Moved> columns_of(Of<models::Anchor::Moved>) {
+  using M = models::Anchor::Moved;
+  return {{"parameter", &M::parameter}, {"before", &M::before}, {"after", &M::after}};
+}
+
+Columns<models::Anchor::Suspect> columns_of(Of<models::Anchor::Suspect>) {
+  using S = models::Anchor::Suspect;
+  return {{"path", &S::path}, {"value", &S::value}, {"time_us", &S::us, "the forecast under it"}};
+}
+
+struct MeasuredRun {
+  models::Measured run;
+  models::Estimate before;
+};
+
+Columns<MeasuredRun> columns_of(Of<MeasuredRun>) {
+  using M = MeasuredRun;
+  return {{"dispatcher", [](const M& m) { return m.run.dispatcher; }},
+          {"time_us", [](const M& m) { return m.run.us; }, "as measured"},
+          {"forecast_us", &M::before, "without the run"},
+          {"scope?", [](const M& m) { return where(m.run.layer, "layer"); },
+           "of one layer, where the forecasts are of steps"}};
+}
+
+Columns<models::Anchor> columns_of(Of<models::Anchor>) {
+  using A = models::Anchor;
+  const auto runs = [](const A& a) {
+    std::vector<MeasuredRun> all;
+    for (std::size_t k = 0; k < a.measured.size(); ++k) all.push_back({a.measured[k], a.before[k]});
+    return all;
+  };
+  return {{"measured", runs},
+          {"explained", &A::explained,
+           "false: the forecast is not in doubt about enough to explain the run; there is no answer"},
+          {"effective_draws", &A::effective_draws, "as many draws as if all that are left counted alike"},
+          {"moved", &A::moved, "numbers that the run told, as factors of what they were"},
+          {"suspects", &A::suspects,
+           "where it is not explained: other settings that would explain it, nearest first"}};
+}
+
+Columns<Around::Turned> columns_of(Of<Around::Turned>) {
+  return {{"value", &Around::Turned::value}, {"dispatcher", &Around::Turned::dispatcher}};
+}
+
+Columns<Around> columns_of(Of<Around>) {
+  using A = Around;
+  return {{"path", &A::path},
+          {"what", &A::what},
+          {"now", &A::now},
+          {"from", &A::from, "how far it was moved down without another dispatcher becoming the fastest"},
+          {"to", &A::to, "and up"},
+          {"below", &A::below, "the nearest value with another fastest dispatcher"},
+          {"above", &A::above}};
+}
+
 namespace {
 
 using models::Answer;
@@ -125,21 +180,6 @@ using models::Comparison;
 using models::Scenario;
 using nlohmann::ordered_json;
 using sim::Category;
-
-// An answer among others, and what is told of it.
-struct Told {
-  const Answer& answer;
-  const Scenario& scenario;
-  Detail detail = Detail::kNone;
-  const Comparison* all = nullptr;
-
-  // Its share of something that is known with draws, of those that can be chosen.
-  template <class Value>
-  std::optional<double> of_ranked(Value value) const {
-    if (!all || all->decision.fastest.empty() || !answer.ranked()) return std::nullopt;
-    return value(all->decision, static_cast<std::size_t>(&answer - all->answers.data()));
-  }
-};
 
 struct Excluded {
   std::string dispatcher, rule;
@@ -285,6 +325,8 @@ Columns<Answer> more_columns() {
       {"memory", memory_columns()}};
 }
 
+}  // namespace
+
 Columns<Told> columns_of(Of<Told>) {
   const auto answer = [](const Told& t) -> const Answer& { return t.answer; };
   const auto network = [](auto member) {
@@ -316,24 +358,13 @@ Columns<Told> columns_of(Of<Told>) {
        {"counters?", counters_of,
         "events that a dispatcher's program counts, by name; which ones follows from its options"}});
   all.add(step_columns());
-  return all.add(
-      {{"messages?", detail(Detail::kMessages, messages_of)},
-       {"operations?", detail(Detail::kOperations, operations_of)},
-       {"ranks?", detail(Detail::kRanks, ranks_of)},
-       {"fastest_probability?",
-        [](const Told& t) { return t.of_ranked([](const auto& d, std::size_t i) { return d.fastest[i]; }); },
-        "share of the draws under which it is the fastest; with draws, of those that can be chosen"},
-       {"expected_loss?",
-        [](const Told& t) {
-          return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].expected; });
-        },
-        "time lost by running it and not the fastest, as a share of the fastest one's: mean over the draws"},
-       {"loss_at_most?",
-        [](const Told& t) {
-          return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].at_most; });
-        },
-        "the same, not exceeded with 90 %"}});
+  all.add({{"messages?", detail(Detail::kMessages, messages_of)},
+           {"operations?", detail(Detail::kOperations, operations_of)},
+           {"ranks?", detail(Detail::kRanks, ranks_of)}});
+  return all.add(chances());
 }
+
+namespace {
 
 // Returns the mesh as torch prints it, and the groups of ranks along each of its axes.
 ordered_json mesh_json(const models::DeviceMesh& mesh) {
@@ -412,6 +443,23 @@ Columns<Comparison> routing_columns() {
 }
 
 }  // namespace
+
+Columns<Told> chances() {
+  return {
+      {"fastest_probability?",
+       [](const Told& t) { return t.of_ranked([](const auto& d, std::size_t i) { return d.fastest[i]; }); },
+       "share of the draws under which it is the fastest; with draws, of those that can be chosen"},
+      {"expected_loss?",
+       [](const Told& t) {
+         return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].expected; });
+       },
+       "time lost by running it and not the fastest, as a share of the fastest one's: mean over the draws"},
+      {"loss_at_most?",
+       [](const Told& t) {
+         return t.of_ranked([](const auto& d, std::size_t i) { return d.losses[i].at_most; });
+       },
+       "the same, not exceeded with 90 %"}};
+}
 
 Columns<Answer> figures() {
   const auto memory = [](auto member) { return [member](const Answer& a) { return a.memory.*member; }; };
@@ -514,23 +562,31 @@ Columns<ComparisonResult> columns_of(Of<ComparisonResult>) {
   Columns<ComparisonResult> all;
   all.add(before, comparison);
   all.add({{"scenarios", [](const ComparisonResult& one) { return told(one.comparison, one.detail); }}});
-  return all.add(after, comparison);
+  return all.add(after, comparison)
+      .add({{"anchor?", [](const ComparisonResult& one) { return one.comparison.anchor; },
+             "a run of one's own, and what it told"},
+            {"around?", [](const ComparisonResult& one) { return where(!one.around.empty(), one.around); },
+             "with a report: which change of one number makes another dispatcher the fastest"}});
+}
+
+Columns<Answer> row_figures() {
+  return figures()
+      .add(more_columns().some({"tx_bytes_per_rank", "host_syncs"}))
+      .add({{"overload", [](const Answer& a) { return a.overload.printed(); }}});
 }
 
 std::string comparison_csv(const Comparison& c, Detail detail) {
   if (const auto table = table_of_detail(c, detail)) return table->csv();
-  Columns<Answer> row = figures();
-  row.add(more_columns().some({"tx_bytes_per_rank", "host_syncs"})).add({{"overload", [](const Answer& a) {
-                                                                            return a.overload.printed();
-                                                                          }}});
+  const Columns<Answer> row = row_figures();
   ordered_json rows = ordered_json::array();
   for (const Answer& a : forecasts(c)) rows.push_back(row.json(a));
   return csv_of(rows);
 }
 
-ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOptions& common) {
+ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOptions& common,
+                             const std::vector<Around>& around) {
   ordered_json result = envelope("compare", describe_inputs(common, *c.scenario), c.warnings);
-  result.update(json_of(ComparisonResult{c, detail}));
+  result.update(json_of(ComparisonResult{c, detail, around}));
   return result;
 }
 

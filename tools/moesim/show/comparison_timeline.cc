@@ -47,7 +47,7 @@ std::string comparison_timeline(const models::Comparison& c, const CommonOptions
 }
 
 std::string comparison_report(const models::Comparison& c, const CommonOptions& common, TimelineBounds bounds,
-                              const nlohmann::ordered_json& around) {
+                              const std::vector<Around>& around) {
   ReportExtras extras;
   bounds.most_slices = kReportSlices;
   const std::vector<const models::Answer*> answers = winner_first(c);
@@ -56,9 +56,7 @@ std::string comparison_report(const models::Comparison& c, const CommonOptions& 
     if (!answer->slots.empty()) extras.pipelines.push_back(pipeline_picture(*answer));
   for (const models::Answer* answer : answers) extras.matrices.push_back(traffic_matrix(*answer));
   extras.gpus_per_node = c.scenario->cluster->gpus_per_node;
-  nlohmann::ordered_json result = comparison_json(c, Detail::kRanks, common);
-  result["around"] = around;
-  return report_text("compare", result, extras);
+  return report_text("compare", comparison_json(c, Detail::kRanks, common, around), extras);
 }
 
 }  // namespace moesim::tools

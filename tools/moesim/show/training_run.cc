@@ -16,6 +16,7 @@
 #include "models/hardware/rental_list.h"
 #include "models/step/step_forecast.h"
 #include "models/workload/global_batch.h"
+#include "tools/moesim/show/cell.h"
 #include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/command.h"
 #include "tools/moesim/show/comparison.h"
@@ -513,6 +514,8 @@ Columns<models::PublishedRun> columns_of(Of<models::PublishedRun>) {
           {"source", &R::source}};
 }
 
+}  // namespace
+
 Columns<PricedTraining> plan_figures(const RunAnswer* a) {
   using P = PricedTraining;
   const auto answer = [](auto of) { return [of](const P& p) { return std::invoke(of, p.answer); }; };
@@ -558,6 +561,8 @@ Columns<PricedTraining> plan_figures(const RunAnswer* a) {
       {"purchase?", purchase_columns(), "of a bought machine; its cost is what the training uses of it",
        [](const P& p) { return p.hour.bought; }}};
 }
+
+namespace {
 
 // The plans that nothing beats in both, from the fastest to the cheapest: their indices.
 std::vector<std::int64_t> frontier(const RunAnswer& a) {
@@ -645,42 +650,6 @@ const ResultSchema kSchema("plan", "plan", with_model<figures>);
 void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswer& a,
                       const std::string& batch) {
   result.update(result_figures(&q, &a, batch).json(a));
-}
-
-std::vector<FoundColumn<PricedTraining>> plan_columns(const std::string& currency) {
-  using P = PricedTraining;
-  using enum CellStyle;
-  const auto size = [](std::int64_t models::Parallel::*of) {
-    return [of](const P& p) { return p.scenario->parallel.*of; };
-  };
-  using S = models::Parallel;
-  return {{{"cluster", {}, "machine"}, cluster_of},
-          {{"gpus", {}, "GPUs", kWhole, "{} GPUs"}, &P::gpus},
-          {{"idle_gpus"}, &P::idle_gpus},
-          {{"tp", {}, "TP", kWhole}, size(&S::tp)},
-          {{"cp"}, size(&S::cp)},
-          {{"pp", {}, "PP", kWhole}, size(&S::pp)},
-          {{"vpp"}, size(&S::vpp)},
-          {{"ep", {}, "EP", kWhole}, size(&S::ep)},
-          {{"etp"}, size(&S::etp)},
-          {{"dp"}, size(&S::dp)},
-          {{"microbatches"}, size(&S::microbatches)},
-          {{"micro_batch"}, size(&S::micro_batch)},
-          {{"precision"}, setting("training.precision")},
-          {{"schedule"}, setting("training.schedule")},
-          {{"recompute"}, setting("training.recompute")},
-          {{"overlap"}, plan_overlap},
-          {{"launch"}, setting("training.launch")},
-          {{"dispatcher"}, dispatcher_of},
-          {{"step_time_us"}, [](const P& p) { return p.answer.time_us.value; }},
-          {{"days", {}, "days", kThree, "{} days"}, [](const P& p) { return p.days.value; }},
-          {{"cost", {}, "cost [" + currency + "]", kWhole, "{} " + currency},
-           [](const P& p) { return p.cost.value; }},
-          {{"bought"}, [](const P& p) { return p.hour.bought; }},
-          {{"purchase"}, [](const P& p) { return positive(p.hour.purchase); }},
-          {{"rent_cost"}, [](const P& p) { return positive(p.hour.bought ? rent_cost(p) : 0); }},
-          {{"deadline_probability"}, &P::deadline_probability},
-          {{"fits_probability"}, fits_probability}};
 }
 
 std::string training_run_csv(const RunAnswer& a) {

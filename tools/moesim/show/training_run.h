@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "models/answers/training_run.h"
-#include "tools/moesim/show/cell.h"
+#include "tools/moesim/show/columns.h"
 
 namespace moesim::tools {
 
@@ -13,8 +13,8 @@ namespace moesim::tools {
 // `batch`: source of the global batch; `top`: plans shown for each precision.
 std::string training_run_text(const models::RunQuestion& question, const models::RunAnswer& answer,
                               const std::string& batch, int top);
-// The sizes, options, days, cost and probabilities of a plan, for tables.
-std::vector<FoundColumn<models::PricedTraining>> plan_columns(const std::string& currency);
+// The figures of a plan of `answer`, without which its "group" is not looked at.
+Columns<models::PricedTraining> plan_figures(const models::RunAnswer* answer = nullptr);
 // Returns the command that asks about the plan's step again, on one line.
 std::string plan_command(const models::PricedTraining& plan);
 std::string training_run_csv(const models::RunAnswer& answer);

@@ -71,18 +71,19 @@ class SweepKind {
   std::optional<SweepTable> table_;
 };
 
-// A kind whose rows have the cells of `columns`.
 template <class Answer>
 class SweepOf : public SweepKind {
  protected:
-  void set_columns(RowFormat format, const models::Points& points, std::vector<FoundColumn<Answer>> columns) {
-    columns_ = std::move(columns);
-    table_.emplace(format, points.paths(), columns_of(columns_));
+  void set_rows(RowFormat format, const models::Points& points, SweepRows<Answer> rows) {
+    rows_ = std::move(rows);
+    table_.emplace(format, points.paths(), rows_.columns);
   }
-  FoundRow row_of(const Answer& answer) const { return {cells_of(columns_, answer)}; }
+  FoundRow row_of(const Answer& answer) const {
+    return {cells_of(rows_.columns, rows_.figures.json(answer))};
+  }
 
  private:
-  std::vector<FoundColumn<Answer>> columns_;
+  SweepRows<Answer> rows_;
 };
 
 // Options with their values, as said.

@@ -22,22 +22,30 @@ namespace {
 
 using models::PricedTraining;
 
-// Columns besides those that `plan` prints; all are named "plan.NAME".
-std::vector<FoundColumn<PricedTraining>> all_columns(const std::string& currency) {
-  using P = PricedTraining;
-  std::vector<FoundColumn<P>> all = plan_columns(currency);
-  for (FoundColumn<P>& one : std::vector<FoundColumn<P>>{
-           {{"days.low"}, [](const P& r) { return r.days.low; }},
-           {{"days.high"}, [](const P& r) { return r.days.high; }},
-           {{"cost.low"}, [](const P& r) { return r.cost.low; }},
-           {{"cost.high"}, [](const P& r) { return r.cost.high; }},
-           {{"budget_probability"}, &P::budget_probability},
-           {{"meets"}, &P::meets},
-           {{"mfu", {}, "MFU", CellStyle::kPercent}, [](const P& r) { return r.answer.mfu; }},
-           {{"command"}, plan_command}})
-    all.push_back(std::move(one));
-  for (FoundColumn<P>& one : all) one.column.name = "plan." + one.column.name;
-  return all;
+// The figures of `plan`, named "plan.NAME".
+SweepRows<PricedTraining> rows_of(const std::string& currency) {
+  SweepRows<PricedTraining> rows{plan_figures().without("group")};
+  rows.figures.add({{"bought", [](const PricedTraining& p) { return p.hour.bought; }}});
+  rows.columns = columns_of(
+      rows.figures.schema(),
+      "cluster,gpus,idle_gpus,parallel.tp,parallel.cp,parallel.pp,parallel.vpp,parallel.ep,parallel.etp,"
+      "parallel.dp,parallel.microbatches,parallel.micro_batch,precision,schedule,recompute,overlap,launch,"
+      "dispatcher,step_time_us.value,days.value,cost.value,bought,purchase.price,purchase.rent_cost,"
+      "deadline_probability,fits_probability,days.low,days.high,cost.low,cost.high,budget_probability,meets,mfu,"
+      "command");
+  const auto replace = [](std::string& text, std::string_view what, std::string_view with) {
+    if (const std::size_t at = text.find(what); at != std::string::npos) text.replace(at, what.size(), with);
+  };
+  for (SweepColumn& one : rows.columns) {
+    if (one.path.starts_with("parallel.")) one.schema["type"] = "integer";
+    replace(one.name, "parallel.", "");
+    replace(one.name, ".value", "");
+    replace(one.name, "purchase.price", "purchase");
+    replace(one.name, "purchase.rent", "rent");
+    one.name.insert(0, "plan.");
+    for (std::string* text : {&one.head, &one.told}) replace(*text, "CURRENCY", currency);
+  }
+  return rows;
 }
 
 class PlanSweep : public SweepOf<PricedTraining> {
@@ -100,7 +108,7 @@ void PlanSweep::prepare(const models::Points& points, RowFormat format, const Co
     throw InputError("sweep plan: found no model, expected --model NAME or an axis model");
   if (question_.tokens().empty() && !is_axis("tokens"))
     throw InputError("sweep plan: found no --tokens, expected how many are trained on, such as 15T");
-  set_columns(format, points, all_columns(question_.prices(base_->resolved.scenario).currency));
+  set_rows(format, points, rows_of(question_.prices(base_->resolved.scenario).currency));
 }
 
 void PlanSweep::read_inputs(const models::Points& points) const {
@@ -150,7 +158,7 @@ SummaryShape PlanSweep::summary() const {
 }  // namespace
 
 const ResultSchema kRows("sweep-plan-row", [] {
-  const std::vector<SweepColumn> all = columns_of(all_columns(""));
+  const std::vector<SweepColumn> all = rows_of("").columns;
   return row_schema("a line of results.jsonl of `sweep plan`", all, all);
 });
 

@@ -54,47 +54,34 @@ class RecordingStore {
 
 using replay::RecordingForecast;
 
-std::vector<FoundColumn<RecordingForecast>> recording_columns(bool priced) {
-  using enum CellStyle;
-  const auto three = Digits::fixed(3);
+SweepRows<RecordingForecast> rows_of(bool priced) {
   using R = RecordingForecast;
-  std::vector<FoundColumn<R>> all{
-      {{"topology"}, [](const R& r) { return r.iteration.topology.str(); }},
-      {{"machine"}, [](const R& r) { return r.cluster.name; }},
-      {{"microbatches"}, &R::microbatches},
-      {{"iteration_us.value", three, "iteration", kTime, "{} an iteration"},
-       [](const R& r) { return r.time_us.value; }},
-      {{"iteration_us.low", three}, [](const R& r) { return r.time_us.low; }},
-      {{"iteration_us.high", three}, [](const R& r) { return r.time_us.high; }},
-      {{"measured_iteration_us", three}, &R::measured_us},
-      {{"tokens_per_s", three}, [](const R& r) { return where(r.tokens > 0, tokens_per_s(r)); }},
-      {{"tokens_per_s_per_gpu", three, "tokens/s/GPU", kWhole, "{} tokens/s/GPU"},
-       [](const R& r) { return where(r.tokens > 0, r.tokens_per_s_per_gpu()); }}};
-  if (priced)
-    all.push_back(
-        {{"cost_per_million_tokens", Digits::fixed(9), "per 10^6 tokens", kFour, "{} a million tokens"},
-         cost_per_million_tokens});
-  const auto add_mean = [&](SweepColumn column, auto part) {
-    column.digits = three;
-    all.push_back({std::move(column), [part](const R& r) {
-                     const auto ranks = r.iteration.timeline.ranks();
-                     double us = 0;
-                     for (const sim::RankSummary& rank : ranks) us += (rank.*part).us();
-                     return us / static_cast<double>(ranks.size());
-                   }});
-  };
-  add_mean({"busy_us.mean"}, &sim::RankSummary::busy);
-  add_mean({"exposed_comm_us.mean", three, "transfer", kTime}, &sim::RankSummary::exposed_comm);
-  add_mean({"straggler_wait_us.mean", three, "wait", kTime}, &sim::RankSummary::straggler_wait);
-  add_mean({"bubble_us.mean"}, &sim::RankSummary::bubble);
-  add_mean({"host_us.mean"}, &sim::RankSummary::host);
-  all.push_back({{"overload.max", Digits::fixed(6)}, [](const R& r) {
-                   return r.overload ? std::optional(r.overload->stages.back().max) : std::nullopt;
-                 }});
-  all.push_back({{"synthetic"}, &R::synthetic});
-  all.push_back({{"recorded_on.gpu"}, [](const R& r) { return r.recorded_on.gpu; }});
-  all.push_back({{"notes"}, [](const R& r) { return join(r.notes, "; "); }});
-  return all;
+  Columns<R> all = job_columns().some({"topology", "microbatches", "iteration_us", "measured_iteration_us",
+                                       "tokens_per_s", "synthetic", "recorded_on"});
+  all.add({{"machine", [](const R& r) { return r.cluster.name; }},
+           {"tokens_per_s_per_gpu", [](const R& r) { return where(r.tokens > 0, r.tokens_per_s_per_gpu()); }},
+           {"cost_per_million_tokens", cost_per_million_tokens},
+           {"overload", &R::overload},
+           {"notes", [](const R& r) { return join(r.notes, "; "); }}});
+  std::string shown =
+      "topology,machine,microbatches,iteration_us.value,iteration_us.low,iteration_us.high,"
+      "measured_iteration_us,tokens_per_s,tokens_per_s_per_gpu";
+  if (priced) shown += ",cost_per_million_tokens";
+  for (const RankTime& one : kRankTimes) {
+    const std::string path = fmt::format("{}.mean", one.key);
+    all.add({{path, [&one](const R& r) {
+                double us = 0;
+                const auto ranks = r.iteration.timeline.ranks();
+                for (const sim::RankSummary& rank : ranks) us += (rank.*one.time).us();
+                return us / static_cast<double>(ranks.size());
+              }}});
+    shown += "," + path;
+  }
+  shown += ",overload.max,synthetic,recorded_on.gpu,notes";
+  SweepRows<R> rows{all, columns_of(all.schema(), shown)};
+  for (SweepColumn& one : rows.columns)
+    one.digits = Digits::fixed(one.path.starts_with("cost") ? 9 : one.path.starts_with("overload") ? 6 : 3);
+  return rows;
 }
 
 class RecordingSweep : public SweepOf<RecordingForecast> {
@@ -151,7 +138,7 @@ void RecordingSweep::prepare(const models::Points& points, RowFormat format, con
   for (const auto& [option, value] : options_.said()) priced_ = priced_ || option.starts_with("prices");
   common_ = common;
   options_.read_inputs(common);  // refuses what cannot be asked at all
-  set_columns(format, points, recording_columns(priced_));
+  set_rows(format, points, rows_of(priced_));
 }
 
 void RecordingSweep::read_inputs(const models::Points& points) const {
@@ -221,8 +208,8 @@ SummaryShape RecordingSweep::summary() const {
 }  // namespace
 
 const ResultSchema kRows("sweep-replay-row", [] {
-  return row_schema("a line of results.jsonl of `sweep replay`", columns_of(recording_columns(true)),
-                    columns_of(recording_columns(false)));
+  return row_schema("a line of results.jsonl of `sweep replay`", rows_of(true).columns,
+                    rows_of(false).columns);
 });
 
 std::unique_ptr<SweepKind> sweep_of_recordings() { return std::make_unique<RecordingSweep>(); }

@@ -23,71 +23,46 @@ namespace moesim::tools {
 
 namespace {
 
-// A row: an answer, and the decision among all answers.
-struct Scored {
-  const Answer& answer;
-  const models::Decision& decision;
-  std::size_t index;
-
-  bool winner() const { return static_cast<int>(index) == decision.winner; }
-};
-
-std::vector<FoundColumn<Scored>> scenario_columns(bool intervals, bool breakdown, bool priced) {
-  using enum CellStyle;
-  const auto three = Digits::fixed(3), four = Digits::fixed(4), six = Digits::fixed(6),
-             whole = Digits::fixed(0), nine = Digits::significant(9);
-  std::vector<FoundColumn<Scored>> all;
-  const auto add = [&](SweepColumn column, auto value) { all.push_back({std::move(column), value}); };
-  const auto answer = [&](const SweepColumn& column, auto value) {
-    add(column, [value](const Scored& s) { return std::invoke(value, s.answer); });
-  };
-  answer({"dispatcher"}, &Answer::dispatcher);
-  answer({"time_us.value", six, "time", kTime}, [](const Answer& a) { return a.time_us.value; });
-  if (intervals) {
-    answer({"time_us.low", six}, [](const Answer& a) { return a.time_us.low; });
-    answer({"time_us.high", six}, [](const Answer& a) { return a.time_us.high; });
-  }
-  add({"winner"}, &Scored::winner);
-  if (intervals) {
-    add({"winner.probability", four},
-        [](const Scored& s) { return s.winner() ? s.decision.probability() : std::nullopt; });
-    add({"verdict"}, [](const Scored& s) { return where(s.winner(), name_of(s.decision.verdict)); });
-    const auto ranked = [&](const char* name, auto value) {
-      add({name, four}, [value](const Scored& s) {
-        return s.answer.ranked() && !s.decision.losses.empty() ? std::optional(value(s.decision, s.index))
-                                                               : std::nullopt;
-      });
-    };
-    ranked("fastest_probability", [](const auto& d, std::size_t i) { return d.fastest[i]; });
-    ranked("expected_loss", [](const auto& d, std::size_t i) { return d.losses[i].expected; });
-    ranked("loss_at_most", [](const auto& d, std::size_t i) { return d.losses[i].at_most; });
-  }
-  for (std::size_t c = 0; breakdown && c < sim::kCategories; ++c)
-    answer({"breakdown_us." + std::string(sim::name(static_cast<sim::Category>(c))), six},
-           [c](const Answer& a) { return a.breakdown_us[c]; });
-  answer({"tokens_per_s_per_gpu", three, "tokens/s/GPU", kWhole, "{} tokens/s/GPU"},
-         &Answer::tokens_per_s_per_gpu);
-  answer({"mfu", six, "MFU", kPercent}, &Answer::mfu);
-  answer({"tx_bytes_per_rank.mean", whole}, [](const Answer& a) { return sent_bytes(a).mean; });
-  answer({"tx_bytes_per_rank.max", whole},
-         [](const Answer& a) { return static_cast<double>(sent_bytes(a).max); });
-  answer({"overload.avg", six}, [](const Answer& a) { return a.overload.printed().avg; });
-  answer({"overload.max", six}, [](const Answer& a) { return a.overload.printed().max; });
-  answer({"overload.max_cum", six}, [](const Answer& a) { return a.overload.printed().max_cum; });
-  answer({"peak_memory_bytes.max", whole, "memory [GB]", kGigabytes},
-         [](const Answer& a) { return static_cast<double>(a.memory.max_bytes); });
-  answer({"fits"}, [](const Answer& a) { return a.memory.fits; });
-  answer({"fits_probability", four}, [](const Answer& a) { return a.memory.fits_probability; });
-  answer({"outside_domain", four}, &Answer::outside_domain);
-  if (priced) {
-    answer({"cost", nine}, &Answer::cost);
-    answer({"cost_per_million_tokens", nine, "per 10^6 tokens", kFour, "{} a million tokens"},
-           &Answer::cost_per_million_tokens);
-  }
-  return all;
+// Digits of the figures of files.
+Digits digits_of(std::string_view path) {
+  const auto holds = [&](std::string_view word) { return path.find(word) != std::string_view::npos; };
+  if (path.starts_with("cost")) return Digits::significant(9);
+  if (holds("bytes")) return Digits::fixed(0);
+  if (holds("tokens_per_s")) return Digits::fixed(3);
+  const bool share = holds("probability") || holds("loss") || holds("domain");
+  return Digits::fixed(share && !holds("_us") ? 4 : 6);
 }
 
-class ScenarioSweep : public SweepOf<Scored> {
+SweepRows<Told> rows_of(bool intervals, bool breakdown, bool priced) {
+  const auto won = [](const Told& t) { return t.all->winner() == &t.answer; };
+  Columns<Told> all;
+  // The parts of the time are added below, zeros too.
+  all.add(row_figures().without("breakdown_us").without("unmeasured"),
+          [](const Told& t) -> const Answer& { return t.answer; })
+      .add(chances());
+  all.add({{"winner", won},
+           {"winner.probability",
+            [=](const Told& t) { return won(t) ? t.all->decision.probability() : std::nullopt; }},
+           {"verdict", [=](const Told& t) { return where(won(t), name_of(t.all->decision.verdict)); }}});
+  std::string shown = "dispatcher,time_us.value";
+  if (intervals) shown += ",time_us.low,time_us.high";
+  shown += ",winner";
+  if (intervals) shown += ",winner.probability,verdict,fastest_probability,expected_loss,loss_at_most";
+  for (std::size_t c = 0; breakdown && c < sim::kCategories; ++c) {
+    const std::string path = fmt::format("breakdown_us.{}", sim::name(static_cast<sim::Category>(c)));
+    all.add({{path, [c](const Told& t) { return t.answer.breakdown_us[c]; }}});
+    shown += "," + path;
+  }
+  shown +=
+      ",tokens_per_s_per_gpu,mfu,tx_bytes_per_rank.mean,tx_bytes_per_rank.max,overload.avg,overload.max,"
+      "overload.max_cum,peak_memory_bytes.max,fits,fits_probability,outside_domain";
+  if (priced) shown += ",cost,cost_per_million_tokens";
+  SweepRows<Told> rows{all, columns_of(all.schema(), shown)};
+  for (SweepColumn& one : rows.columns) one.digits = digits_of(one.path);
+  return rows;
+}
+
+class ScenarioSweep : public SweepOf<Told> {
  public:
   void declare(CLI::App& app) override {
     app.add_option("scenario", file_, "Scenario file, or a job's (see compare), that the values are put into")
@@ -164,7 +139,7 @@ void ScenarioSweep::prepare(const models::Points& points, RowFormat format, cons
     asked_.draws = run_->anchor->drawn;
   }
   varied_ = points.paths();
-  set_columns(format, points, scenario_columns(asked_.draws > 0, asked_.breakdown, cost_));
+  set_rows(format, points, rows_of(asked_.draws > 0, asked_.breakdown, cost_));
   [[maybe_unused]] const Asker settable(*base_, points.paths());  // refuses paths that exclude each other
 }
 
@@ -172,9 +147,9 @@ SweepAsker ScenarioSweep::asker(const models::Points& points) const {
   return [this, asker = std::make_shared<Asker>(*base_, points.paths())](const auto& values) {
     const Comparison all = asker->ask(values, asked_);
     std::vector<FoundRow> rows;
-    for (std::size_t i = 0; i < all.answers.size(); ++i)
-      if (const Answer& answer = all.answers[i]; answer.ok())
-        rows.push_back(row_of({answer, all.decision, i}));
+    for (const Answer& answer : all.answers)
+      if (answer.ok())
+        rows.push_back(row_of({answer, *all.scenario, Detail::kNone, &all}));
       else
         rows.push_back({{answer.dispatcher}, answer.error});
     return rows;
@@ -195,7 +170,7 @@ const ResultSchema kRows("sweep-row", [] {
 });
 
 std::vector<SweepColumn> columns_of_scenarios(bool intervals, bool breakdown, bool priced) {
-  return columns_of(scenario_columns(intervals, breakdown, priced));
+  return rows_of(intervals, breakdown, priced).columns;
 }
 
 // Ranks by the price of a million tokens where there are prices, else by tokens per second and GPU, so that

@@ -21,13 +21,52 @@ bool is_text(models::FieldType type) {
 }
 
 // Returns a value of an axis, or a cell of a JSON line; other than numbers and flags it is `text`.
-Cell cell_of_json(const nlohmann::json& json, const std::string& text) {
+Cell cell_of_json(const nlohmann::ordered_json& json, const std::string& text) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_float()) return json.get<double>();
   const bool fits = !json.is_number_unsigned() || json.get<std::uint64_t>() <= INT64_MAX;
   if (json.is_number() && fits) return json.get<std::int64_t>();
   return text;
 }
+
+std::string text_of(const nlohmann::ordered_json& json) {
+  return json.is_string() ? json.get<std::string>() : json.dump();
+}
+
+// Visits the figures of answers with their paths, and whether some answers lack them.
+template <class Visit>
+void each_figure(const std::string& before, const nlohmann::ordered_json& object, bool maybe,
+                 const Visit& visit) {
+  for (const auto& [key, schema] : object.at("properties").items()) {
+    const bool absent =
+        maybe || std::count(object.at("required").begin(), object.at("required").end(), key) == 0;
+    if (schema.contains("properties"))
+      each_figure(before + key + ".", schema, absent, visit);
+    else
+      visit(before + key, schema, absent);
+  }
+}
+
+// How people see a figure, where not by its path.
+const std::vector<SweepColumn> kShown = [] {
+  using enum CellStyle;
+  return std::vector<SweepColumn>{
+      {"time_us.value", {}, "time", kTime},
+      {"iteration_us.value", {}, "iteration", kTime, "{} an iteration"},
+      {"exposed_comm_us.mean", {}, "transfer", kTime},
+      {"straggler_wait_us.mean", {}, "wait", kTime},
+      {"tokens_per_s_per_gpu", {}, "tokens/s/GPU", kWhole, "{} tokens/s/GPU"},
+      {"mfu", {}, "MFU", kPercent},
+      {"peak_memory_bytes.max", {}, "memory [GB]", kGigabytes},
+      {"cost_per_million_tokens", {}, "per 10^6 tokens", kFour, "{} a million tokens"},
+      {"cluster", {}, "machine"},
+      {"gpus", {}, "GPUs", kWhole, "{} GPUs"},
+      {"parallel.tp", {}, "TP", kWhole},
+      {"parallel.pp", {}, "PP", kWhole},
+      {"parallel.ep", {}, "EP", kWhole},
+      {"days.value", {}, "days", kThree, "{} days"},
+      {"cost.value", {}, "cost [CURRENCY]", kWhole, "{} CURRENCY"}};
+}();
 
 Cells csv_row(std::string_view line, const std::vector<SweepColumn>& columns) {
   Cells cells;
@@ -41,7 +80,7 @@ Cells csv_row(std::string_view line, const std::vector<SweepColumn>& columns) {
 }
 
 Cells json_row(std::string_view line, const std::vector<SweepColumn>& columns) {
-  const auto object = nlohmann::json::parse(line);
+  const auto object = nlohmann::ordered_json::parse(line);
   Cells cells;
   for (const SweepColumn& column : columns) {
     const auto found = object.find(column.name);
@@ -49,13 +88,40 @@ Cells json_row(std::string_view line, const std::vector<SweepColumn>& columns) {
       cells.emplace_back();
       continue;
     }
-    const std::string text = found->is_string() ? found->get<std::string>() : found->dump();
+    const std::string text = text_of(*found);
     cells.push_back(text.empty() ? Cell() : column.text ? Cell(text) : cell_of_json(*found, text));
   }
   return cells;
 }
 
 }  // namespace
+
+std::vector<SweepColumn> columns_of(const nlohmann::ordered_json& answers, std::string_view paths) {
+  std::vector<SweepColumn> all;
+  for (const std::string_view path : split(paths, ',')) {
+    const auto shown = std::ranges::find(kShown, path, &SweepColumn::name);
+    all.push_back(shown == kShown.end() ? SweepColumn{std::string(path)} : *shown);
+  }
+  each_figure("", answers, false, [&](const std::string& path, const auto& schema, bool maybe) {
+    const auto column = std::ranges::find(all, path, &SweepColumn::path);
+    if (column == all.end()) return;
+    const auto type = schema.value("type", nlohmann::ordered_json());
+    column->schema = schema;
+    column->text = type == "string" || (type.is_array() && type[0] == "string");
+    column->maybe = maybe || type.is_array();
+  });
+  return all;
+}
+
+Cells cells_of(const std::vector<SweepColumn>& columns, const nlohmann::ordered_json& answer) {
+  Cells cells(columns.size());
+  each_value("", answer, [&](const std::string& path, const auto& value) {
+    const auto column = std::ranges::find(columns, path, &SweepColumn::path);
+    if (column != columns.end() && !value.is_null())
+      cells[static_cast<std::size_t>(column - columns.begin())] = cell_of_json(value, text_of(value));
+  });
+  return cells;
+}
 
 nlohmann::ordered_json row_schema(std::string_view title, const std::vector<SweepColumn>& all,
                                   const std::vector<SweepColumn>& usual) {

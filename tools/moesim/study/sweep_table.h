@@ -8,8 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/cell.h"
+#include "tools/moesim/show/columns.h"
 
 namespace moesim::tools {
 
@@ -17,21 +20,32 @@ enum class RowFormat : std::uint8_t { kCsv, kJsonLines };
 
 using Cells = std::vector<Cell>;
 
-template <class Answer>
-Cells cells_of(const std::vector<FoundColumn<Answer>>& columns, const Answer& answer) {
-  Cells cells;
-  cells.reserve(columns.size());
-  for (const auto& one : columns) cells.push_back(one.cell(answer));
-  return cells;
-}
+// Display of a column's cells: unchanged, with a number of digits, as a share, in bytes, or in microseconds
+// with one unit for all rows.
+enum class CellStyle : std::uint8_t { kText, kWhole, kThree, kFour, kPercent, kGigabytes, kTime };
+
+// A column of a table of many answers, for the files, the summary, the front and the page.
+struct SweepColumn {
+  std::string name;
+  Digits digits = {};       // for numbers
+  std::string head = name;  // for people
+  CellStyle style = CellStyle::kText;
+  std::string told = {};    // for the best: "{} tokens/s/GPU"
+  std::string path = name;  // in the JSON of an answer
+  bool text = false;        // even where it looks like a number
+  nlohmann::ordered_json schema = {};
+  bool maybe = false;  // some rows have no cell
+};
+
+// The columns of `paths` ("dispatcher,time_us.value") of answers with this schema, and their cells of an answer.
+std::vector<SweepColumn> columns_of(const nlohmann::ordered_json& answers, std::string_view paths);
+Cells cells_of(const std::vector<SweepColumn>& columns, const nlohmann::ordered_json& answer);
 
 template <class Answer>
-std::vector<SweepColumn> columns_of(const std::vector<FoundColumn<Answer>>& found) {
-  std::vector<SweepColumn> columns;
-  columns.reserve(found.size());
-  for (const auto& one : found) columns.push_back(one.column);
-  return columns;
-}
+struct SweepRows {
+  Columns<Answer> figures = {};
+  std::vector<SweepColumn> columns = {};
+};
 
 // The schema of a row: those `usual` columns that have a cell in every row are required, or an error.
 nlohmann::ordered_json row_schema(std::string_view title, const std::vector<SweepColumn>& all,

@@ -25,6 +25,7 @@
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
@@ -33,18 +34,25 @@ namespace moesim::tools {
 
 Columns<calibration::RefinedLaw> columns_of(Of<calibration::RefinedLaw>) {
   using L = calibration::RefinedLaw;
-  return {
-      {"key", &L::key},
-      {"moved_sigma", &L::moved_sigma,
-       "change of the log time in standard deviations of what was known of another machine, signed"},
-      {"own_share", &L::own_share, "of the variance over what the law is for, how much the rows took away"},
-      {"moved", [](const L& l) { return std::expm1(l.moved); }, "mean change of the time, a share of it"},
-      {"rows", &L::rows, "", "rows"},
-      {"outliers", &L::outliers, "rows that count less than half", "far off"},
-      {"error_before", &L::error_before, "mean |log error| of the rows under the base"},
-      {"error_left_out", &L::error_left_out, "the same of each row under a law of the others"},
-      {"added", &L::added, "the base had no such law"},
-      {"believed", &L::believed, "false: no law of this kind reaches the rows, and the base's stays"}};
+  return {{"key", &L::key},
+          {"moved_sigma",
+           &L::moved_sigma,
+           "change of the log time in standard deviations of what was known of another machine, signed",
+           {"sigma", [](double sigma) { return fmt::format("{:+.1f}", sigma); }}},
+          {"own_share", &L::own_share,
+           "of the variance over what the law is for, how much the rows took away", share_head("from rows")},
+          {"moved",
+           [](const L& l) { return std::expm1(l.moved); },
+           "mean change of the time, a share of it",
+           {"moved", [](double share) { return percent(share); }}},
+          {"rows", &L::rows, "", "rows"},
+          {"outliers", &L::outliers, "rows that count less than half", "far off"},
+          {"error_before", &L::error_before, "mean |log error| of the rows under the base",
+           share_head("error", 1)},
+          {"error_left_out", &L::error_left_out, "the same of each row under a law of the others",
+           share_head("now", 1)},
+          {"added", &L::added, "the base had no such law"},
+          {"believed", &L::believed, "false: no law of this kind reaches the rows, and the base's stays"}};
 }
 
 namespace {
@@ -142,8 +150,6 @@ std::vector<Flip> usual_flips(const ordered_json& cluster, int ep, const Refined
   return flips;
 }
 
-std::string percent_moved(double log_shift) { return percent(std::expm1(log_shift)); }
-
 // Returns the suggested next command.
 std::string next_command(const Options& options) {
   return is_network(options.base)
@@ -156,24 +162,15 @@ std::string next_command(const Options& options) {
 }
 
 std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, const Options& options) {
-  using Align = Table::Align;
-  Table table({{"law", Align::kLeft},
-               {"rows"},
-               {"far off"},
-               {"moved"},
-               {"sigma"},
-               {"from rows"},
-               {"error"},
-               {"now"}});
-  for (const RefinedLaw& law : report.laws)
-    table.row({law.key + (!law.believed ? " (not believed)"
-                          : law.added   ? " (new)"
-                                        : ""),
-               std::to_string(law.rows), std::to_string(law.outliers), percent_moved(law.moved),
-               fmt::format("{:+.1f}", law.moved_sigma), fmt::format("{:.0f} %", 100 * law.own_share),
-               fmt::format("{:.1f} %", 100 * law.error_before),
-               fmt::format("{:.1f} %", 100 * law.error_left_out)});
-  std::string text = table.text();
+  Columns<RefinedLaw> columns{{"",
+                               [](const RefinedLaw& l) {
+                                 return l.key + (!l.believed ? " (not believed)" : l.added ? " (new)" : "");
+                               },
+                               "", "law"}};
+  columns.add(
+      columns_of(Of<RefinedLaw>{})
+          .some({"rows", "outliers", "moved", "moved_sigma", "own_share", "error_before", "error_left_out"}));
+  std::string text = table_of(columns, report.laws).text();
   if (!options.evidence.empty()) text += "\nbase: " + because(options.evidence) + "\n";
   const std::string& out = options.out;
   int moved_rows = 0, moved_laws = 0;
@@ -187,17 +184,13 @@ std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, 
   for (const auto& [reason, rows] : report.skipped) text += fmt::format("  skipped {:5}  {}\n", rows, reason);
   const std::string next = "next: " + next_command(options) + "\n";
   if (flips.empty()) return text + next;
-  Table decisions({{"decision", Align::kLeft},
-                   {"before", Align::kLeft},
-                   {"P"},
-                   {"now", Align::kLeft},
-                   {"P"},
-                   {"", Align::kLeft}});
-  const auto share = [](const std::optional<double>& p) { return p ? fmt::format("{:.2f}", *p) : "-"; };
-  for (const Flip& flip : flips)
-    decisions.row({flip.scenario, flip.before, share(flip.probability_before), flip.after,
-                   share(flip.probability_after), flip.flips() ? "flips" : ""});
-  return text + "\n" + decisions.text() + "\n" + next;
+  const Columns<Flip> decisions{{"", &Flip::scenario, "", "decision"},
+                                {"", &Flip::before, "", "before"},
+                                {"", &Flip::probability_before, "", {"P", 2}},
+                                {"", &Flip::after, "", "now"},
+                                {"", &Flip::probability_after, "", {"P", 2}},
+                                {"", [](const Flip& f) { return f.flips() ? "flips" : "stays"; }, "", "winner"}};
+  return text + "\n" + table_of(decisions, flips).text() + "\n" + next;
 }
 
 struct RefinedProfile {

@@ -127,7 +127,7 @@ struct Compared {
 Columns<Compared> columns_of(Of<Compared>) {
   Columns<Compared> all;
   all.add(columns_of(Of<ComparisonResult>{}), [](const Compared& one) {
-    return ComparisonResult{one.c, one.detail};
+    return ComparisonResult{one.c, one.detail, {}};
   });
   return all.add(
       {{"plan_chosen?",
@@ -135,7 +135,6 @@ Columns<Compared> columns_of(Of<Compared>) {
          {"because", [](const Compared& one) { return one.resolved.chosen.because; }}},
         "the parts of the plan that were not given and were chosen",
         [](const Compared& one) { return !one.resolved.chosen.options.empty(); }},
-       {"anchor?", [](const Compared& one) { return one.c.anchor; }, "a run of one's own, and what it told"},
        {"verdict?", &Compared::verdict, "whether that run is normal, and if not, why"},
        {"training?",
         {{"tokens", [](const Compared& one) { return one.training.tokens; }},
@@ -240,9 +239,9 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty())
-    write_file(o.report, comparison_report(
-                             c, common, bounds,
-                             c.decision.runner_up >= 0 ? map_around(base, common.threads) : ordered_json()));
+    write_file(o.report, comparison_report(c, common, bounds,
+                                           c.decision.runner_up >= 0 ? map_around(base, common.threads)
+                                                                     : std::vector<Around>()));
   if (common.format == Format::kJson)
     print_json(result_of(answer, common));
   else if (common.format == Format::kCsv)

@@ -15,21 +15,6 @@
 
 namespace moesim::tools {
 
-// The times of a rank, described once: the letter is that of the bars.
-struct RankTime {
-  const char *key, *head, *csv_head;
-  char letter;
-  Ink ink;
-  sim::Time sim::RankSummary::*time;
-};
-inline constexpr std::array<RankTime, 5> kRankTimes{{
-    {"busy_us", "computing", "computing ms", 'C', Ink::kBlue, &sim::RankSummary::busy},
-    {"exposed_comm_us", "transfer", "transfer ms", 'T', Ink::kYellow, &sim::RankSummary::exposed_comm},
-    {"straggler_wait_us", "waiting", "straggler wait ms", 'w', Ink::kGrey, &sim::RankSummary::straggler_wait},
-    {"bubble_us", "bubble", "bubble ms", 'b', Ink::kSoft, &sim::RankSummary::bubble},
-    {"host_us", "host", "host ms", 'H', Ink::kPurple, &sim::RankSummary::host},
-}};
-
 struct ReplayOptions {
   std::vector<std::string> folders;
   RecordingOptions question{32};

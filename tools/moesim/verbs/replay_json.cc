@@ -25,10 +25,6 @@ constexpr const char* kAssumedMemory =
 constexpr const char* kAttributionRule =
     "causes are taken away in this order and stay away; each accounts for what the iteration loses at its turn";
 
-std::optional<double> known_tokens_per_s(const models::Forecast& f) {
-  return where(f.tokens > 0, tokens_per_s(f));
-}
-
 Columns<models::StageMemory> held_columns() {
   Columns<models::StageMemory> all;
   return all.add(columns_of(Of<models::RankMemory>{}), &models::StageMemory::bytes)
@@ -50,23 +46,6 @@ Columns<Memory> columns_of(Of<Memory>) {
 Columns<replay::StepMean> columns_of(Of<replay::StepMean>) {
   using M = replay::StepMean;
   return {{"count", &M::count, "", "count"}, {"mean_us", &M::mean_us, "", {"mean ms", 3, 1e-3}}};
-}
-
-Columns<replay::RecordedOverload> columns_of(Of<replay::RecordedOverload>) {
-  using O = replay::RecordedOverload;
-  Columns<O> all;
-  return all.add(columns_of(Of<models::Overload>{}), [](const O& o) { return o.stages.back(); })
-      .add({{"metrics", [](const O& o) { return OverloadMetrics{o.logged}; },
-             "as every pipeline stage logs them, by stage"},
-            {"entries", &O::entries},
-            {"replicas", &O::replicas}});
-}
-
-Columns<RecordingForecast::Before> columns_of(Of<RecordingForecast::Before>) {
-  using B = RecordingForecast::Before;
-  return {{"iteration_us", [](const B& b) { return b.time_us.value; }},
-          {"what", &B::what},
-          {"tokens_per_s?", known_tokens_per_s}};
 }
 
 Columns<replay::Attribution> columns_of(Of<replay::Attribution>) {
@@ -137,35 +116,6 @@ Columns<replay::Effect> effect_columns(const F* f) {
           {"source", &E::source},
           {"what", &E::what},
           {"changes_iteration_by_us?", gain}};
-}
-
-// Of the whole job.
-Columns<F> job_columns() {
-  return {
-      {"iteration_us", &F::time_us},
-      {"measured_iteration_us?", &F::measured_us},
-      {"microbatches", &F::microbatches},
-      {"topology", [](const F& f) { return f.iteration.topology.str(); }},
-      {"tokens_per_s?", known_tokens_per_s, "that all ranks together train on"},
-      {"cost_per_million_tokens?",
-       {{"value", [](const F& f) { return *cost_per_million_tokens(f); }},
-        {"currency", [](const F& f) { return f.settings.prices.currency; }}},
-       "",
-       [](const F& f) { return cost_per_million_tokens(f).has_value(); }},
-      {"before?", &F::before, "the job as it was recorded, where anything differs"},
-      {"synthetic", &F::synthetic, "made by the models, measured on no machine"},
-      {"recorded_on",
-       {{"gpu", [](const F& f) { return f.recorded_on.gpu; }},
-        {"told_by", [](const F& f) { return name(f.recorded_on.told); },
-         one_of({"user", "files", "times", "nobody"})},
-        {"mode", [](const F& f) { return f.recorded_on.mode; },
-         one_of({"realistic", "scaling", "fake process group"},
-                "a real run, ranks played in turn, or a rank of a script on torch's fake process group")},
-        {"same_machine", [](const F& f) { return replay::made_on(f.recorded_on, f.cluster); },
-         "the machine of the answer, as far as user or files say"}},
-       "whose GPUs made the recording, and who says so: its user, its files, the times of its experts, or "
-       "nobody"},
-      {"changes?", [](const F& f) { return where(!f.changes.empty(), f.changes); }}};
 }
 
 // `model`, `effects`: are told.

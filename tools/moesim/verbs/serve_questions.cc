@@ -21,8 +21,8 @@
 #include "tools/moesim/questions/around.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
-#include "tools/moesim/show/command.h"
 #include "tools/moesim/show/columns.h"
+#include "tools/moesim/show/command.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/command_line.h"
@@ -128,9 +128,7 @@ std::string compare(ordered_json asked) {
   models::Comparison c = compared.comparison();
   if (c.anchor && !c.anchor->explained) return json_text(unexplained_json("compare", c, compared.common));
   if (next) name_measurement(c, compared.options);
-  ordered_json result = comparison_json(c, Detail::kNone, compared.common);
-  if (c.anchor) result["anchor"] = json_of(*c.anchor);
-  return json_text(result);
+  return json_text(comparison_json(c, Detail::kNone, compared.common));
 }
 
 std::string printed(std::vector<std::string> words) {
@@ -173,7 +171,7 @@ std::string report(ordered_json asked) {
   if (c.anchor && !c.anchor->explained)
     throw InputError("measured: found a run that the forecast does not explain, expected one that it does");
   // A map of steps takes longer than an answer may.
-  ordered_json around;
+  std::vector<Around> around;
   if (c.decision.runner_up >= 0 && !c.scenario->is_step())
     around = map_around(Base::of(compared.scenario.question(compared.common), compared.common), 1);
   return comparison_report(c, compared.common, {}, around);

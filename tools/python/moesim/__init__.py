@@ -18,8 +18,9 @@ import typing as _t
 
 from . import _moesim
 from ._moesim import InputError
-from .answers import (Anchor, Comparison, Estimate, Listed, Plan, Recommendation, Result, Scenario, Training, WhatIf,
-                      Winner)
+from .answers import Comparison, Listed, Result, Training, WhatIf
+from .figures import Estimate
+from .result_types import Anchor, Plan, Recommendation, Scenario, Winner
 
 __version__ = _moesim.version
 __all__ = ["Anchor", "Comparison", "Estimate", "InputError", "Listed", "Plan", "Recommendation", "Result", "Scenario",

@@ -1,5 +1,5 @@
 // The report of `compare`: which dispatcher, by how much, how sure, and why.
-import type { Estimate, ReportData, Result } from "./data";
+import type { Estimate, ReportData } from "./data";
 import { checkbox, h, section, select } from "./dom";
 import { intervalBars, lines, stackedBars, type StackPiece } from "./charts";
 import { bytes, byteUnit, nameOf, number, percent, time, timeUnit, words } from "./format";
@@ -10,51 +10,15 @@ import { categoryColor, dispatcherColor, dispatcherLine, memoryColor } from "./p
 import { passLegend, passVariable, pipelinePictures, swatches } from "./pipeline";
 import { rankGrid } from "./ranks";
 import { byteColumn, table, timeColumn, type Column } from "./table";
+import type { Compare } from "./results";
 import { timelineChart } from "./timeline";
 
-interface Scenario {
-  dispatcher: string;
-  time_us: Estimate;
-  hosts?: { tuned_us: Estimate; untuned_us: Estimate };
-  breakdown_us: Record<string, number>;
-  tx_bytes_per_rank?: { min: number; mean: number; max: number };
-  peak_memory_bytes?: { max: number; rank: number };
-  fits?: boolean;
-  fits_probability?: number;
-  fastest_probability?: number; // with draws, of those that can be chosen
-  loss_at_most?: number;
-  missing_bytes?: number;
-  memory?: Record<string, any>;
-  tokens_per_s_per_gpu?: number;
-  mfu?: number;
-  host_syncs?: { forward: number; backward: number };
-  overload?: { avg: number; max: number; max_cum: number };
-  ranked: boolean;
-  not_ranked_because: string | null;
-  dropped_rows: number;
-  ranks?: Record<string, number>[];
-}
+type Scenario = Compare["scenarios"][number];
+type Excluded = Compare["excluded"][number];
 
-interface Held {
-  time_us: number;
-  pass: string;
-  what: string;
-  bytes: number;
-}
-
-// Parts of the memory of the worst rank, and the limit.
-function memoryOf(s: Scenario): { part: (name: string) => number; limit: number; total: number } | null {
-  const m = s.memory;
-  if (!m) return null;
-  return { part: (name) => (m[`${name}_bytes`] as number) ?? 0, limit: m["limit_bytes"] as number, total: m["total_bytes"] as number };
-}
-
+// Parts of the memory of the worst rank.
 const kMemoryParts = ["parameters", "gradients", "optimizer", "activations", "transient", "persistent"];
-
-export interface Excluded {
-  dispatcher: string;
-  rule: string;
-}
+const memoryPart = (s: Scenario, part: string) => s.memory[`${part}_bytes` as "total_bytes"];
 
 // A rule without the place in a file where the dispatcher was named.
 export function excludedBecause(one: Excluded): string {
@@ -64,7 +28,7 @@ export function excludedBecause(one: Excluded): string {
 
 type Order = "time" | "asked" | "memory" | "bytes";
 
-function about(result: any): string {
+function about(result: Compare): string {
   const s = result.inputs.scenario;
   if (!s) return "";
   const p = s.parallel ?? {};
@@ -73,16 +37,8 @@ function about(result: any): string {
     `${sizes.join(", ")}; ${number(p.seq ?? 0)} tokens per sequence, top-${s.topk}; routing ${nameOf(s.routing, "as given")}.`;
 }
 
-interface Anchor {
-  measured: { dispatcher: string; time_us: number; forecast_us: Estimate }[];
-  explained: boolean;
-  effective_draws: number;
-  moved: { parameter: string; before: Estimate; after: Estimate }[];
-  suspects: { path: string; value: string; time_us: number }[];
-}
-
 // The run that the forecasts are anchored to: how far off they were, and what it told.
-function anchored(anchor: Anchor): HTMLElement {
+function anchored(anchor: NonNullable<Compare["anchor"]>): HTMLElement {
   const unit = timeUnit(Math.max(...anchor.measured.map((one) => Math.max(one.time_us, one.forecast_us.high))));
   const factor = (e: Estimate) => `${e.value.toFixed(2)}× (${e.low.toFixed(2)} to ${e.high.toFixed(2)})`;
   return h("details", { class: "warnings", id: "anchor", open: true }, h("summary", {}, "Your run"),
@@ -100,23 +56,7 @@ function anchored(anchor: Anchor): HTMLElement {
         : null);
 }
 
-interface Turned {
-  value: string;
-  dispatcher: string;
-}
-
-// How far a number of the machine or the plan was moved, and from where on another dispatcher is the fastest.
-interface Around {
-  path: string;
-  what: string;
-  now: string;
-  from: string;
-  to: string;
-  below: Turned | null;
-  above: Turned | null;
-}
-
-function turning(around: Around[]): HTMLElement {
+function turning(around: NonNullable<Compare["around"]>): HTMLElement {
   const turns = around.filter((one) => one.below || one.above);
   const all = [...turns, ...around.filter((one) => !turns.includes(one))];
   return section("What would turn it", turns.length === 0
@@ -132,19 +72,18 @@ function turning(around: Around[]): HTMLElement {
 }
 
 // A run that the forecast does not explain has no answer.
-export function unexplained(result: Result): HTMLElement[] | null {
-  const anchor = result.anchor as Anchor | undefined;
-  return anchor && !anchor.explained ? [answer(result.answer), anchored(anchor)] : null;
+export function unexplained(result: Compare): HTMLElement[] | null {
+  return result.anchor && !result.anchor.explained ? [answer(result.answer), anchored(result.anchor)] : null;
 }
 
-export function comparePage(data: ReportData): HTMLElement[] {
+export function comparePage(data: ReportData<Compare>): HTMLElement[] {
   const result = data.result;
   // The interval of the host that is assumed, as the sentence has it.
-  const scenarios = (result.scenarios as Scenario[]).map((s) => (s.hosts ? { ...s, time_us: s.hosts.tuned_us } : s));
+  const scenarios = result.scenarios.map((s) => (s.hosts ? { ...s, time_us: s.hosts.tuned_us } : s));
   // None is marked where none is recommended.
-  const recommended = result.recommendation as { dispatcher: string | null; verdict: string; settle: string | null };
+  const recommended = result.recommendation;
   const winner = ["clear", "safe", "only_one"].includes(recommended.verdict) ? recommended.dispatcher : null;
-  const name = result.inputs["scenario"] as Record<string, any> | undefined;
+  const name = result.inputs.scenario;
   const step = name?.["scope"] === "step";
   const unit = timeUnit(Math.max(...scenarios.map((s) => s.time_us.high)));
   const hidden = new Set<string>();
@@ -155,7 +94,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
     const list = scenarios.filter((s) => !hidden.has(s.dispatcher));
     const key: Record<Order, (s: Scenario) => number> = {
       time: (s) => s.time_us.value, asked: (s) => scenarios.indexOf(s),
-      memory: (s) => s.peak_memory_bytes?.max ?? 0, bytes: (s) => s.tx_bytes_per_rank?.mean ?? 0,
+      memory: (s) => s.peak_memory_bytes.max, bytes: (s) => s.tx_bytes_per_rank.mean,
     };
     return list.sort((a, b) => key[order](a) - key[order](b));
   };
@@ -187,37 +126,34 @@ export function comparePage(data: ReportData): HTMLElement[] {
     stack.replaceChildren(stackedBars(
       "Where the time of each dispatcher goes; the parts add up to the time", pieces, list.map((s) => s.dispatcher),
       categories, categoryColor, { unit, axis: step ? "time of the stage that ends last" : "time of the rank that ends last", share, totals: true }));
-    const withMemory = list.filter((s) => memoryOf(s));
-    if (withMemory.length > 0) {
-      const limit = memoryOf(withMemory[0]!)!.limit;
-      const memoryUnit = byteUnit(Math.max(limit, ...withMemory.map((s) => memoryOf(s)!.total)));
-      memory.replaceChildren(stackedBars(
-        "Memory of the worst rank under each dispatcher, beside the limit",
-        withMemory.flatMap((s) => kMemoryParts.map((part) => ({
-          label: s.dispatcher, part, value: memoryOf(s)!.part(part),
-          note: `${s.dispatcher}\n${part} ${bytes(memoryOf(s)!.part(part))}`,
-        }))),
-        withMemory.map((s) => s.dispatcher), kMemoryParts, memoryColor,
-        { unit: memoryUnit, axis: "memory", totals: true, limit: { value: limit, label: `limit ${bytes(limit)}` } }));
-      for (const s of withMemory) {
-        const causes = memoryTree(s.dispatcher, s.memory);
-        if (causes) memory.append(causes);
-      }
-      const curves = withMemory.filter((s) => (s.memory?.["curve"] as Held[] | undefined)?.length);
-      if (curves.length > 0) {
-        // Memory of the layer above the constant part: only this differs between dispatchers.
-        const base = Math.min(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes)));
-        const heldUnit = byteUnit(Math.max(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes - base))));
-        const layerUnit = timeUnit(Math.max(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.time_us))));
-        memory.append(h("h3", {}, "Over the layer"),
-          h("p", { class: "key" }, `What the worst rank holds above the ${bytes(base)} that stay: rows, saved activations, buffers.`),
-          lines("Memory of the worst rank over the layer, above what stays", curves.map((s) => ({
-            name: s.dispatcher, color: dispatcherLine(s.dispatcher),
-            points: (s.memory!["curve"] as Held[]).map((p) => {
-              const y = (p.bytes - base) * heldUnit.factor;
-              return { x: p.time_us * layerUnit.factor, y, low: y, high: y, note: `${s.dispatcher}\n${p.pass}, ${time(p.time_us, layerUnit)}: ${p.what}\n${bytes(p.bytes - base)} above what stays` };
-            }) })), { x: `time [${layerUnit.name}]`, y: `held [${heldUnit.name}]`, steps: true }));
-      }
+    const limit = list[0]!.memory.limit_bytes;
+    const memoryUnit = byteUnit(Math.max(limit, ...list.map((s) => s.memory.total_bytes)));
+    memory.replaceChildren(stackedBars(
+      "Memory of the worst rank under each dispatcher, beside the limit",
+      list.flatMap((s) => kMemoryParts.map((part) => ({
+        label: s.dispatcher, part, value: memoryPart(s, part),
+        note: `${s.dispatcher}\n${part} ${bytes(memoryPart(s, part))}`,
+      }))),
+      list.map((s) => s.dispatcher), kMemoryParts, memoryColor,
+      { unit: memoryUnit, axis: "memory", totals: true, limit: { value: limit, label: `limit ${bytes(limit)}` } }));
+    for (const s of list) {
+      const causes = memoryTree(s.dispatcher, s.memory);
+      if (causes) memory.append(causes);
+    }
+    const curves = list.filter((s) => s.memory.curve.length);
+    if (curves.length > 0) {
+      // Memory of the layer above the constant part: only this differs between dispatchers.
+      const base = Math.min(...curves.flatMap((s) => s.memory.curve.map((p) => p.bytes)));
+      const heldUnit = byteUnit(Math.max(...curves.flatMap((s) => s.memory.curve.map((p) => p.bytes - base))));
+      const layerUnit = timeUnit(Math.max(...curves.flatMap((s) => s.memory.curve.map((p) => p.time_us))));
+      memory.append(h("h3", {}, "Over the layer"),
+        h("p", { class: "key" }, `What the worst rank holds above the ${bytes(base)} that stay: rows, saved activations, buffers.`),
+        lines("Memory of the worst rank over the layer, above what stays", curves.map((s) => ({
+          name: s.dispatcher, color: dispatcherLine(s.dispatcher),
+          points: s.memory.curve.map((p) => {
+            const y = (p.bytes - base) * heldUnit.factor;
+            return { x: p.time_us * layerUnit.factor, y, low: y, high: y, note: `${s.dispatcher}\n${p.pass}, ${time(p.time_us, layerUnit)}: ${p.what}\n${bytes(p.bytes - base)} above what stays` };
+          }) })), { x: `time [${layerUnit.name}]`, y: `held [${heldUnit.name}]`, steps: true }));
     }
     const rows = list.filter((s) => s.ranks).map((s) => ({
       label: s.dispatcher,
@@ -263,19 +199,19 @@ export function comparePage(data: ReportData): HTMLElement[] {
       { title: "loss at most (90 %)", numeric: true, text: (s: Scenario) => (s.loss_at_most === undefined ? "-" : percent(s.loss_at_most)), value: (s: Scenario) => s.loss_at_most ?? Infinity },
     ] : []),
     ...(step ? [
-      { title: "tokens/s/GPU", numeric: true, text: (s: Scenario) => number(Math.round(s.tokens_per_s_per_gpu ?? 0)), value: (s: Scenario) => s.tokens_per_s_per_gpu ?? 0 },
-      { title: "MFU", numeric: true, text: (s: Scenario) => percent(s.mfu ?? 0), value: (s: Scenario) => s.mfu ?? 0 },
+      { title: "tokens/s/GPU", numeric: true, text: (s: Scenario) => number(Math.round(s.tokens_per_s_per_gpu)), value: (s: Scenario) => s.tokens_per_s_per_gpu },
+      { title: "MFU", numeric: true, text: (s: Scenario) => percent(s.mfu), value: (s: Scenario) => s.mfu },
     ] : []) as Column<Scenario>[],
-    byteColumn("sent per rank", scenarios, (s) => s.tx_bytes_per_rank?.mean),
-    byteColumn("most", scenarios, (s) => s.tx_bytes_per_rank?.max),
-    { title: "host syncs", numeric: true, text: (s) => (s.host_syncs ? `${s.host_syncs.forward}+${s.host_syncs.backward}` : "-"), value: (s) => (s.host_syncs ? s.host_syncs.forward + s.host_syncs.backward : 0) },
-    { title: "overload", numeric: true, text: (s) => (s.overload ? s.overload.max.toFixed(2) : "-"), value: (s) => s.overload?.max ?? 0 },
+    byteColumn("sent per rank", scenarios, (s) => s.tx_bytes_per_rank.mean),
+    byteColumn("most", scenarios, (s) => s.tx_bytes_per_rank.max),
+    { title: "host syncs", numeric: true, text: (s) => `${s.host_syncs.forward}+${s.host_syncs.backward}`, value: (s) => s.host_syncs.forward + s.host_syncs.backward },
+    { title: "overload", numeric: true, text: (s) => s.overload.max.toFixed(2), value: (s) => s.overload.max },
     ...(scenarios.some((s) => s.dropped_rows > 0) ? [
       { title: "rows dropped", numeric: true, text: (s: Scenario) => number(s.dropped_rows), value: (s: Scenario) => s.dropped_rows },
     ] : []),
-    byteColumn("memory", scenarios, (s) => s.peak_memory_bytes?.max),
-    { title: "fits", text: (s) => (s.fits === false ? `no (+${bytes(s.missing_bytes ?? 0)})` : "yes") },
-    { title: "P(fits)", numeric: true, text: (s) => s.fits_probability?.toFixed(2) ?? "-", value: (s) => s.fits_probability ?? 1 },
+    byteColumn("memory", scenarios, (s) => s.peak_memory_bytes.max),
+    { title: "fits", text: (s) => (!s.fits ? `no (+${bytes(s.missing_bytes ?? 0)})` : "yes") },
+    { title: "P(fits)", numeric: true, text: (s) => s.fits_probability.toFixed(2), value: (s) => s.fits_probability },
   ], { caption: "All numbers", best: (s) => s.dispatcher === winner, filter: scenarios.length > 4, sortBy: 1 });
 
   const parts = table(scenarios, [
@@ -286,22 +222,22 @@ export function comparePage(data: ReportData): HTMLElement[] {
     })),
   ], { caption: "Parts of the time", best: (s) => s.dispatcher === winner });
 
-  const excluded = (result.excluded ?? []) as Excluded[];
+  const excluded = result.excluded;
   const left = [...excluded.map((one) => ({ dispatcher: one.dispatcher, rule: excludedBecause(one) })), ...scenarios.filter((s) => !s.ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `cannot be chosen: ${s.not_ranked_because}` }))];
   const pipelines = data.timelines.filter((one) => one.of === "stage");
   const layers = data.timelines.filter((one) => one.of !== "stage");
   const bubble = new Map(scenarios.map((s) => [s.dispatcher, (s.breakdown_us["bubble"] ?? 0) / s.time_us.value]));
-  const steps = (result.step_collectives ?? []) as any[];
+  const steps = result.step_collectives ?? [];
   return [
     header(`${nameOf(result.model, nameOf(name?.["model"], "A model"))} on ${nameOf(name?.["cluster"], "a machine of its own")}`, about(result), data.verb),
     answer(result.answer, result.because === result.answer ? undefined : result.because),
     ...(recommended.settle ? [h("p", { class: "key" }, "To settle it: ", h("code", {}, recommended.settle))] : []),
-    ...(result.anchor ? [anchored(result.anchor as Anchor)] : []),
+    ...(result.anchor ? [anchored(result.anchor)] : []),
     ...(warnings(result) ? [warnings(result)!] : []),
     section("Time", "Which dispatcher is fastest, and how sure is that? Whiskers are 90 % intervals; the errors that all share cancel in the probability.", controls, bars, numbers),
-    ...(result.around?.length > 0 ? [turning(result.around as Around[])] : []),
+    ...(result.around ? [turning(result.around)] : []),
     section("Where the time goes", step ? "What does the pipeline stage that ends last do all the time? The parts add up to the bar above." : "What does the rank that ends last do all the time? The parts add up to the bar above.", stack, parts),
-    ...(scenarios.some((s) => memoryOf(s)) ? [section("Memory", "Does it fit? The worst rank of the job, beside what its GPU has.", memory)] : []),
+    section("Memory", "Does it fit? The worst rank of the job, beside what its GPU has.", memory),
     ...(scenarios.some((s) => s.ranks) ? [section("Ranks", "Who has too much to do, and who waits for them?", ranks)] : []),
     ...(data.matrices.length > 0
       ? [section("Who sends how much to whom",

@@ -1,26 +1,11 @@
-// Data that the binary writes into the page: the JSON result of a verb, and data for pictures only.
+// Data that the binary writes into the page: the JSON result of a verb, and data for pictures only. The types of results
+// are made from the program's columns (tools/result_types.py), where types are checked.
+import type { Compare, Estimate } from "./results";
 
-export interface Estimate {
-  value: number;
-  low: number;
-  high: number;
-}
+export type { Estimate };
 
-export interface InputsOfRun {
-  command?: string[];
-  seed?: number;
-  files?: Record<string, { sha256: string }>;
-  [key: string]: unknown;
-}
-
-// The result of any verb; what a verb adds is read by its page.
-export interface Result {
-  schema: string;
-  version: string;
-  inputs: InputsOfRun;
-  warnings: string[];
-  [key: string]: any;
-}
+// The result of any verb; what a verb adds is in the type of its own.
+export type Result = Pick<Compare, "schema" | "version" | "inputs" | "warnings"> & { [key: string]: any };
 
 // A stream of one rank. Slices are columns of equal length: index of the name, index of the category, start as the
 // distance from the end of the slice before, length; and the index of a note, -1 for none. In `unit_us`.
@@ -77,13 +62,13 @@ export interface MatrixData {
   bytes: number[];
 }
 
-export interface ReportData {
+export interface ReportData<R = Result> {
   schema: string;
   verb: string;
   sure: number; // from this probability on a winner is named
   categories: string[];
   dispatchers: string[]; // all that are built in, in the order of the catalogue
-  result: Result;
+  result: R;
   timelines: TimelineData[];
   pipelines: PipelineData[];
   matrices: MatrixData[];

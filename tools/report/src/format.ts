@@ -85,3 +85,9 @@ export function money(value: number, currency: string): string {
 export function days(value: number): string {
   return short(value);
 }
+
+// "TP 2" of every size of a plan above one.
+export function sizesOf(parallel: object, between = " "): string[] {
+  const sizes = parallel as Record<string, number>;
+  return ["tp", "cp", "pp", "vpp", "ep", "etp", "dp"].filter((k) => (sizes[k] ?? 1) > 1).map((k) => `${k.toUpperCase()}${between}${sizes[k]}`);
+}

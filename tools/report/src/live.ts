@@ -1,11 +1,12 @@
 // The page of `moesim serve`: a question that is moved, and its answer beside it. What is drawn of an answer is what
 // the reports draw.
-import { comparePage, excludedBecause, unexplained, type Excluded } from "./compare";
-import type { ReportData, Result } from "./data";
+import { comparePage, excludedBecause, unexplained } from "./compare";
+import type { ReportData } from "./data";
 import { button, freshId, h, section } from "./dom";
 import { percent } from "./format";
 import { knowDispatchers } from "./palette";
 import { planPage } from "./plan";
+import type { Compare, Plan, Whatif } from "./results";
 import { anchoringOf, commandWords, field, fragment, kAnchoring, kNodes, kPlan, kStart, knowFields, quoted, read, saidOf, scenarioOf, type Field } from "./question";
 import { kSliders, type Slider } from "./sliders";
 import { themeButton } from "./theme";
@@ -43,15 +44,8 @@ let planOf = "";
 const planKey = () => [question.get("model"), question.get("cluster"), question.get(kNodes), scopeOf()].join(" ");
 const kept = () => (planKey() === planOf ? plan.filter(([path]) => !question.get(path)) : []);
 
-interface Setting {
-  path: string;
-  value: unknown;
-  origin: { kind: string };
-}
-
-function keepPlan(result: Result): void {
-  const settings = result.inputs["settings"] as Setting[];
-  const searched = settings.filter((one) => one.origin.kind === "searched" && one.path !== "cluster");
+function keepPlan(result: Compare): void {
+  const searched = (result.inputs.settings ?? []).filter((one) => one.origin.kind === "searched" && one.path !== "cluster");
   if (!isStep() || searched.length === 0) return;
   plan = searched.map((one): [string, string] => [one.path, String(one.value)]);
   planOf = planKey();
@@ -97,7 +91,7 @@ async function ask(path: string, body: unknown, signal: AbortSignal | null = nul
   throw new Refused(why);
 }
 
-const asReport = (verb: string, result: Result): ReportData => ({
+const asReport = <R>(verb: string, result: R): ReportData<R> => ({
   schema: "moesim.report/1", verb, sure: data.sure, categories: data.categories, dispatchers: data.dispatchers.map((one) => one.name), result, timelines: [], pipelines: [], matrices: [], gpus_per_node: 8,
 });
 
@@ -139,7 +133,7 @@ const took = h("p", { class: "took", id: "took" });
 // Asks the same on a command line.
 const command = h("pre", { class: "command", tabindex: 0, "aria-label": "command line", id: "command" });
 let moved = kSliders.find((one) => one.path === "topk")!;
-let last: Result | null = null;
+let last: Compare | null = null;
 let illegal = new Set<string>(); // of the dispatchers that are named: cannot run here
 let movedAt = 0;
 
@@ -148,13 +142,13 @@ const answerNow = follower(async () => {
   try {
     // The measurement that would settle it takes as long as the rest, and is not shown here.
     const response = await ask("answer", { ...scenario(), ...anchoringOf(question), leave_out_illegal: true, measure_next: false });
-    last = (await response.json()) as Result;
+    last = (await response.json()) as Compare;
     const why = unexplained(last);
     keepPlan(last);
     draw();
     const back = performance.now();
     const named = question.has("dispatcher") && question.get("dispatcher") !== "all";
-    const excluded = (last["excluded"] ?? []) as Excluded[];
+    const excluded = last.excluded ?? [];
     illegal = new Set(named ? excluded.map((one) => one.dispatcher) : []);
     without.textContent = illegal.size > 0 ? `Left out: ${excluded.map(excludedBecause).join("; ")}.` : "";
     command.textContent = commandLineOrProblem();
@@ -185,7 +179,7 @@ const changesNow = follower(async () => {
   const start = performance.now();
   try {
     const response = await ask("crossover", { scenario: scenario(), crossover: `${slider.crossed ?? slider.path}=${slider.range}`, draws: 0 });
-    const parts = whatifPage(asReport("whatif", (await response.json()) as Result));
+    const parts = whatifPage(asReport("whatif", (await response.json()) as Whatif));
     const sentence = parts.find((part) => part.classList.contains("answer"))!.textContent!;
     const chart = parts.find((part) => part.tagName === "SECTION")!;
     chart.querySelector("h2")!.textContent = `Where the winner changes with ${slider.label}`;
@@ -205,20 +199,20 @@ const kFirstLook = { most: 100, draws: 8 };
 let lastPlan = "";
 let wholePlan: AbortController | null = null;
 
-function showPlan(result: Result, progress: string): void {
+function showPlan(result: Plan, progress: string): void {
   const parts = planPage(asReport("plan", result));
   const sections = parts.filter((part) => part.tagName === "SECTION");
   const cut = progress ? [h("p", { class: "key", id: "cut" }, progress)] : [];
   show(plans, parts.find((part) => part.classList.contains("answer"))!, ...cut, ...sections.slice(0, -1));
 }
 
-async function showWholePlan(body: Record<string, unknown>, first: Result): Promise<void> {
-  const faster = percent((first["searched"] as { gap: number }).gap);
+async function showWholePlan(body: Record<string, unknown>, first: Plan): Promise<void> {
+  const faster = percent(first.searched.gap ?? 0);
   const look = `A first look with ${kFirstLook.most} forecasts a search: a plan that is up to ${faster} faster may exist.`;
   showPlan(first, `${look} Searching on.`);
   wholePlan = new AbortController();
   try {
-    showPlan((await (await ask("plan", body, wholePlan.signal)).json()) as Result, "");
+    showPlan((await (await ask("plan", body, wholePlan.signal)).json()) as Plan, "");
   } catch (error) {
     if (!wholePlan.signal.aborted)
       showPlan(first, `${look} The whole search was cut: ${error instanceof Error ? error.message : ""}. moesim plan on a command line, or moesim serve --seconds 300, ends it.`);
@@ -237,7 +231,7 @@ const planNow = follower(async () => {
   }
   plans.classList.add("stale");
   try {
-    const first = (await (await ask("plan", { ...body, ...kFirstLook })).json()) as Result;
+    const first = (await (await ask("plan", { ...body, ...kFirstLook })).json()) as Plan;
     plans.classList.remove("stale");
     await showWholePlan(body, first);
     document.documentElement.dataset["planned"] = text;
@@ -387,7 +381,7 @@ function dispatchers(): HTMLElement {
   const summary = h("summary");
   drawn.push(() => {
     const value = question.get("dispatcher");
-    const usual = ((last?.inputs["scenario"] as { dispatcher?: string[] } | undefined)?.dispatcher ?? []).map(String);
+    const usual = ((last?.inputs.scenario?.["dispatcher"] ?? []) as unknown[]).map(String);
     const names = value === undefined ? usual : value === "all" ? all : value.split(",");
     const chosen = names.map((one) => one.split(":")[0]!);
     for (const { box } of boxes) box.checked = chosen.includes(box.value);

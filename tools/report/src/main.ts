@@ -10,7 +10,7 @@ import { sweepPage } from "./sweep";
 import { validatePage } from "./validate";
 import { whatifPage } from "./whatif";
 
-const pages: Record<string, (data: ReportData) => HTMLElement[]> = {
+const pages: Record<string, (data: ReportData<any>) => HTMLElement[]> = {
   compare: comparePage,
   plan: planPage,
   replay: replayPage,

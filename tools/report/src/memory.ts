@@ -1,22 +1,11 @@
 // Memory of the stages of a step by cause: the tree that `--detail memory` prints.
 import { h } from "./dom";
 import { bytes, percent } from "./format";
+import type { Compare } from "./results";
 
-interface Cause {
-  kind: string;
-  what: string; // "trunk/branch" or a trunk alone
-  bytes: number;
-}
-
-interface Stage {
-  total_bytes: number;
-  low_bytes: number;
-  high_bytes: number;
-  fits_probability: number;
-  moment: string;
-  in_flight: number;
-  causes: Cause[];
-}
+type Memory = Compare["scenarios"][number]["memory"];
+type Stage = Memory["stages"][number];
+type Cause = Stage["causes"][number];
 
 const sum = (causes: Cause[]): number => causes.reduce((all, c) => all + c.bytes, 0);
 
@@ -44,11 +33,10 @@ function tree(stage: Stage): HTMLElement {
 }
 
 // One part that opens for each stage; the fullest stage first. Null where the result has no stages.
-export function memoryTree(dispatcher: string, memory: Record<string, unknown> | undefined): HTMLElement | null {
-  const stages = (memory?.["stages"] as Stage[] | undefined) ?? [];
-  if (stages.length === 0) return null;
-  const order = stages.map((stage, index) => ({ stage, index })).sort((a, b) => b.stage.total_bytes - a.stage.total_bytes);
-  const host = memory?.["host_bytes"] as number | undefined;
+export function memoryTree(dispatcher: string, memory: Memory): HTMLElement | null {
+  if (memory.stages.length === 0) return null;
+  const order = memory.stages.map((stage, index) => ({ stage, index })).sort((a, b) => b.stage.total_bytes - a.stage.total_bytes);
+  const host = memory.host_bytes;
   return h("details", { class: "memory-tree" },
     h("summary", {}, `${dispatcher}: what holds the memory, cause by cause`),
     host ? h("p", { class: "key" }, `One rank holds ${bytes(host)} more in the host's memory.`) : null,

@@ -2,51 +2,15 @@
 import * as Plot from "@observablehq/plot";
 import { figure, intervalDots, signedTick } from "./charts";
 import type { Estimate, ReportData } from "./data";
+import type { Plan as Training } from "./results";
 import { h, section } from "./dom";
-import { count, days, money, number, percent } from "./format";
+import { count, days, money, number, percent, sizesOf } from "./format";
 import { answer, header, reproduce, warnings } from "./page";
 import { table, timeColumn, type Column } from "./table";
 
-interface Plan {
-  cluster: string;
-  gpus: number;
-  idle_gpus: number;
-  parallel: Record<string, number>;
-  precision: string;
-  schedule: string;
-  recompute: string;
-  overlap: string;
-  launch: string;
-  dispatcher: string;
-  step_time_us: Estimate;
-  days: Estimate;
-  cost: Estimate;
-  deadline_probability: number;
-  budget_probability: number;
-  fits_probability: number;
-  group: string; // of plans that draws do not tell apart
-  on_frontier: boolean;
-  meets: boolean;
-  lower_precision: boolean;
-  goodput: number;
-  failures_per_day: number;
-  mfu: number;
-  unmeasured: string[];
-  command: string;
-  energy?: { training_mwh: number };
-}
+type Plan = Training["plans"][number];
 
-interface Upgrade {
-  change: string;
-  days: Estimate;
-  saved_days: Estimate;
-  worth: number;
-  most_gpu_hour?: number;
-  listed_gpu_hour?: number;
-}
-
-const sizes = (p: Plan) =>
-  ["tp", "cp", "pp", "vpp", "ep", "etp", "dp"].filter((k) => (p.parallel[k] ?? 1) > 1).map((k) => `${k.toUpperCase()} ${p.parallel[k]}`).join(", ") || "one GPU";
+const sizes = (p: Plan) => sizesOf(p.parallel).join(", ") || "one GPU";
 const place = (p: Plan) => `${count(p.gpus)} GPUs of ${p.cluster}`;
 const range = (e: Estimate, shown: (value: number) => string) => (e.low === e.high ? "" : `${shown(e.low)} to ${shown(e.high)}`);
 
@@ -158,7 +122,7 @@ function choices(which: Record<string, number | null>, plans: Plan[], currency: 
   ], { caption: "Choices" }))];
 }
 
-function upgradeSection(upgrades: Upgrade[], currency: string): HTMLElement {
+function upgradeSection(upgrades: Training["upgrades"], currency: string): HTMLElement {
   const dollars = (value: number | undefined) => (value ? money(value, currency) : "-");
   return section("Upgrades", "What would a faster network, a larger NVLink domain or the next GPU be worth to the best plan, and what may it cost?",
     intervalDots("Days that each upgrade of the best plan saves, with 90 % intervals", upgrades.map((u) => ({
@@ -175,25 +139,25 @@ function upgradeSection(upgrades: Upgrade[], currency: string): HTMLElement {
     ], { caption: "Worth: the days saved, at the present rent. At most: what a GPU-hour with it may cost before the training costs more. Listed: its rent." }));
 }
 
-export function planPage(data: ReportData): HTMLElement[] {
+export function planPage(data: ReportData<Training>): HTMLElement[] {
   const result = data.result;
-  const all = result.plans as Plan[];
+  const all = result.plans;
   const plans = all.filter((p) => !p.lower_precision);
   const lower = all.filter((p) => p.lower_precision);
-  const currency = result.currency as string;
-  const deadline = result.deadline_days as number | undefined;
-  const budget = result.budget as number | undefined;
+  const currency = result.currency;
+  const deadline = result.deadline_days;
+  const budget = result.budget;
   const promised = { deadline: deadline !== undefined, budget: budget !== undefined };
   const first = all[0]!;
-  const upgrades = result.upgrades as Upgrade[];
-  const left = result.left_out as { machine: string; because: string }[];
+  const upgrades = result.upgrades;
+  const left = result.left_out;
   const asked = [deadline ? `in at most ${number(deadline)} days` : "", budget ? `for at most ${money(budget, currency)}` : ""].filter((one) => one);
   return [
-    header(`${result.model?.name ?? "A model"} on ${count(result.tokens as number)} tokens`,
+    header(`${result.model?.name ?? "A model"} on ${count(result.tokens)} tokens`,
       `${asked.length > 0 ? `Wanted ${asked.join(" and ")}; ` : ""}ranked by ${result.by}. One plan for each machine and size, the best of those that were tried.`, data.verb),
-    answer(result.answer as string, `The plan: ${sizes(first)}; ${first.dispatcher}; ${first.precision}; recomputing ${first.recompute === "none" ? "nothing" : first.recompute}.`),
+    answer(result.answer, `The plan: ${sizes(first)}; ${first.dispatcher}; ${first.precision}; recomputing ${first.recompute === "none" ? "nothing" : first.recompute}.`),
     ...(warnings(result) ? [warnings(result)!] : []),
-    ...choices(result.choices, all, currency, result.searched.gap as number | null),
+    ...choices(result.choices, all, currency, result.searched.gap),
     section("Cost against time", "What does it cost to be done earlier? The line joins the plans that no other beats in both; green is the answer. Grey: 90 % intervals. Draws do not tell plans with one letter apart.",
       frontier(plans, currency, deadline, budget),
       table(plans, rankColumns(plans, currency, promised), {
@@ -208,10 +172,10 @@ export function planPage(data: ReportData): HTMLElement[] {
           table(lower, planColumns(lower), { caption: "What runs on each machine" }))] : []),
     ...(upgrades.length > 0 ? [upgradeSection(upgrades, currency)] : []),
     section("What it rests on", "Which numbers does the answer take for granted, and whose are they?",
-      table(result.assumptions as { what: string; value: string; source: string }[], [
+      table(result.assumptions, [
         { title: "what", text: (a) => a.what }, { title: "value", text: (a) => a.value }, { title: "source", text: (a) => a.source },
       ], { caption: "Assumptions" }),
-      h("p", { class: "key" }, result.searched.sentence as string),
+      h("p", { class: "key" }, result.searched.sentence),
       h("details", {}, h("summary", {}, "What was searched"), h("p", { class: "key" }, `${result.searched.space}.`))),
     ...(left.length > 0
       ? [section("Left out", "Which machines and dispatchers are not in the tables, and why?", table(left, [

@@ -1,5 +1,5 @@
 // The report of `replay`: how long the iteration takes, where it goes, who waits for whom.
-import type { Estimate, ReportData } from "./data";
+import type { ReportData } from "./data";
 import { h, section } from "./dom";
 import { intervalBars, stackedBars } from "./charts";
 import { number, percent, signedPercent, time, timeUnit, words } from "./format";
@@ -7,10 +7,11 @@ import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
 import { categoryColor, causeColor } from "./palette";
 import { rankGrid } from "./ranks";
+import type { Replay } from "./results";
 import { table, timeColumn } from "./table";
 import { timelineChart } from "./timeline";
 
-const kStates = ["busy_us", "exposed_comm_us", "straggler_wait_us", "bubble_us", "host_us"];
+const kStates = ["busy_us", "exposed_comm_us", "straggler_wait_us", "bubble_us", "host_us"] as const;
 const kStateNames: Record<string, string> = {
   busy_us: "computing", exposed_comm_us: "transfer", straggler_wait_us: "straggler wait", bubble_us: "bubble", host_us: "host",
 };
@@ -18,22 +19,13 @@ const kStateColors: Record<string, string> = {
   computing: "attention", transfer: "dispatch", "straggler wait": "straggler_wait", bubble: "bubble", host: "host_sync",
 };
 
-interface PathStep {
-  rank: number;
-  task: string;
-  from_us: number;
-  to_us: number;
-  waited_for: string;
-  recorded_at?: string;
-}
-
-export function replayPage(data: ReportData): HTMLElement[] {
+export function replayPage(data: ReportData<Replay>): HTMLElement[] {
   const result = data.result;
-  const iteration = result.iteration_us as Estimate;
+  const iteration = result.iteration_us;
   const unit = timeUnit(iteration.high);
-  const measured = result.measured_iteration_us as number | undefined;
-  const ranks = result.ranks as Record<string, number>[];
-  const shares = Object.entries((result.attribution?.shares_us ?? {}) as Record<string, number>);
+  const measured = result.measured_iteration_us;
+  const ranks = result.ranks;
+  const shares = Object.entries(result.attribution?.shares_us ?? {});
   const largest = [...shares].sort((a, b) => b[1] - a[1])[0];
   const second = [...shares].sort((a, b) => b[1] - a[1])[1];
 
@@ -49,15 +41,15 @@ export function replayPage(data: ReportData): HTMLElement[] {
   const bars = [{ label: "forecast", ...iteration, best: true, note: `forecast ${time(iteration.value, unit)}` }];
   if (measured) bars.push({ label: "measured", value: measured, low: measured, high: measured, best: false, note: `measured ${time(measured, unit)}` });
 
-  const path = (result.critical_path ?? []) as PathStep[];
-  const waits = (result.attribution?.ranks ?? []) as { rank: number; stage: number; others_wait_us: number }[];
-  const layers = (result.attribution?.layers ?? []) as { layer: number; stage: number; others_wait_us: number }[];
-  const ops = Object.entries((result.ops ?? {}) as Record<string, { count: number; mean_us: number }>);
+  const path = result.critical_path ?? [];
+  const waits = result.attribution?.ranks ?? [];
+  const layers = result.attribution?.layers ?? [];
+  const ops = Object.entries(result.ops ?? {});
   const othersWait: number[] = ranks.map(() => 0);
   for (const wait of waits) othersWait[wait.rank] = wait.others_wait_us;
   const values: Record<string, number[]> = { others: waits.length > 0 ? othersWait : [] };
   for (const state of kStates) values[state] = ranks.map((rank) => rank[state] ?? 0);
-  const effects = (result.effects ?? []) as { name: string; value: number; sigma: number; unit: string; source: string; what: string }[];
+  const effects = result.effects ?? [];
 
   return [
     header(result.topology ? `Iteration of ${result.topology}` : "Iteration",
@@ -97,7 +89,7 @@ export function replayPage(data: ReportData): HTMLElement[] {
           { title: "rank", numeric: true, text: (r) => `${r["rank"]}`, value: (r) => r["rank"]! },
           ...kStates.map((state) => ({
             title: `${kStateNames[state]} [${unit.name}]`, numeric: true,
-            text: (r: Record<string, number>) => ((r[state] ?? 0) * unit.factor).toFixed(2), value: (r: Record<string, number>) => r[state] ?? 0,
+            text: (r: typeof ranks[number]) => ((r[state] ?? 0) * unit.factor).toFixed(2), value: (r: typeof ranks[number]) => r[state] ?? 0,
           })),
         ], { caption: "Numbers per rank", filter: ranks.length > 16 }))),
     ...(data.matrices.length > 0

@@ -5,24 +5,12 @@ import { intervalBars, ratioDots, scatter } from "./charts";
 import { percent, signedPercent, time, timeUnit, words } from "./format";
 import { answer, header, reproduce, warnings } from "./page";
 import { lineColor } from "./palette";
+import type { Validate, ValidateAll, ValidateDecisions, ValidateTraining } from "./results";
 import { table, timeColumns } from "./table";
 import { timelineChart } from "./timeline";
 
-interface Triple {
-  forecast_us: number;
-  measured_us: number;
-  error: number;
-  low_us: number;
-  high_us: number;
-}
-
-interface Case {
-  recording?: string;
-  passes?: string;
-  iteration: Triple;
-  components: Record<string, Triple>;
-  mean_abs_component_error: number;
-}
+type Triple = Validate["iteration"];
+type Case = ValidateAll["recordings"][number];
 
 const inside = (t: Triple) => t.low_us <= t.measured_us && t.measured_us <= t.high_us;
 
@@ -38,7 +26,7 @@ function dots(description: string, rows: [string, Triple][]): HTMLElement {
       label: words(name), forecast: t.forecast_us, low: t.low_us, high: t.high_us, measured: t.measured_us, note: note(name, t) }))));
 }
 
-function componentTable(one: Case): HTMLElement {
+function componentTable(one: Pick<Case, "iteration" | "components">): HTMLElement {
   const rows = [["iteration", one.iteration] as [string, Triple], ...Object.entries(one.components)];
   return table(rows, [
     { title: "operation", text: ([name]) => words(name) },
@@ -49,7 +37,7 @@ function componentTable(one: Case): HTMLElement {
 }
 
 // "recording/scaling" against "recording/realistic": the ends of the folders that were named.
-function about(data: ReportData): string {
+function about(data: ReportData<Validate>): string {
   const command = data.result.inputs.command ?? [];
   const after = (option: string) => {
     const word = command[command.indexOf(option) + 1];
@@ -58,8 +46,8 @@ function about(data: ReportData): string {
   return after("--forecast") ? `Forecast from ${after("--forecast")}, measured by ${after("--measured")}.` : "";
 }
 
-function single(data: ReportData): HTMLElement[] {
-  const one = data.result as unknown as Case;
+function single(data: ReportData<Validate>): HTMLElement[] {
+  const one = data.result;
   const t = one.iteration;
   const unit = timeUnit(Math.max(t.high_us, t.measured_us));
   return [
@@ -83,9 +71,9 @@ function single(data: ReportData): HTMLElement[] {
   ];
 }
 
-function many(data: ReportData): HTMLElement[] {
+function many(data: ReportData<ValidateAll>): HTMLElement[] {
   const result = data.result;
-  const cases = result.recordings as Case[];
+  const cases = result.recordings;
   const name = (one: Case) => `${one.recording} · ${one.passes}`;
   const covered = cases.filter((one) => inside(one.iteration)).length;
   const parts = [...new Set(cases.flatMap((one) => Object.keys(one.components)))];
@@ -121,32 +109,16 @@ function many(data: ReportData): HTMLElement[] {
   ];
 }
 
-interface TrainingRow {
-  line: number;
-  source: string;
-  framework: string;
-  gpu: string;
-  gpus: number;
-  model: string;
-  plan: string;
-  dispatcher: string;
-  forecast_us: number;
-  low_us: number;
-  high_us: number;
-  measured_us: number;
-  error: number;
-}
-
 // Published training steps, each forecast without a recording.
-function training(data: ReportData): HTMLElement[] {
+function training(data: ReportData<ValidateTraining>): HTMLElement[] {
   const result = data.result;
-  const rows = result.rows as TrainingRow[];
+  const rows = result.rows;
   const covered = rows.filter((row) => row.low_us <= row.measured_us && row.measured_us <= row.high_us).length;
   const short = (text: string) => text.split("-")[0]!;
   const gpus = [...new Set(rows.map((row) => short(row.gpu)))];
   const holder = h("div");
   const draw = (by: string) => {
-    const group = (row: TrainingRow) => (by === "gpu" ? short(row.gpu) : by === "model" ? row.model : row.source);
+    const group = (row: typeof rows[number]) => (by === "gpu" ? short(row.gpu) : by === "model" ? row.model : row.source);
     const names = [...new Set(rows.map(group))];
     holder.replaceChildren(scatter("Forecast against measured time of every step, with the line where both are equal",
       rows.map((row) => ({ x: row.measured_us * 1e-6, y: row.forecast_us * 1e-6, series: group(row), front: false,
@@ -154,8 +126,8 @@ function training(data: ReportData): HTMLElement[] {
       names, (name) => lineColor(names.indexOf(name)), { x: "measured [s]", y: "forecast [s]", logX: true, logY: true, diagonal: true }));
   };
   draw("gpu");
-  const groups = result.groups as { source: string; gpu: string; rows: number; median_abs_error: number; bias: number; inside: number }[];
-  const skipped = result.skipped as { line: number; source: string; gpu: string; model: string; reason: string }[];
+  const groups = result.groups;
+  const skipped = result.skipped;
   return [
     header("Published training steps", `${rows.length} steps on ${gpus.join(", ")}, forecast without a recording.`, data.verb),
     answer(`The median absolute error is ${percent(result.median_abs_error)}; the measurement lies inside the 90 % interval in ${covered} of ${rows.length} steps.`),
@@ -192,39 +164,17 @@ function training(data: ReportData): HTMLElement[] {
   ];
 }
 
-interface Estimate {
-  value: number;
-  low: number;
-  high: number;
-}
-
-interface Decision {
-  id: string;
-  gpu: string;
-  model: string;
-  measured_winner: string;
-  measured_margin: number | null; // null where the second ran out of memory
-  recommended: string;
-  probability: number | null; // without draws
-  verdict: string;
-  said_loss_at_most: number;
-  loss: number;
-  measured_ratio: number | null;
-  forecast_ratio: Estimate;
-  because: string;
-}
-
 // Published runs of one job under several dispatchers: what does following the recommendation lose?
-function decisions(data: ReportData): HTMLElement[] {
+function decisions(data: ReportData<ValidateDecisions>): HTMLElement[] {
   const result = data.result;
-  const all = result.decisions as Decision[];
+  const all = result.decisions;
   const answered = all.filter((one) => one.verdict === "clear" || one.verdict === "safe").length;
   const share = (value: number | null) => (value === null ? "-" : percent(value, 0));
-  const margin = (one: Decision) => (one.measured_margin === null ? "memory" : percent(one.measured_margin));
-  const said = (one: Decision) => one.probability?.toFixed(2) ?? "-";
-  const bins = result.probability_bins as { said: number; right: number; count: number }[];
-  const skipped = result.skipped as { line: number; id: string; backend: string; reason: string }[];
-  const say = (one: Decision) => `${one.id}\nmeasured ${one.measured_winner} by ${margin(one)}\n` +
+  const margin = (one: typeof all[number]) => (one.measured_margin === null ? "memory" : percent(one.measured_margin));
+  const said = (one: typeof all[number]) => one.probability?.toFixed(2) ?? "-";
+  const bins = result.probability_bins;
+  const skipped = result.skipped;
+  const say = (one: typeof all[number]) => `${one.id}\nmeasured ${one.measured_winner} by ${margin(one)}\n` +
     `recommended ${one.recommended}, probability ${said(one)}: ${one.verdict}\nloses ${percent(one.loss)}, said at most ${percent(one.said_loss_at_most)}`;
   return [
     header("Measured decisions", `${all.length} decisions between dispatchers, each forecast without a recording.`, data.verb),
@@ -252,7 +202,7 @@ function decisions(data: ReportData): HTMLElement[] {
     section("Probabilities", "Is the recommended one as often the fastest as its probability says?",
       table(bins, [
         { title: "said", numeric: true, text: (b) => b.said.toFixed(2), value: (b) => b.said },
-        { title: "right", numeric: true, text: (b) => b.right.toFixed(2), value: (b) => b.right },
+        { title: "right", numeric: true, text: (b) => b.right?.toFixed(2) ?? "-", value: (b) => b.right ?? -1 },
         { title: "decisions", numeric: true, text: (b) => `${b.count}`, value: (b) => b.count },
       ], { caption: "By the probability of the recommended one" })),
     ...(skipped.length > 0
@@ -265,7 +215,7 @@ function decisions(data: ReportData): HTMLElement[] {
   ];
 }
 
-export function validatePage(data: ReportData): HTMLElement[] {
+export function validatePage(data: ReportData<any>): HTMLElement[] {
   if (data.result.decisions) return decisions(data);
   if (data.result.rows) return training(data);
   return data.result.recordings ? many(data) : single(data);

@@ -1,32 +1,21 @@
 // The reports of `whatif`: one per kind of question, told apart by what the result holds.
-import type { Estimate, ReportData, Result } from "./data";
+import type { Estimate, ReportData } from "./data";
 import { h, section, select } from "./dom";
 import { intervalBars, intervalDots, lines, signedTick, stackedBars, type Series } from "./charts";
-import { nameOf, number, percent, probability, signedPercent, time, timeUnit, words } from "./format";
+import { nameOf, number, percent, probability, signedPercent, sizesOf, time, timeUnit, words } from "./format";
 import { grid } from "./grid";
 import { answer, header, reproduce, warnings } from "./page";
 import { categoryColor, dispatcherColor, dispatcherLine, dispatcherVariable } from "./palette";
+import type { Whatif } from "./results";
 import { byteColumn, table, timeColumn } from "./table";
 
-interface OneAnswer {
-  dispatcher: string;
-  error?: string;
-  time_us: Estimate;
-  breakdown_us: Record<string, number>;
-  tokens_per_s_per_gpu: number;
-  peak_memory_bytes: { max: number };
-  fits: boolean;
-  cost_per_million_tokens?: number;
-}
+type Evaluation = Whatif["baseline"];
+type OneAnswer = Evaluation["dispatchers"][number];
+type Cell = Whatif["map"][number];
+type Axis = Whatif["axes"][number];
 
-interface Evaluation {
-  dispatchers: OneAnswer[];
-  fastest: string;
-  probability: number | null; // without draws
-}
-
-function about(result: Result): string {
-  const s = result.inputs["scenario"] as Record<string, any> | undefined;
+function about(result: Whatif): string {
+  const s = result.inputs.scenario;
   if (!s) return "";
   const scope = (s["train"] === false ? "forward pass of " : "") + (s["scope"] === "step" ? "one training step" : "one MoE layer");
   return `Scenario: ${scope} of ${nameOf(result["model"], nameOf(s["model"], "a model"))}${s["cluster"] ? ` on ${nameOf(s["cluster"], "a machine of its own")}` : ""}` +
@@ -36,24 +25,24 @@ function about(result: Result): string {
 const signed = (share: number) => signedPercent(share - 1);
 const span = (ratio: Estimate) => `${signed(ratio.value)} (${signed(ratio.low)} to ${signed(ratio.high)})`;
 
-function notes(result: Result): HTMLElement[] {
+function notes(result: Whatif): HTMLElement[] {
   const element = warnings(result);
   return element ? [element] : [];
 }
 
 // Before and after, side by side.
-function changesPage(data: ReportData): HTMLElement[] {
+function changesPage(data: ReportData<Whatif>): HTMLElement[] {
   const result = data.result;
-  const before = result.baseline as Evaluation;
-  const after = result.change as Evaluation;
+  const before = result.baseline;
+  const after = result.change;
   const of = (e: Evaluation, name: string) => e.dispatchers.find((one) => one.dispatcher === name && !one.error);
   const names = [...new Set([...before.dispatchers, ...after.dispatchers].map((one) => one.dispatcher))];
-  const today = result.today as { dispatcher: string; because: string; then: string };
+  const today = result.today;
   const fastBefore = of(before, today.dispatcher)!;
-  const fastAfter = of(after, today.then)!;
+  const fastAfter = of(after, today.then!)!;
   const all = [before, after].flatMap((e) => e.dispatchers.filter((one) => !one.error));
   const unit = timeUnit(Math.max(...all.map((one) => one.time_us.high)));
-  const text = (result.changes as { text: string }[]).map((c) => c.text).join(", ");
+  const text = result.changes.map((c) => c.text).join(", ");
   const bar = (one: OneAnswer, what: string, best: boolean) => ({
     label: `${one.dispatcher}, ${what}`, ...one.time_us, best, color: dispatcherColor(one.dispatcher),
     note: `${one.dispatcher}, ${what}\n${time(one.time_us.value, unit)} (${time(one.time_us.low, unit)} to ${time(one.time_us.high, unit)})`,
@@ -61,10 +50,10 @@ function changesPage(data: ReportData): HTMLElement[] {
   const categories = data.categories.filter((c) => (fastBefore.breakdown_us[c] ?? 0) > 0 || (fastAfter.breakdown_us[c] ?? 0) > 0);
   const both = [["before", fastBefore], ["after", fastAfter]] as [string, OneAnswer][];
   const label = (what: string, one: OneAnswer) => `${what}: ${one.dispatcher}`;
-  const differences = result.differences as { dispatcher: string; time_us: Estimate; ratio: Estimate }[];
+  const differences = result.differences;
   return [
     header(text, about(result), data.verb),
-    answer(result.because as string),
+    answer(result.because),
     ...notes(result),
     section("Difference", "How much does each dispatcher gain or lose? Both sides are drawn alike, so what they share cancels. Diamonds are slower.",
       intervalDots("Change of the time of each dispatcher with its 90 % interval",
@@ -96,7 +85,7 @@ function changesPage(data: ReportData): HTMLElement[] {
           label: label(what, one), part: c, value: one.breakdown_us[c] ?? 0,
           note: `${label(what, one)}\n${words(c)} ${time(one.breakdown_us[c] ?? 0, unit)}` }))),
         both.map(([what, one]) => label(what, one)), categories, categoryColor, { unit, axis: "time", totals: true }),
-      table(result.parts as { category: string; baseline_us: number; change_us: number; difference_us: number }[], [
+      table(result.parts, [
         { title: "part", text: (p) => words(p.category) },
         { title: `before [${unit.name}]`, numeric: true, text: (p) => (p.baseline_us * unit.factor).toFixed(2), value: (p) => p.baseline_us },
         { title: "after", numeric: true, text: (p) => (p.change_us * unit.factor).toFixed(2), value: (p) => p.change_us },
@@ -106,25 +95,14 @@ function changesPage(data: ReportData): HTMLElement[] {
   ];
 }
 
-interface Ranked {
-  text: string; // "path 8 -> 16"
-  error?: string;
-  dispatcher: string;
-  time_us: Estimate;
-  ratio: Estimate;
-  throughput_ratio: Estimate;
-  fits: boolean;
-  because: string;
-}
-
-function eachPage(data: ReportData): HTMLElement[] {
+function eachPage(data: ReportData<Whatif>): HTMLElement[] {
   const result = data.result;
-  const ranking = result.ranking as Ranked[];
+  const ranking = result.ranking;
   const good = ranking.filter((one) => !one.error);
   const first = good[0];
   return [
     header("Which change helps most?", about(result), data.verb),
-    answer(result.answer as string, first?.because),
+    answer(result.answer, first?.because),
     ...notes(result),
     section("Changes", "What is each change worth by itself? Tokens per second and GPU against the baseline, with 90 % intervals; diamonds are worse.",
       intervalDots("Change of the throughput with each change", good.map((one) => ({
@@ -144,34 +122,15 @@ function eachPage(data: ReportData): HTMLElement[] {
   ];
 }
 
-interface Point {
-  value: number;
-  fastest: string;
-  probability: number | null; // without draws
-  fits: boolean; // the memory, some dispatcher at least
-  time_us: Record<string, Estimate>;
-}
-
-interface Crossing {
-  from: string;
-  to: string;
-  below: number;
-  above: number;
-  at: Estimate;
-  low_open: boolean;
-  high_open: boolean;
-  sure: string;
-}
-
-function crossoverPage(data: ReportData): HTMLElement[] {
+function crossoverPage(data: ReportData<Whatif>): HTMLElement[] {
   const result = data.result;
-  const path = result.path as string;
-  const points = result.points as Point[];
-  const crossings = result.crossovers as Crossing[];
+  const path = result.path;
+  const points = result.points;
+  const crossings = result.crossovers;
   const names = [...new Set(points.flatMap((point) => Object.keys(point.time_us)))];
   const values = points.map((point) => point.value);
-  const pathUnit = result.unit as { name: string; one: number };
-  const counts = Boolean(result.counts ?? (!pathUnit.name && values.every((value) => Number.isInteger(value))));
+  const pathUnit = result.unit;
+  const counts = !pathUnit.name && values.every((value) => Number.isInteger(value));
   const scaled = (value: number) => value / pathUnit.one;
   const shown = (value: number) => `${number(scaled(value))}${pathUnit.name ? ` ${pathUnit.name}` : ""}`;
   const spread = Math.max(...values) / Math.max(1e-300, Math.min(...values));
@@ -200,10 +159,10 @@ function crossoverPage(data: ReportData): HTMLElement[] {
       { x: pathUnit.name ? `${path} [${pathUnit.name}]` : path, y: relative ? "slower than the fastest [%]" : `time [${unit.name}]`, logarithmic, whole: counts && !logarithmic, changes, signed: relative }));
   };
   draw("relative");
-  const without = (result.without_forecast ?? []) as { value: number; error: string }[];
+  const without = result.without_forecast;
   return [
     header(`Where does the fastest dispatcher change with ${path}?`, about(result), data.verb),
-    answer(result.answer as string, sure || undefined),
+    answer(result.answer, sure || undefined),
     ...notes(result),
     section("Crossover", "Who is ahead, and by how much? The dashed upright line is where the lead changes, grey where it may lie.",
       h("div", { class: "controls" },
@@ -212,11 +171,11 @@ function crossoverPage(data: ReportData): HTMLElement[] {
       table(points, [
         { title: path, numeric: true, text: (p) => shown(p.value), value: (p) => p.value },
         ...names.map((name) => ({
-          title: `${name} [${unit.name}]`, numeric: true, text: (p: Point) => (p.time_us[name] ? (p.time_us[name]!.value * unit.factor).toFixed(2) : "-"),
-          value: (p: Point) => p.time_us[name]?.value ?? Infinity })),
+          title: `${name} [${unit.name}]`, numeric: true, text: (p: Whatif["points"][number]) => (p.time_us[name] ? (p.time_us[name]!.value * unit.factor).toFixed(2) : "-"),
+          value: (p: Whatif["points"][number]) => p.time_us[name]?.value ?? Infinity })),
         { title: "fastest", text: (p) => p.fastest },
         { title: "probability", numeric: true, text: (p) => p.probability?.toFixed(2) ?? "-", value: (p) => p.probability ?? -1 },
-        ...(points.every((p) => p.fits) ? [] : [{ title: "fits", text: (p: Point) => (p.fits ? "yes" : "no") }]),
+        ...(points.every((p) => p.fits) ? [] : [{ title: "fits", text: (p: Whatif["points"][number]) => (p.fits ? "yes" : "no") }]),
       ], { caption: "Every value that was tried", sortBy: 0 })),
     ...(without.length > 0
       ? [section("Without a forecast", "Which values can not be, and why?", table(without, [
@@ -226,25 +185,9 @@ function crossoverPage(data: ReportData): HTMLElement[] {
   ];
 }
 
-interface Cell {
-  fastest?: string;
-  probability?: number | null; // null without draws
-  speedup?: number;
-  fits?: boolean; // the memory, some dispatcher at least
-  time_us?: Record<string, number>; // by dispatcher
-  error?: string;
-  [path: string]: unknown;
-}
-
-interface Axis {
-  path: string;
-  values: unknown[];
-  shown: string[];
-}
-
-function mapPage(data: ReportData): HTMLElement[] {
+function mapPage(data: ReportData<Whatif>): HTMLElement[] {
   const result = data.result;
-  const cells = result.map as Cell[];
+  const cells = result.map;
   const [across, down] = result.axes as [Axis, Axis];
   const C = across.values.length;
   const R = down.values.length;
@@ -320,19 +263,12 @@ function mapPage(data: ReportData): HTMLElement[] {
   ];
 }
 
-interface Sensitivity {
-  path: string;
-  what: string;
-  value: string;
-  dispatchers: { dispatcher: string; elasticity: Estimate }[];
-}
-
-function sensitivityPage(data: ReportData): HTMLElement[] {
+function sensitivityPage(data: ReportData<Whatif>): HTMLElement[] {
   const result = data.result;
-  const all = result.sensitivity as Sensitivity[];
-  const fastest = (result.baseline as Evaluation).fastest;
+  const all = result.sensitivity;
+  const fastest = result.baseline.fastest;
   const names = all[0]?.dispatchers.map((one) => one.dispatcher) ?? [];
-  const of = (s: Sensitivity, name: string) => s.dispatchers.find((one) => one.dispatcher === name)?.elasticity;
+  const of = (s: Whatif["sensitivity"][number], name: string) => s.dispatchers.find((one) => one.dispatcher === name)?.elasticity;
   const first = all[0]!;
   const holder = h("div");
   const draw = (name: string) => {
@@ -346,7 +282,7 @@ function sensitivityPage(data: ReportData): HTMLElement[] {
   draw(fastest);
   const e = of(first, fastest)!;
   // Rates up and times down, all at once.
-  const together = (result.together as Sensitivity["dispatchers"] | undefined)?.find((one) => one.dispatcher === fastest)?.elasticity;
+  const together = result.together.find((one) => one.dispatcher === fastest)?.elasticity;
   return [
     header("Which hardware number matters?", about(result), data.verb),
     answer(`${fastest} depends most on ${first.what}: 10 % more of it changes the time by ${signedPercent(1.1 ** e.value - 1)}.`,
@@ -356,41 +292,30 @@ function sensitivityPage(data: ReportData): HTMLElement[] {
       h("div", { class: "controls" }, select("Dispatcher", names.map((n) => ({ value: n, label: n })), fastest, draw)), holder,
       table(all, [
         { title: "number", text: (s) => s.what }, { title: "path", text: (s) => s.path }, { title: "now", numeric: true, text: (s) => s.value },
-        ...names.map((name) => ({ title: name, numeric: true, text: (s: Sensitivity) => { const x = of(s, name); return x ? `${x.value.toFixed(3)} (${x.low.toFixed(3)} to ${x.high.toFixed(3)})` : "-"; },
-          value: (s: Sensitivity) => of(s, name)?.value ?? 0 })),
+        ...names.map((name) => ({ title: name, numeric: true, text: (s: Whatif["sensitivity"][number]) => { const x = of(s, name); return x ? `${x.value.toFixed(3)} (${x.low.toFixed(3)} to ${x.high.toFixed(3)})` : "-"; },
+          value: (s: Whatif["sensitivity"][number]) => of(s, name)?.value ?? 0 })),
       ], { caption: "Elasticity of the time" })),
     reproduce(data),
   ];
 }
 
-interface Plan {
-  tie_group: number;
-  parallel: Record<string, number>;
-  training: { recompute: string };
-  dispatcher: string;
-  forecast: { time_us: Estimate; tokens_per_s_per_gpu: number; mfu: number; breakdown_us: Record<string, number>; peak_memory_bytes: { max: number }; fits: boolean; gpus: number; tokens: number };
-}
-
-function bestPage(data: ReportData): HTMLElement[] {
+function bestPage(data: ReportData<Whatif>): HTMLElement[] {
   const result = data.result;
-  const plans = result.best as Plan[];
-  const name = (p: Plan) => {
-    const sizes = ["tp", "cp", "pp", "vpp", "ep", "etp", "dp"].filter((k) => (p.parallel[k] ?? 1) > 1).map((k) => `${k.toUpperCase()}${p.parallel[k]}`);
-    return `${sizes.join(" ") || "one rank"} ${p.dispatcher}`;
-  };
+  const plans = result.best;
+  const name = (p: Whatif["best"][number]) => `${sizesOf(p.parallel, "").join(" ") || "one rank"} ${p.dispatcher}`;
   const labels = plans.map((plan, i) => `${i + 1}. ${name(plan)}`);
   const unit = timeUnit(Math.max(...plans.map((plan) => plan.forecast.time_us.high)));
   const categories = data.categories.filter((c) => plans.some((plan) => (plan.forecast.breakdown_us[c] ?? 0) > 0));
   const first = plans[0]!;
-  const count = result.plans as Record<string, number>;
+  const count = result.plans;
   const tied = plans.filter((plan) => plan.tie_group === first.tie_group).length - 1;
   return [
     header(`The best plans for ${first.forecast.gpus} GPUs`, `${about(result)} A training step of ${number(first.forecast.tokens)} tokens.`, data.verb),
     answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
       `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.` +
       (tied > 0 ? ` ${tied} ${tied === 1 ? "other" : "others"} may be as good: no draw tells ${tied === 1 ? "it" : "them"} apart surely.` : ""),
-      `${number(count["candidates"] ?? 0)} combinations: ${number(count["forecast"] ?? 0)} forecast, ${number(count["slower"] ?? 0)} surely no faster, ` +
-      `${number(count["does_not_fit"] ?? 0)} do not fit, ${number(count["illegal"] ?? 0)} illegal, ${number(count["skipped"] ?? 0)} left open; ${result.method}.`),
+      `${number(count.candidates)} combinations: ${number(count.forecast)} forecast, ${number(count.slower)} surely no faster, ` +
+      `${number(count.does_not_fit)} do not fit, ${number(count.illegal)} illegal, ${number(count.skipped)} left open; ${result.method}.`),
     ...notes(result),
     section("Plans", "How far apart are they? Whiskers are 90 % intervals; grey bars do not fit the memory.",
       intervalBars("Time of a step under each plan", plans.map((plan, i) => ({
@@ -414,7 +339,7 @@ function bestPage(data: ReportData): HTMLElement[] {
   ];
 }
 
-export function whatifPage(data: ReportData): HTMLElement[] {
+export function whatifPage(data: ReportData<Whatif>): HTMLElement[] {
   const result = data.result;
   if (result.map) return mapPage(data);
   if (result.crossovers) return crossoverPage(data);
