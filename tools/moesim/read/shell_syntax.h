@@ -2,7 +2,6 @@
 // which pieces are unknown, patterns, sums and tests (shell_values.cc).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,32 +23,26 @@ struct ShellWord {
   long line = 0;
 };
 
-// NAME=value, NAME+=value, NAME=(items).
+// NAME=item, NAME+=item, NAME=(items).
 struct ShellAssignment {
   std::string name;
   bool append = false, array = false;
-  ShellWord value;
   std::vector<ShellWord> items;
-};
-
-// A here-document, with its text; another redirection only says whether it is of the input.
-struct ShellRedirect {
-  bool input = false, verbatim = false;  // verbatim: the text is not expanded
-  std::shared_ptr<std::string> body;
 };
 
 struct ShellNode {
   enum class Kind {
-    kSimple,    // assignments, words
     kList,      // parts in sequence
     kAndOr,     // parts, joined by the operators of `text`
     kNot,       // parts[0]
-    kPipe,      // parts, each in a subshell
     kIf,        // condition, body, condition, body, ..., optionally the body of else
-    kWhile,     // condition, body; for (( )) also the step after each iteration and the initialisation
+    kWhile,     // condition, body
     kFor,       // text: its variable; words, body; `given`: it has an "in"
     kCase,      // words[0], patterns and parts
     kFunction,  // text: its name; body
+    // Commands, at which `set -e` looks:
+    kSimple,  // assignments, words
+    kPipe,    // parts, each in a subshell
     kSubshell,
     kArithmetic,  // words[0]
     kTest         // words of [[ ]]
@@ -62,12 +55,10 @@ struct ShellNode {
   std::size_t prefix = 0;  // assignments before the first word
   std::vector<ShellWord> words;
   std::vector<std::vector<ShellWord>> patterns;
-  std::vector<ShellRedirect> redirects;
+  bool redirected = false, verbatim = false;  // verbatim: the here-document is not expanded
+  std::shared_ptr<std::string> document;
   std::vector<ShellNodePtr> parts;
 };
-
-inline constexpr std::array<std::string_view, 5> kShellDeclaring{"export", "declare", "local", "readonly",
-                                                                 "typeset"};
 
 // Returns the length of a variable's name at the start of a text; 0: none.
 std::size_t shell_name_length(std::string_view text);
@@ -115,12 +106,10 @@ ShellTruth shell_match(const ShellText& pattern, const std::string& text);
 // Reads a number as arithmetic and tests write it: no sign +, no leading zero.
 ShellNumber shell_number(std::string_view text);
 
-// The value of an expression without assignments; an unknown variable makes it unknown.
-struct ShellSum {
-  bool read = false, by_zero = false;  // read: the text is such an expression
-  ShellNumber value;
-};
-ShellSum shell_sum(std::string_view text, const std::function<ShellNumber(const std::string&)>& variable);
+// The value of an expression without assignments, which an unknown variable makes unknown; nullopt: the text is none, or
+// divides by 0.
+std::optional<ShellNumber> shell_sum(std::string_view text,
+                                     const std::function<ShellNumber(const std::string&)>& variable);
 
 // Evaluates the words of `test`.
 ShellTruth shell_test(std::span<const std::string> words);

@@ -35,9 +35,10 @@ class Sum {
   Sum(std::string_view text, const std::function<ShellNumber(const std::string&)>& variable)
       : text_(text), variable_(variable) {}
 
-  ShellSum read() {
+  std::optional<ShellNumber> read() {
     const ShellNumber value = choice(0);
-    return {ok_ && at_ == text_.size(), by_zero_, value};
+    if (ok_ && at_ == text_.size()) return value;
+    return std::nullopt;
   }
 
  private:
@@ -77,7 +78,6 @@ class Sum {
     if (const ShellTruth truth = compared(op, a, b)) return *truth;
     std::int64_t r = 0;
     if (op == "/" || op == "%") {
-      by_zero_ = by_zero_ || b == 0;
       ok_ = ok_ && b != 0 && (b != -1 || a != INT64_MIN);
       return !ok_ ? Number() : op == "/" ? a / b : a % b;
     }
@@ -98,9 +98,6 @@ class Sum {
       ok_ = take(")") && ok_;
       return v;
     }
-    return atom();
-  }
-  Number atom() {
     take("");
     const std::string_view rest = text_.substr(at_);
     if (rest.starts_with(kShellUnknown)) {
@@ -122,7 +119,7 @@ class Sum {
   std::string_view text_;
   const std::function<Number(const std::string&)>& variable_;
   std::size_t at_ = 0;
-  bool ok_ = true, by_zero_ = false;
+  bool ok_ = true;
 };
 
 }  // namespace
@@ -203,7 +200,8 @@ ShellNumber shell_number(std::string_view text) {
   return v && std::to_string(*v) == text ? ShellNumber(*v) : std::nullopt;
 }
 
-ShellSum shell_sum(std::string_view text, const std::function<ShellNumber(const std::string&)>& variable) {
+std::optional<ShellNumber> shell_sum(std::string_view text,
+                                     const std::function<ShellNumber(const std::string&)>& variable) {
   return Sum(text, variable).read();
 }
 
