@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <deque>
 #include <map>
 #include <utility>
@@ -21,8 +20,7 @@ constexpr std::size_t kMaxWork = 4'000'000;  // commands, characters read, varia
 
 // Returns the length of a parameter's name at the start of a text. `digits`: it may have several.
 std::size_t parameter_length(std::string_view text, bool digits) {
-  if (text.empty()) return 0;
-  if (std::string_view("@*#?$!-").find(text[0]) != npos) return 1;
+  if (text.find_first_of("@*#?$!-") == 0) return 1;
   const std::size_t n = std::min(text.find_first_not_of("0123456789"), text.size());
   return n > 0 ? (digits ? n : 1) : shell_name_length(text);
 }
@@ -52,10 +50,8 @@ Variable merged(const Variable* a, const Variable* b, const std::string& unknown
     one.items = {merged_text(x.items[0], y.items[0], unknown)};
     return one;
   }
-  const std::size_t most = std::min(x.items.size(), y.items.size());
-  const auto same =
-      std::mismatch(x.items.begin(), x.items.begin() + static_cast<std::ptrdiff_t>(most), y.items.begin());
-  one.items.assign(x.items.begin(), same.first);
+  const auto same = std::ranges::mismatch(x.items, y.items);
+  one.items.assign(x.items.begin(), same.in1);
   if (one.items.empty() || one.items.back() != unknown) one.items.push_back(unknown);
   return one;
 }
@@ -101,9 +97,9 @@ class ShellRun {
 
  private:
   using Words = std::vector<std::string>;
-  using Texts = std::vector<ShellText>;
   using Kind = ShellNode::Kind;
-  // Where unset variables are taken as unset, with a remark: all that -z and -n test, and those that are compared and no launcher's.
+  // Where unset variables are taken as unset, with a remark: all that -z and -n test, and those that are
+  // compared and no launcher's.
   enum Assuming { kNo, kTested, kCompared };
   // A looked-up parameter. `outside`: the script does not set it.
   struct Found {
@@ -156,9 +152,7 @@ class ShellRun {
   }
 
   void set_variable(const std::string& name, const std::string& given) {
-    ShellAssignment a;
-    a.name = name;
-    assign(a, {given});
+    assign({.name = name, .items = {}}, {given});
   }
 
   // Expands the right side of an assignment.
@@ -173,9 +167,9 @@ class ShellRun {
     Variable& v = changed(a.name);
     if (outside) v.items = before;
     if (a.array) {
-      if (!a.append) v.items.clear();
       v.array = true;
-      v.items.insert(v.items.end(), items.begin(), items.end());
+      v.items.insert(a.append ? v.items.end() : v.items.erase(v.items.begin(), v.items.end()), items.begin(),
+                     items.end());
       charge(v.items.size());
     } else {
       if (v.items.empty()) v.items.emplace_back();
@@ -193,17 +187,16 @@ class ShellRun {
   }
 
   Found not_set(const std::string& name, const std::string& written) {
-    Found found;
-    found.outside =
+    const bool outside =
         state_.anything.empty() && !is_script_word("present", name) && !is_script_word("kept", name);
-    if (found.outside &&
+    if (outside &&
         (assuming_ == kTested || (assuming_ == kCompared && !is_script_word("of_launchers", name)))) {
       script_.assumed_.insert("$" + name);
       return {.set = false, .items = {}};
     }
-    found.items = {unknown(
-        written, state_.anything.empty() ? written + " is said outside of the file" : state_.anything)};
-    return found;
+    const std::string why =
+        state_.anything.empty() ? written + " is said outside of the file" : state_.anything;
+    return {.outside = outside, .items = {unknown(written, why)}};
   }
 
   // Finds $@, $#, $?, $1 and parameters known only in a run.
@@ -239,7 +232,7 @@ class ShellRun {
 
   // A word as it is expanded: a list inside of it makes it several.
   struct Expanded {
-    Texts texts = Texts(1);
+    std::vector<ShellText> texts{1};
     bool in_double = false, document = false;  // document: quotes are plain characters
 
     void put(std::string_view text, char unquoted = ShellText::kExpanded) {
@@ -248,18 +241,13 @@ class ShellRun {
     void put_quoted(std::string_view text) { texts.back().add(text, ShellText::kQuoted); }
   };
 
-  std::size_t after_piece(std::string_view raw, std::size_t at, bool in_double) const {
-    return raw[at] == kShellUnknown ? after_unknown(raw, at)
-                                    : after_shell_piece(raw, at, in_double, file_, line_);
-  }
-
   void expand(std::string_view raw, Expanded& out) {
     if (++depth_ > 3 * kMaxJobFileDepth) refuse("expansions inside of each other, 192 deep");
     for (std::size_t i = 0, end = 0; i < raw.size(); i = end) {
       const char c = raw[i], next = i + 1 < raw.size() ? raw[i + 1] : '\0';
       charge(1);
       if (c == '"' && out.in_double && !out.document) refuse("quotes inside of quotes");
-      end = after_piece(raw, i, out.in_double);
+      end = after_shell_piece(raw, i, out.in_double, file_, line_);
       const std::string_view piece = raw.substr(i, end - i),
                              inside = piece.substr(1, std::max<std::size_t>(piece.size(), 2) - 2);
       if (c == kShellUnknown) {
@@ -272,13 +260,11 @@ class ShellRun {
       } else if (c == '\'' && !out.in_double) {
         out.put_quoted(std::string(1, kShellEmpty).append(inside));
       } else if (c == '"' && !out.in_double) {
-        const std::size_t texts = out.texts.size(), size = out.texts.back().chars.size();
         empty_list_ = false;
         out.in_double = true;
         expand(inside, out);
         out.in_double = false;
-        if (out.texts.size() == texts && out.texts.back().chars.size() == size && !empty_list_)
-          out.put_quoted(std::string(1, kShellEmpty));
+        if (!empty_list_) out.put_quoted(std::string(1, kShellEmpty));
       } else if (c == '`') {
         out.put(output_of(inside, true));
       } else if (piece.starts_with("${")) {
@@ -461,7 +447,7 @@ class ShellRun {
       return true;
     }
     bool open = false, several = false;
-    for (std::size_t i = 0; i < raw.size(); i = after_piece(raw, i, false)) {
+    for (std::size_t i = 0; i < raw.size(); i = after_shell_piece(raw, i, false, file_, line_)) {
       open = open || raw[i] == '{';
       // Bash does not expand a range with a variable.
       several = several || (open && (raw[i] == ',' || (dots == i && raw.find('$') == npos)));
@@ -486,14 +472,12 @@ class ShellRun {
       if (!open.chars.empty()) all.push_back(std::move(word));
       open = {};
     };
-    for (std::size_t i = 0, end = 0; i < text.chars.size(); i = end) {
-      const char c = text.chars[i];
-      end = c == kShellUnknown ? after_unknown(text.chars, i) : i + 1;
-      if (text.marks[i] == ShellText::kExpanded && (c == ' ' || c == '\t' || c == '\n'))
+    for (std::size_t i = 0; i < text.chars.size(); ++i) {
+      const std::string_view one = std::string_view(text.chars).substr(i, 1);
+      if (text.marks[i] == ShellText::kExpanded && (one == " " || one == "\t" || one == "\n"))
         push();
       else
-        open.add(std::string_view(text.chars).substr(i, end - i),
-                 c == kShellUnknown ? ShellText::kQuoted : text.marks[i]);
+        open.add(one, text.marks[i]);
     }
     push();
   }
@@ -519,17 +503,18 @@ class ShellRun {
     const std::string shown = in_quotes(one_line(script_.shown(all)));
     const bool first = text.starts_with("++") || text.starts_with("--"),
                last = !first && text.size() > 2 && (text.ends_with("++") || text.ends_with("--"));
-    if (first) text = fmt::format("{}{}=1", trim(text).substr(2), text[0]);
-    if (last) text = fmt::format("{}{}=1", trim(text).substr(0, text.size() - 2), text.back());
+    if (first || last)
+      text =
+          fmt::format("{}{}=1", text.substr(first ? 2 : 0, text.size() - 2), first ? text[0] : text.back());
     const std::string_view made = trim(text);
     const std::string name(made.substr(0, shell_name_length(made)));
     const std::size_t equals = std::min(made.find('='), made.size() - 1);
     const std::string_view sign = trim(made.substr(name.size(), std::max(equals, name.size()) - name.size()));
     const bool assigns = !name.empty() && made[equals] == '=' && !made.substr(equals).starts_with("==") &&
                          std::string_view("+-*/%").find(sign) != npos && sign.size() < 2;
-    const std::string_view operand = made.substr(equals + 1);
+    const std::string operand(made.substr(equals + 1));
     const std::string right = !assigns       ? text
-                              : sign.empty() ? std::string(operand)
+                              : sign.empty() ? operand
                                              : fmt::format("{}{}({})", name, sign, operand);
     const ShellNumber old = last && assigns ? value_of(name) : ShellNumber();
     const std::optional<ShellNumber> sum =
@@ -550,6 +535,7 @@ class ShellRun {
     return other == wins ? other : one && other ? ShellTruth(!wins) : ShellTruth();
   }
 
+  static bool is_test(std::string_view word) { return word == "[" || word == "test"; }
   static bool compares(std::span<const ShellWord> test) {
     return test.size() == 3 && (test[1].raw == "=" || test[1].raw == "==" || test[1].raw == "!=");
   }
@@ -576,7 +562,7 @@ class ShellRun {
   // ---- Commands.
 
   void execute(const ShellNode& node) {
-    if (state_.left) return;
+    if (state_.left || submitted_) return;
     charge(1);
     line_ = node.line;
     if (++depth_ > 3 * kMaxJobFileDepth) refuse("commands inside of each other, 192 deep");
@@ -622,8 +608,7 @@ class ShellRun {
   }
 
   // Runs something whose changes are lost; its status stays.
-  template <class Run>
-  void in_subshell(const Run& run) {
+  void in_subshell(const auto& run) {
     State outside = copied();
     run();
     outside.status = state_.status;
@@ -631,8 +616,7 @@ class ShellRun {
   }
 
   // Runs both of two alternatives where bash's choice is unknown, and joins their states.
-  template <class One, class Other>
-  void either(const One& one, const Other& other) {
+  void either(const auto& one, const auto& other) {
     const State before = copied();
     ++uncertain_;
     one();
@@ -660,30 +644,23 @@ class ShellRun {
   }
 
   // Runs a loop with an unknown number of iterations: variables that change in it become unknown.
-  template <class Turn>
-  void any_number_of(const Turn& turn) {
+  void any_number_of(const auto& turn) {
     for (bool changes = true; changes;) {
-      state_.status = std::nullopt;
       const State before = copied();
       const std::size_t commands = script_.commands_.size();
       charge(1000);
       either(turn, [] {});
       state_.status = std::nullopt;
-      changes = state_ != before;
+      changes = !submitted_ && state_ != before;
       if (changes) script_.commands_.resize(commands);
     }
   }
 
   void and_or(const ShellNode& node) {
-    const auto is_test = [](const ShellNode& part) {
-      const std::string_view first = part.words.empty() ? "" : part.words[0].raw;
-      return part.kind != Kind::kSimple || first == "[" || first == "test";
-    };
     bool tests = false;
     for (std::size_t i = 0; i < node.parts.size() && !state_.left; ++i) {
-      const auto run = [&] {
-        i + 1 == node.parts.size() ? execute(*node.parts[i]) : condition(*node.parts[i]);
-      };
+      const ShellNode& part = *node.parts[i];
+      const auto run = [&] { i + 1 == node.parts.size() ? execute(part) : condition(part); };
       const bool with = i > 0 && node.text[i - 1] == '&';
       if (i == 0 || (state_.status && (*state_.status == 0) == with)) {
         run();
@@ -697,14 +674,13 @@ class ShellRun {
             script_.commands_[c].perhaps = false;
         }
       }
-      tests = tests || is_test(*node.parts[i]);
+      tests = tests || part.kind != Kind::kSimple || (!part.words.empty() && is_test(part.words[0].raw));
     }
   }
 
   void if_of(const ShellNode& node, std::size_t from) {
-    if (from == node.parts.size()) state_.status = 0;
-    if (from + 1 == node.parts.size()) execute(*node.parts[from]);
-    if (from + 1 >= node.parts.size()) return;
+    if (from == node.parts.size()) return void(state_.status = 0);
+    if (from + 1 == node.parts.size()) return execute(*node.parts[from]);
     condition(*node.parts[from]);
     if (state_.left) return;
     if (state_.status) return *state_.status == 0 ? execute(*node.parts[from + 1]) : if_of(node, from + 2);
@@ -713,14 +689,12 @@ class ShellRun {
 
   void case_of(const ShellNode& node, std::size_t from, const std::string& subject) {
     for (std::size_t i = from; i < node.parts.size(); ++i) {
-      bool fits = false, unsure = false;
-      for (const ShellWord& word : node.patterns[i]) {
-        const ShellTruth one = shell_match(pattern(word.raw), subject);
-        fits = fits || one.value_or(false);
-        unsure = unsure || !one;
-      }
-      if (fits) return execute(*node.parts[i]);
-      if (!unsure) continue;
+      ShellTruth fits = false;
+      for (const ShellWord& word : node.patterns[i])
+        if (const ShellTruth one = shell_match(pattern(word.raw), subject); fits != true && one != false)
+          fits = one;
+      if (fits == true) return execute(*node.parts[i]);
+      if (fits == false) continue;
       return either([&] { execute(*node.parts[i]); }, [&] { case_of(node, i + 1, subject); });
     }
   }
@@ -743,18 +717,18 @@ class ShellRun {
       const State before = copied();
       const std::size_t commands = script_.commands_.size();
       condition(*node.parts[0]);
-      if (state_.status && *state_.status != 0) break;
+      if (submitted_ || state_.status.value_or(0) != 0) break;
       if (state_.status) {
         execute(*node.parts[1]);
-        continue;
+      } else {
+        state_ = before;
+        script_.commands_.resize(commands);
+        any_number_of([&] {
+          condition(*node.parts[0]);
+          execute(*node.parts[1]);
+        });
+        break;
       }
-      state_ = before;
-      script_.commands_.resize(commands);
-      any_number_of([&] {
-        condition(*node.parts[0]);
-        execute(*node.parts[1]);
-      });
-      break;
     }
     state_.status = std::nullopt;
   }
@@ -763,7 +737,7 @@ class ShellRun {
     substitution_ = 0;
     const std::string_view first = node.words.empty() ? "" : node.words[0].raw;
     std::span<const ShellWord> test;
-    if (first == "[" || first == "test") test = std::span(node.words).subspan(1);
+    if (is_test(first)) test = std::span(node.words).subspan(1);
     if (first == "[" && !test.empty()) test = test.first(test.size() - 1);
     const Words words = fields(node.words, test);
     line_ = node.line;
@@ -822,11 +796,8 @@ class ShellRun {
       }
     if (is(":", "true", "unset")) return true;
     if (name == "false") return state_.status = 1, true;
-    if (is("[", "test")) {
-      const bool bracket = name == "[";
-      if (bracket && (rest.empty() || rest.back() != "]")) refuse("[ without ]");
-      return set_status(shell_test(rest.first(rest.size() - (bracket ? 1 : 0)))), true;
-    }
+    if (name == "[" && words.back() != "]") refuse("[ without ]");
+    if (is_test(name)) return set_status(shell_test(rest.first(rest.size() - (name == "[" ? 1 : 0)))), true;
     if (is("export", "declare", "typeset")) return declare(node, words), true;
     if (name == "set") return set_options(rest), true;
     if (is("source", ".")) {
@@ -844,9 +815,8 @@ class ShellRun {
       return state_.left = true;
     }
     if (name == "exec") {
-      if (rest.empty()) return true;
-      external(node, Words(rest.begin(), rest.end()));
-      return state_.left = true, true;
+      if (!rest.empty()) external(node, Words(rest.begin(), rest.end()));
+      return state_.left = state_.left || !rest.empty(), true;
     }
     if (name == "eval") {
       const std::string text = join(rest, " ");
@@ -868,7 +838,6 @@ class ShellRun {
 
   // export, declare, typeset
   void declare(const ShellNode& node, const Words& words) {
-    const std::string& kind = words[0];
     // Bash expands every value before it declares a name.
     std::vector<std::pair<ShellAssignment, Words>> all;
     for (const ShellAssignment& a : std::span(node.assignments).subspan(node.prefix))
@@ -881,14 +850,14 @@ class ShellRun {
         all.emplace_back(ShellAssignment{.name = name, .items = {}},
                          equals < word.size() ? Words{word.substr(equals + 1)} : Words());
       else if (word != "-a" && word != "-x")
-        refuse(fmt::format("{} {}", kind, word));
+        refuse(words[0] + " " + word);
     }
     for (const auto& [a, items] : all) {
       if (a.array || !items.empty()) assign(a, items);
       if (!variable(a.name)) continue;
       Variable& v = changed(a.name);
       v.array = v.array || has("-a");
-      v.exported = v.exported || kind == "export" || has("-x");
+      v.exported = v.exported || words[0] == "export" || has("-x");
     }
     state_.status = 0;
   }
@@ -912,14 +881,14 @@ class ShellRun {
   void external(const ShellNode& node, const Words& words) {
     state_.status = std::nullopt;
     if (nested_shell(node, words)) return;
-    ShellCommand command{words, {file_, node.line}, uncertain_ > 0, "", "", "", ""};
     const bool swift = words[0] == "megatron";  // Megatron-SWIFT's launcher
+    ShellCommand command{words, {file_, node.line}, uncertain_ > 0, swift ? "1" : "", "", "", ""};
     for (const auto& [name, said] : {std::pair(swift ? "NNODES" : "SLURM_NNODES", &command.nodes),
                                      {swift ? "NPROC_PER_NODE" : "SLURM_NTASKS_PER_NODE", &command.tasks},
                                      {"NVTE_FLASH_ATTN", &command.flash},
                                      {"NVTE_FUSED_ATTN", &command.fused}})
-      if (const Variable* v = variable(name); v && !v->items.empty()) *said = v->items[0];
-    if (swift && command.nodes.empty()) command.nodes = "1";
+      if (const Variable* v = variable(name); v && !v->items.empty() && !v->items[0].empty())
+        *said = v->items[0];
     if (may_have_failed_) note("set -e: the commands before are taken to succeed");
     if (words[0] == "xargs" || words[0] == "parallel")
       command.words.push_back(unknown("...", words[0] + " adds words"));
@@ -939,48 +908,46 @@ class ShellRun {
       self = outside && (shown.find("$0") != npos || shown.find("BASH_SOURCE") != npos);
       if (self || name == "bash" || name == "sh") shell = i;
     }
-    // The text that `bash -c ...` or a here-document says.
+    // The text that `bash -c ...` or a here-document says, and the index of its arguments.
     const std::size_t end = words.size();
-    std::size_t i = std::min(shell + 1, end);
+    std::size_t i = std::min(shell + 1, end), from = end;
     std::optional<std::string> text;
     for (; i < end && words[i].starts_with('-') && !text; ++i) {
       const bool says = !words[i].starts_with("--") && words[i].find('c') != npos;
       if (words[i].find_first_of("sof") != npos ||
           (says && (i + 1 >= end || words[i + 1].starts_with('-') || words[i].find('e') != npos)))
         refuse("bash " + words[i]);
-      if (says) text = words[i + 1];
+      if (says) text = words[i + 1], from = std::min(i + 3, end);
     }
-    Words arguments;
-    if (text)
-      arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(std::min(i + 2, end)), words.end());
     if (!text && i >= end && node.document && (batch || shell < end))
       text = node.verbatim ? *node.document : joined(*node.document, true, true);
-    if (self)
-      text = text_, arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(shell + 1), words.end());
+    if (self) text = text_, from = shell + 1;
     if (!text && (shell < words.size() || first.ends_with(".sh"))) note(words[0] + " is run and not read");
     if (!text || may_be_empty(text->substr(0, text->find(' ')))) return false;
-    for (const auto* away : {"ssh", "env", "xargs", "docker", "podman", "kubectl", "nerdctl", "sudo"})
-      if (first == away) refuse(away + std::string(" of a shell"));
+    if (is_script_word("away", first)) refuse(std::string(first) + " of a shell");
     in_subshell([&] {
-      std::erase_if(state_.variables, [](const auto& v) { return !v.second.exported; });
-      state_.functions.clear();
-      state_.errexit = state_.nounset = state_.pipefail = false;
-      state_.arguments = arguments;
-      state_.arguments_given = true;
+      State inner{.variables = state_.variables,
+                  .functions = {},
+                  .arguments = {words.begin() + static_cast<std::ptrdiff_t>(from), words.end()},
+                  .arguments_given = true,
+                  .anything = state_.anything};
+      std::erase_if(inner.variables, [](const auto& v) { return !v.second.exported; });
+      state_ = std::move(inner);
       slurm_lines(*text);
       if (batch || first == "srun") slurm_options(std::span(words).first(shell));
       if (self) {
+        script_.notes_.clear(), script_.assumed_.clear(), script_.commands_.clear();
         note("the script submits itself: read as inside of its job, where $SLURM_JOB_ID is set");
-        script_.assumed_.clear();
         state_.variables["SLURM_JOB_ID"] = {false, true, {"1"}};
         line_ = 1;
       }
-      const int guards = std::exchange(guarded_, 0);
+      const int guards = std::exchange(guarded_, 0),
+                unsure = std::exchange(uncertain_, self ? 0 : uncertain_);
       evaluate(*text);
-      guarded_ = guards;
+      guarded_ = guards, uncertain_ = unsure;
     });
     if (shell > 0) state_.status = std::nullopt;
-    state_.left = state_.left || self;
+    submitted_ = submitted_ || self;
     return true;
   }
 
@@ -990,14 +957,10 @@ class ShellRun {
       const std::size_t equals = std::min(words[i].find('='), words[i].size());
       const std::string option = words[i].substr(0, equals), next = i + 1 < words.size() ? words[i + 1] : "";
       const std::string given = equals < words[i].size() ? words[i].substr(equals + 1) : next;
-      std::string_view variables = option == "--nodes" || option == "-N" ? "SLURM_NNODES SLURM_JOB_NUM_NODES"
-                                   : option == "--ntasks-per-node"       ? "SLURM_NTASKS_PER_NODE"
-                                   : option == "--gpus-per-node"         ? "SLURM_GPUS_PER_NODE"
-                                   : option == "--ntasks" || option == "-n" ? "SLURM_NTASKS SLURM_NPROCS"
-                                                                            : "";
-      if (parse_int(given) && !variables.empty())
-        for (const std::string_view one : split(variables, ' '))
-          state_.variables[std::string(one)] = {false, true, {given}};
+      if (parse_int(given))
+        for (const std::string& one : script_words("slurm"))
+          if (one.starts_with(option + "="))
+            state_.variables[one.substr(option.size() + 1)] = {false, true, {given}};
       if (option == "--export")
         for (const std::string_view pair : split(std::string_view(given), ','))
           if (const std::size_t at = pair.find('='); at != npos)
@@ -1025,11 +988,11 @@ class ShellRun {
   State state_;
   long line_ = 1;
   int depth_ = 0, guarded_ = 0, uncertain_ = 0, substituting_ = 0;
-  Assuming assuming_ = kNo;  // of the word that is expanded
-  bool empty_list_ = false;  // "${A[@]}" was empty
-  bool may_have_failed_ = false;
-  std::optional<int> substitution_ = 0;  // status of the last $( )
-  std::string echoed_;                   // what the last echo prints
+  Assuming assuming_ = kNo;                            // of the word that is expanded
+  bool empty_list_ = false, may_have_failed_ = false;  // "${A[@]}" was empty; a command of `set -e`
+  bool submitted_ = false;                             // by itself: the rest is not of its job
+  std::optional<int> substitution_ = 0;                // status of the last $( )
+  std::string echoed_;                                 // what the last echo prints
   std::size_t work_ = 0;
   std::map<std::string, std::size_t> unknowns_;
   std::deque<std::pair<std::string, ShellNodePtr>> programs_;  // texts, and the trees that refer to them

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <utility>
 
@@ -20,7 +19,8 @@ using Kind = ShellNode::Kind;
 using NewNode = std::shared_ptr<ShellNode>;
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-bool ends_word(char c) { return std::string_view(" \t\n;&|()<>").find(c) != std::string_view::npos; }
+constexpr std::string_view kWordEnds = " \t\n;&|()<>";
+bool ends_word(char c) { return kWordEnds.find(c) != std::string_view::npos; }
 
 class Parser {
  public:
@@ -47,8 +47,7 @@ class Parser {
     throw InputError(SourcePlace{file_, line_}, found, expected);
   }
   std::string found() const {
-    std::size_t end = at_ + 1;
-    while (end < text_.size() && !ends_word(text_[end])) ++end;
+    const std::size_t end = std::min(text_.find_first_of(kWordEnds, at_ + 1), text_.size());
     return ended() ? "the end" : in_quotes(one_line(text_.substr(at_, end - at_)));
   }
   [[noreturn]] void unexpected() const {
@@ -85,9 +84,9 @@ class Parser {
     if (!take_word(what)) fail(found(), fmt::format("'{}' for the command of line {}", what, from));
   }
   bool closer() const {
-    constexpr std::array<std::string_view, 8> kClosers{"then", "do",   "done", "fi",
-                                                       "elif", "else", "esac", "}"};
-    return std::ranges::any_of(kClosers, [&](std::string_view w) { return is_word(w); });
+    for (const std::string_view one : {"then", "do", "done", "fi", "elif", "else", "esac", "}"})
+      if (is_word(one)) return true;
+    return false;
   }
 
   void blanks(bool lines) {
@@ -252,8 +251,7 @@ class Parser {
     blanks(false);
     NewNode node = compound();
     if (!node) return simple();
-    for (blanks(false); redirect(*node); blanks(false)) {
-    }
+    for (blanks(false); redirect(*node);) blanks(false);
     return node;
   }
 
@@ -313,8 +311,7 @@ class Parser {
       if (node->words.empty()) node->prefix = node->assignments.size();
       node->words.push_back(word());
       const std::string_view first = node->words.front().raw;
-      declares = first == "export" || first == "declare" || first == "local" || first == "readonly" ||
-                 first == "typeset";
+      declares = is_script_word("declaring", first);
       if (node->words.size() > 1 || !node->assignments.empty() || node->redirected) continue;
       if (blanks(false), here() == '(') return function(std::string(first), node->line);
     }
@@ -335,6 +332,7 @@ class Parser {
   }
 
   void body(ShellNode& node) {
+    blanks(false), take(";");
     expect_word("do", node.line);
     node.parts.push_back(list());
     expect_word("done", node.line);
@@ -375,8 +373,7 @@ class Parser {
       node = test();
     } else if (take_word("function")) {
       blanks(false);
-      const std::string name(word().raw);
-      node = function(name, from);
+      node = function(std::string(word().raw), from);
     }
     return node;
   }
@@ -389,7 +386,6 @@ class Parser {
     blanks(true);
     node->given = take_word("in");
     for (blanks(false); node->given && !at_word_end(); blanks(false)) node->words.push_back(word());
-    take(";");
     body(*node);
     return node;
   }
@@ -405,8 +401,6 @@ class Parser {
       three.back()->parts.push_back(one);
     }
     if (three.size() != 3) unexpected();
-    blanks(false);
-    take(";");
     body(*turn);
     turn->parts.push_back(three[2]);
     loop->parts = {three[1]->parts[0], turn};
@@ -470,7 +464,8 @@ bool is_shell_name(std::string_view text) { return !text.empty() && shell_name_l
 
 std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_double, const std::string& file,
                               long line) {
-  return Parser(text, file, line).piece_at(at, in_double);
+  return text[at] == kShellUnknown ? after_unknown(text, at)
+                                   : Parser(text, file, line).piece_at(at, in_double);
 }
 
 ShellNodePtr parse_shell(std::string_view text, const std::string& file, long line) {

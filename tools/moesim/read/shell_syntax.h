@@ -1,5 +1,4 @@
-// What the interpreter of scripts (shell_run.cc) is made of: the tree of a script (shell_syntax.cc), texts of
-// which pieces are unknown, patterns, sums and tests (shell_values.cc).
+// For shell_run.cc: the tree of a script (shell_syntax.cc); texts, patterns, sums, tests (shell_values.cc).
 #pragma once
 
 #include <cstdint>
@@ -62,8 +61,7 @@ struct ShellNode {
 
 // Returns the length of a variable's name at the start of a text; 0: none.
 std::size_t shell_name_length(std::string_view text);
-// Returns the end of the quoted text, expansion or single character at `at`. `in_double`: inside of double
-// quotes.
+// Returns the end of the quoted text, expansion or character at `at`. `in_double`: inside of double quotes.
 std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_double, const std::string& file,
                               long line);
 // Parses a script; `line`: of its first line. The text must outlive the tree. Throws InputError with the
@@ -73,8 +71,7 @@ ShellNodePtr parse_shell(std::string_view text, const std::string& file, long li
 // ---- Texts. An unknown piece is kShellUnknown, the index of its reason, kShellUnknown.
 
 inline constexpr char kShellUnknown = '\x01';
-// An empty quoted piece, which makes a word of its own.
-inline constexpr char kShellEmpty = '\x02';
+inline constexpr char kShellEmpty = '\x02';  // an empty quoted piece, which makes a word of its own
 
 inline bool has_unknown(std::string_view text) { return text.find(kShellUnknown) != std::string_view::npos; }
 // Returns the end of the unknown piece that begins at `at`.
@@ -106,8 +103,7 @@ ShellTruth shell_match(const ShellText& pattern, const std::string& text);
 // Reads a number as arithmetic and tests write it: no sign +, no leading zero.
 ShellNumber shell_number(std::string_view text);
 
-// The value of an expression without assignments, which an unknown variable makes unknown; nullopt: the text is none, or
-// divides by 0.
+// The value of an expression without assignments; nullopt: the text is none, or divides by 0.
 std::optional<ShellNumber> shell_sum(std::string_view text,
                                      const std::function<ShellNumber(const std::string&)>& variable);
 
