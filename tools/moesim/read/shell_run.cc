@@ -369,7 +369,7 @@ class ShellRun {
     const std::string written = "$(" + std::string(inside) + ")";
     if (trim(inside).starts_with('<')) return unknown(written, "it is the text of a file");
     substitution_ = std::nullopt;
-    const std::string printed = unknown(written, "it is the output of a command");
+    std::string printed = unknown(written, "it is the output of a command");
     if (backquoted && inside.find('\\') != npos) return printed;
     const Assuming assuming = std::exchange(assuming_, kNo);
     const long line = line_;
@@ -774,7 +774,7 @@ class ShellRun {
   ShellNodePtr evaluate(std::string text) {
     charge(1, text.size());
     auto& [source, tree] = programs_.emplace_back(std::move(text), nullptr);
-    const ShellNodePtr program = tree = parse_shell(source, file_, line_);
+    ShellNodePtr program = tree = parse_shell(source, file_, line_);
     execute(*program);
     return program;
   }

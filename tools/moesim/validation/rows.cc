@@ -167,7 +167,7 @@ class Reader {
   std::string precision_of() const {
     std::string name = lower(text("precision"));
     if (name.empty() || name == "not stated") throw InputError("the precision is not stated");
-    if (const std::string meant = meaning("precision", name); !meant.empty()) return meant;
+    if (std::string meant = meaning("precision", name); !meant.empty()) return meant;
     if (std::ranges::find(models::kPrecisions, name) == models::kPrecisions.end())
       throw InputError(fmt::format("precision {} is not one of {}", in_quotes(text("precision")),
                                    fmt::join(models::kPrecisions, ", ")));
