@@ -19,7 +19,8 @@ using Kind = ShellNode::Kind;
 using NewNode = std::shared_ptr<ShellNode>;
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-bool ends_word(char c) { return std::string_view(" \t\n;&|()<>").find(c) != std::string_view::npos; }
+constexpr std::string_view kWordEnds = " \t\n;&|()<>";
+bool ends_word(char c) { return kWordEnds.find(c) != std::string_view::npos; }
 
 class Parser {
  public:
@@ -46,8 +47,7 @@ class Parser {
     throw InputError(SourcePlace{file_, line_}, found, expected);
   }
   std::string found() const {
-    std::size_t end = at_ + 1;
-    while (end < text_.size() && !ends_word(text_[end])) ++end;
+    const std::size_t end = std::min(text_.find_first_of(kWordEnds, at_ + 1), text_.size());
     return ended() ? "the end" : in_quotes(one_line(text_.substr(at_, end - at_)));
   }
   [[noreturn]] void unexpected() const {
@@ -84,9 +84,9 @@ class Parser {
     if (!take_word(what)) fail(found(), fmt::format("'{}' for the command of line {}", what, from));
   }
   bool closer() const {
-    constexpr std::array<std::string_view, 8> kClosers{"then", "do",   "done", "fi",
-                                                       "elif", "else", "esac", "}"};
-    return std::ranges::any_of(kClosers, [&](std::string_view w) { return is_word(w); });
+    for (const std::string_view one : {"then", "do", "done", "fi", "elif", "else", "esac", "}"})
+      if (is_word(one)) return true;
+    return false;
   }
 
   void blanks(bool lines) {
@@ -135,19 +135,20 @@ class Parser {
   // Reads one character, or the quoted text or expansion that begins with it.
   void piece(bool in_double) {
     deeper();
-    quoted_or_expanded(in_double);
-    --depth_;
-  }
-  void quoted_or_expanded(bool in_double) {
     const char c = here();
-    if (c == '\\') return advance(2);
-    if (starts("$((")) return void(arithmetic());
-    if (take("$(")) return void(in_parentheses(line_));
-    if (starts("${")) return until('}', 2, in_double);
-    if (c == '`') return until('`', 1, true);
-    if (!in_double && (c == '\'' || starts("$'"))) return until('\'', c == '$' ? 2 : 1, false);
-    if (!in_double && c == '"') return until('"', 1, true);
-    advance(1);
+    if (starts("$(("))
+      arithmetic();
+    else if (take("$("))
+      in_parentheses(line_);
+    else if (starts("${"))
+      until('}', 2, in_double);
+    else if (!in_double && (c == '\'' || starts("$'")))
+      until('\'', c == '$' ? 2 : 1, false);
+    else if (c == '`' || (!in_double && c == '"'))
+      until(c, 1, true);
+    else
+      advance(c == '\\' ? 2 : 1);
+    --depth_;
   }
 
   // Reads commands up to ")".
@@ -250,30 +251,26 @@ class Parser {
     blanks(false);
     NewNode node = compound();
     if (!node) return simple();
-    for (blanks(false); redirect(*node); blanks(false)) {
-    }
+    for (blanks(false); redirect(*node);) blanks(false);
     return node;
   }
 
   // Reads a redirection, if there is one.
   bool redirect(ShellNode& node) {
-    std::size_t digits = 0;
-    while (std::isdigit(static_cast<unsigned char>(here(digits))) != 0) ++digits;
-    const std::string_view rest = text_.substr(std::min(at_ + digits, text_.size()));
+    const std::size_t digits = std::min(text_.find_first_not_of("0123456789", at_), text_.size()) - at_;
+    const std::string_view rest = text_.substr(at_ + digits);
     for (const std::string_view op : {"<<<", "<<-", "<<", "<&", "<", ">>", ">&", ">", "&>>", "&>"}) {
       if (!rest.starts_with(op) || (op[0] == '&' && digits > 0)) continue;
-      ShellRedirect one;
-      one.input = op[0] == '<' && digits == 0;
+      node.redirected = true;
       advance(digits + op.size());
       blanks(false);
       std::string end(word().raw);
       if (end.empty()) unexpected();
       if (op == "<<" || op == "<<-") {
-        one.verbatim = std::erase_if(end, [](char c) { return c == '\'' || c == '"' || c == '\\'; }) > 0;
-        one.body = std::make_shared<std::string>();
-        documents_.push_back({end, op == "<<-", one.body});
+        node.verbatim = std::erase_if(end, [](char c) { return c == '\'' || c == '"' || c == '\\'; }) > 0;
+        node.document = std::make_shared<std::string>();
+        documents_.push_back({end, op == "<<-", node.document});
       }
-      node.redirects.push_back(std::move(one));
       return true;
     }
     return false;
@@ -287,10 +284,9 @@ class Parser {
     if (n == 0 || here(n + (one.append ? 1 : 0)) != '=') return false;
     one.name = text_.substr(at_, n);
     advance(n + (one.append ? 2 : 1));
-    one.array = here() == '(';
-    one.value.line = line_;
+    one.array = take("(");
+    const long from = line_;
     if (one.array) {
-      advance(1);
       for (blanks(true); !ended() && here() != ')'; blanks(true)) {
         if (at_word_end()) unexpected();
         one.items.push_back(word());
@@ -298,9 +294,9 @@ class Parser {
         if (item.starts_with('[') && item.find("]=") != std::string_view::npos)
           fail("an element with a key: " + in_quotes(item), "elements alone");
       }
-      if (!take(")")) throw InputError({file_, one.value.line}, "an array that does not end", "')'");
+      if (!take(")")) throw InputError({file_, from}, "an array that does not end", "')'");
     } else if (!at_word_end()) {
-      one.value = word();
+      one.items.push_back(word());
     }
     node.assignments.push_back(std::move(one));
     return true;
@@ -315,11 +311,11 @@ class Parser {
       if (node->words.empty()) node->prefix = node->assignments.size();
       node->words.push_back(word());
       const std::string_view first = node->words.front().raw;
-      declares = std::ranges::find(kShellDeclaring, first) != kShellDeclaring.end();
-      if (node->words.size() > 1 || !node->assignments.empty() || !node->redirects.empty()) continue;
+      declares = is_script_word("declaring", first);
+      if (node->words.size() > 1 || !node->assignments.empty() || node->redirected) continue;
       if (blanks(false), here() == '(') return function(std::string(first), node->line);
     }
-    if (node->words.empty() && node->assignments.empty() && node->redirects.empty()) unexpected();
+    if (node->words.empty() && node->assignments.empty() && !node->redirected) unexpected();
     return node;
   }
 
@@ -336,6 +332,7 @@ class Parser {
   }
 
   void body(ShellNode& node) {
+    blanks(false), take(";");
     expect_word("do", node.line);
     node.parts.push_back(list());
     expect_word("done", node.line);
@@ -376,10 +373,7 @@ class Parser {
       node = test();
     } else if (take_word("function")) {
       blanks(false);
-      const std::string name(word().raw);
-      node = function(name, from);
-    } else if (is_word("select") || is_word("coproc") || is_word("until")) {
-      fail(found(), "a script without it");
+      node = function(std::string(word().raw), from);
     }
     return node;
   }
@@ -392,28 +386,26 @@ class Parser {
     blanks(true);
     node->given = take_word("in");
     for (blanks(false); node->given && !at_word_end(); blanks(false)) node->words.push_back(word());
-    take(";");
     body(*node);
     return node;
   }
 
-  // for ((first; condition; step))
+  // for ((first; condition; step)): the list of `first` and a loop; `set -e` looks at none of the three.
   NewNode counted_loop() {
-    NewNode loop = made(Kind::kWhile);
-    const std::vector<std::string_view> sums = split(arithmetic(), ';');
-    if (sums.size() != 3) unexpected();
-    std::vector<ShellNodePtr> three;
-    for (const std::string_view sum : sums) {
+    NewNode all = made(Kind::kList), loop = made(Kind::kWhile), turn = made(Kind::kList);
+    std::vector<NewNode> three;
+    for (const std::string_view sum : split(arithmetic(), ';')) {
       NewNode one = made(Kind::kArithmetic, loop->line);
       one->words.push_back({trim(sum).empty() ? "1" : sum, loop->line});
-      three.push_back(std::move(one));
+      three.push_back(made(Kind::kNot));
+      three.back()->parts.push_back(one);
     }
-    blanks(false);
-    take(";");
-    loop->parts.push_back(three[1]);
-    body(*loop);
-    loop->parts.insert(loop->parts.end(), {three[2], three[0]});
-    return loop;
+    if (three.size() != 3) unexpected();
+    body(*turn);
+    turn->parts.push_back(three[2]);
+    loop->parts = {three[1]->parts[0], turn};
+    all->parts = {three[0], loop};
+    return all;
   }
 
   NewNode case_of(long from) {
@@ -472,7 +464,8 @@ bool is_shell_name(std::string_view text) { return !text.empty() && shell_name_l
 
 std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_double, const std::string& file,
                               long line) {
-  return Parser(text, file, line).piece_at(at, in_double);
+  return text[at] == kShellUnknown ? after_unknown(text, at)
+                                   : Parser(text, file, line).piece_at(at, in_double);
 }
 
 ShellNodePtr parse_shell(std::string_view text, const std::string& file, long line) {

@@ -1,8 +1,6 @@
-// What the interpreter of scripts (shell_run.cc) is made of: the tree of a script (shell_syntax.cc), texts of
-// which pieces are unknown, patterns, sums and tests (shell_values.cc).
+// For shell_run.cc: the tree of a script (shell_syntax.cc); texts, patterns, sums, tests (shell_values.cc).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,32 +22,26 @@ struct ShellWord {
   long line = 0;
 };
 
-// NAME=value, NAME+=value, NAME=(items).
+// NAME=item, NAME+=item, NAME=(items).
 struct ShellAssignment {
   std::string name;
   bool append = false, array = false;
-  ShellWord value;
   std::vector<ShellWord> items;
-};
-
-// A here-document, with its text; another redirection only says whether it is of the input.
-struct ShellRedirect {
-  bool input = false, verbatim = false;  // verbatim: the text is not expanded
-  std::shared_ptr<std::string> body;
 };
 
 struct ShellNode {
   enum class Kind {
-    kSimple,    // assignments, words
     kList,      // parts in sequence
     kAndOr,     // parts, joined by the operators of `text`
     kNot,       // parts[0]
-    kPipe,      // parts, each in a subshell
     kIf,        // condition, body, condition, body, ..., optionally the body of else
-    kWhile,     // condition, body; for (( )) also the step after each iteration and the initialisation
+    kWhile,     // condition, body
     kFor,       // text: its variable; words, body; `given`: it has an "in"
     kCase,      // words[0], patterns and parts
     kFunction,  // text: its name; body
+    // Commands, at which `set -e` looks:
+    kSimple,  // assignments, words
+    kPipe,    // parts, each in a subshell
     kSubshell,
     kArithmetic,  // words[0]
     kTest         // words of [[ ]]
@@ -62,17 +54,14 @@ struct ShellNode {
   std::size_t prefix = 0;  // assignments before the first word
   std::vector<ShellWord> words;
   std::vector<std::vector<ShellWord>> patterns;
-  std::vector<ShellRedirect> redirects;
+  bool redirected = false, verbatim = false;  // verbatim: the here-document is not expanded
+  std::shared_ptr<std::string> document;
   std::vector<ShellNodePtr> parts;
 };
 
-inline constexpr std::array<std::string_view, 5> kShellDeclaring{"export", "declare", "local", "readonly",
-                                                                 "typeset"};
-
 // Returns the length of a variable's name at the start of a text; 0: none.
 std::size_t shell_name_length(std::string_view text);
-// Returns the end of the quoted text, expansion or single character at `at`. `in_double`: inside of double
-// quotes.
+// Returns the end of the quoted text, expansion or character at `at`. `in_double`: inside of double quotes.
 std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_double, const std::string& file,
                               long line);
 // Parses a script; `line`: of its first line. The text must outlive the tree. Throws InputError with the
@@ -82,8 +71,7 @@ ShellNodePtr parse_shell(std::string_view text, const std::string& file, long li
 // ---- Texts. An unknown piece is kShellUnknown, the index of its reason, kShellUnknown.
 
 inline constexpr char kShellUnknown = '\x01';
-// An empty quoted piece, which makes a word of its own.
-inline constexpr char kShellEmpty = '\x02';
+inline constexpr char kShellEmpty = '\x02';  // an empty quoted piece, which makes a word of its own
 
 inline bool has_unknown(std::string_view text) { return text.find(kShellUnknown) != std::string_view::npos; }
 // Returns the end of the unknown piece that begins at `at`.
@@ -115,12 +103,9 @@ ShellTruth shell_match(const ShellText& pattern, const std::string& text);
 // Reads a number as arithmetic and tests write it: no sign +, no leading zero.
 ShellNumber shell_number(std::string_view text);
 
-// The value of an expression without assignments; an unknown variable makes it unknown.
-struct ShellSum {
-  bool read = false, by_zero = false;  // read: the text is such an expression
-  ShellNumber value;
-};
-ShellSum shell_sum(std::string_view text, const std::function<ShellNumber(const std::string&)>& variable);
+// The value of an expression without assignments; nullopt: the text is none, or divides by 0.
+std::optional<ShellNumber> shell_sum(std::string_view text,
+                                     const std::function<ShellNumber(const std::string&)>& variable);
 
 // Evaluates the words of `test`.
 ShellTruth shell_test(std::span<const std::string> words);

@@ -35,13 +35,13 @@ class Sum {
   Sum(std::string_view text, const std::function<ShellNumber(const std::string&)>& variable)
       : text_(text), variable_(variable) {}
 
-  ShellSum read() {
+  std::optional<ShellNumber> read() {
     const ShellNumber value = choice(0);
-    return {ok_ && at_ == text_.size(), by_zero_, value};
+    if (ok_ && at_ == text_.size()) return value;
+    return std::nullopt;
   }
 
  private:
-  using Number = ShellNumber;
   // A later level binds tighter.
   static inline const std::vector<std::vector<std::string_view>> kLevels{
       {"||"}, {"&&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "%"}};
@@ -52,55 +52,51 @@ class Sum {
     at_ += sign.size();
     return true;
   }
-  Number choice(int depth) {
-    const Number which = binary(0, depth);
+  ShellNumber choice(int depth) {
+    const ShellNumber which = binary(0, depth);
     if (!take("?")) return which;
-    const Number yes = choice(depth + 1);
+    const ShellNumber yes = choice(depth + 1);
     ok_ = take(":") && ok_;
-    const Number no = choice(depth + 1);
+    const ShellNumber no = choice(depth + 1);
     return !which ? which : *which != 0 ? yes : no;
   }
-  Number binary(std::size_t level, int depth) {
+  ShellNumber binary(std::size_t level, int depth) {
     if (level == kLevels.size()) return unary(depth);
-    Number left = binary(level + 1, depth);
+    ShellNumber left = binary(level + 1, depth);
     while (ok_) {
       const auto sign = std::ranges::find_if(kLevels[level], [&](std::string_view one) { return take(one); });
       if (sign == kLevels[level].end()) break;
-      const Number right = binary(level + 1, depth);
-      left = left && right ? result(*sign, *left, *right) : Number();
+      const ShellNumber right = binary(level + 1, depth);
+      left = left && right ? result(*sign, *left, *right) : ShellNumber();
     }
     return left;
   }
-  Number result(std::string_view op, std::int64_t a, std::int64_t b) {
+  ShellNumber result(std::string_view op, std::int64_t a, std::int64_t b) {
     if (op == "||") return a != 0 || b != 0;
     if (op == "&&") return a != 0 && b != 0;
     if (const ShellTruth truth = compared(op, a, b)) return *truth;
     std::int64_t r = 0;
     if (op == "/" || op == "%") {
-      by_zero_ = by_zero_ || b == 0;
       ok_ = ok_ && b != 0 && (b != -1 || a != INT64_MIN);
-      return !ok_ ? Number() : op == "/" ? a / b : a % b;
+      return !ok_ ? ShellNumber() : op == "/" ? a / b : a % b;
     }
     ok_ = !(op == "+"   ? __builtin_add_overflow(a, b, &r)
             : op == "-" ? __builtin_sub_overflow(a, b, &r)
                         : __builtin_mul_overflow(a, b, &r));
     return r;
   }
-  Number unary(int depth) {
+  ShellNumber unary(int depth) {
     if (depth > kMaxJobFileDepth) ok_ = false;
     if (!ok_) return std::nullopt;
     if (const bool minus = take("-"); minus || take("!")) {
-      const Number v = unary(depth + 1);
-      return !v ? v : minus ? result("-", 0, *v) : Number(*v == 0);
+      const ShellNumber v = unary(depth + 1);
+      return !v ? v : minus ? result("-", 0, *v) : ShellNumber(*v == 0);
     }
     if (take("(")) {
-      const Number v = choice(depth + 1);
+      const ShellNumber v = choice(depth + 1);
       ok_ = take(")") && ok_;
       return v;
     }
-    return atom();
-  }
-  Number atom() {
     take("");
     const std::string_view rest = text_.substr(at_);
     if (rest.starts_with(kShellUnknown)) {
@@ -114,26 +110,24 @@ class Sum {
     at_ += word.size();
     take("");
     if (name > 0) return variable_(word);
-    const Number v = shell_number(word);
+    const ShellNumber v = shell_number(word);
     ok_ = v.has_value();
     return v;
   }
 
   std::string_view text_;
-  const std::function<Number(const std::string&)>& variable_;
+  const std::function<ShellNumber(const std::string&)>& variable_;
   std::size_t at_ = 0;
-  bool ok_ = true, by_zero_ = false;
+  bool ok_ = true;
 };
 
 }  // namespace
 
 const std::vector<std::string>& script_words(std::string_view list) {
   static const auto lists = [] {
-    std::map<std::string, std::vector<std::string>, std::less<>> all;
-    const auto file = nlohmann::json::parse(models::embedded_table("script_words"));
-    for (const auto& [name, words] : file.items())
-      if (words.is_array()) words.get_to(all[name]);
-    return all;
+    auto file = nlohmann::json::parse(models::embedded_table("script_words"));
+    file.erase("about");
+    return file.get<std::map<std::string, std::vector<std::string>, std::less<>>>();
   }();
   return lists.find(list)->second;
 }
@@ -162,9 +156,8 @@ std::string ShellText::plain() const {
 
 bool ShellText::is_pattern() const {
   for (std::size_t i = 0; i < chars.size(); ++i) {
-    if (marks[i] == kQuoted) continue;
-    if (chars[i] == '*' || chars[i] == '?') return true;
-    if (chars[i] == '[' && chars.find(']', i + 1) != npos) return true;
+    const bool list = chars[i] == '[' && chars.find(']', i + 1) != npos;
+    if (marks[i] != kQuoted && (list || chars[i] == '*' || chars[i] == '?')) return true;
   }
   return false;
 }
@@ -203,15 +196,15 @@ ShellNumber shell_number(std::string_view text) {
   return v && std::to_string(*v) == text ? ShellNumber(*v) : std::nullopt;
 }
 
-ShellSum shell_sum(std::string_view text, const std::function<ShellNumber(const std::string&)>& variable) {
+std::optional<ShellNumber> shell_sum(std::string_view text,
+                                     const std::function<ShellNumber(const std::string&)>& variable) {
   return Sum(text, variable).read();
 }
 
 ShellTruth shell_test(std::span<const std::string> w) {
   if (std::ranges::any_of(w, [](const std::string& x) { return !x.empty() && may_be_empty(x); }))
     return std::nullopt;
-  if (w.empty()) return false;
-  if (w.size() == 1) return !w[0].empty();
+  if (w.size() < 2) return !w.empty() && !w[0].empty();
   if (w.size() == 2 && (w[0] == "!" || w[0] == "-z" || w[0] == "-n")) return w[1].empty() == (w[0] != "-n");
   if (w.size() == 3 && (w[1] == "=" || w[1] == "==" || w[1] == "!=")) {
     if (has_unknown(w[0]) || has_unknown(w[2])) return std::nullopt;

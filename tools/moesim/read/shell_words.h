@@ -52,8 +52,8 @@ class ShellScript {
   struct Reason {
     std::string text, why;
   };
-  // Returns the reason of the unknown piece that begins at `at`; nullptr: none is known.
-  const Reason* reason(std::string_view word, std::size_t at) const;
+  // Returns the reason of the unknown piece that begins at `at`.
+  const Reason& reason(std::string_view word, std::size_t at) const;
 
   std::vector<ShellCommand> commands_;
   std::vector<Reason> reasons_;  // an unknown piece is kUnknown, its index in this list, kUnknown

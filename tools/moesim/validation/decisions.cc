@@ -10,7 +10,6 @@
 #include "models/answers/sentences.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
-#include "tools/moesim/validation/scores.h"
 #include "tools/moesim/validation/validation.h"
 
 namespace moesim::tools {

@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
+#include "models/hardware/embedded_profiles.h"
 #include "models/workload/architecture.h"
 #include "models/workload/model_config.h"
 #include "models/workload/model_names.h"
@@ -98,49 +98,12 @@ std::optional<json> model_of_sizes(const std::string& name, std::string_view sou
   return model;
 }
 
-// Words of notes, longer ones before shorter ones of the same path: the first match decides.
-struct Phrase {
-  std::string_view words, path, value;
-};
-constexpr std::array<Phrase, 25> kPhrases{{
-    {"recompute norm, act", "training.recompute", "layernorm+moe_act"},
-    {"recompute mlp", "training.recompute", "mlp"},
-    {"full recomputation", "training.recompute", "full"},
-    {"activation checkpointing", "training.recompute", "full"},
-    {"no recomputation", "training.recompute", "none"},
-    {"no recompute", "training.recompute", "none"},
-    {"recomputation off", "training.recompute", "none"},
-    {"full-iteration graphs", "training.launch", "graphs"},
-    {"no expert-communication overlap", "training.overlap.expert_communication", "false"},
-    {"no overlap of communication", "training.overlap.expert_communication", "false"},
-    {"A2A overlap", "training.overlap.expert_communication", "true"},
-    {"all-to-all overlap", "training.overlap.expert_communication", "true"},
-    {"expert-parallel overlap", "training.overlap.expert_communication", "true"},
-    {"expert communication overlapped", "training.overlap.expert_communication", "true"},
-    {"eight gradients delayed", "training.overlap.delayed_wgrad", "true"},
-    {"FSDP2", "training.sharding", "fsdp"},
-    {"ZeRO-2 kept parameters", "training.reshard_after_forward", "false"},
-    {"without the fused linear cross entropy", "training.loss", "fp32"},
-    {"fused linear cross entropy", "training.loss", "chunked"},
-    {"loss chunks", "training.loss", "chunked"},
-    {"compiled cross entropy", "training.loss", "fused"},
-    {"eager cross entropy", "training.loss", "eager"},
-    {"attention in FP8", "training.fp8_attention", "true"},
-    {"FP8 attention", "training.fp8_attention", "true"},
-    {"on attention (base weights frozen", "training.lora_modules", "attention"},
-}};
-
-struct Size {
-  std::string_view letters, path;
-};
-constexpr std::array<Size, 8> kSizes{{{"TP", "parallel.tp"},
-                                      {"PP", "parallel.pp"},
-                                      {"CP", "parallel.cp"},
-                                      {"EP", "parallel.ep"},
-                                      {"ETP", "parallel.etp"},
-                                      {"VPP", "parallel.vpp"},
-                                      {"mbs", "parallel.micro_batch"},
-                                      {"LoRA rank", "training.lora"}}};
+// Whether a pattern of row_words.json is, begins (^) or is all of (=) a text.
+bool fits(std::string_view pattern, std::string_view text) {
+  if (pattern.starts_with('=')) return text == pattern.substr(1);
+  return pattern.starts_with('^') ? text.starts_with(pattern.substr(1))
+                                  : text.find(pattern) != std::string_view::npos;
+}
 
 // Returns the integer of "EP8" or "EP 8"; nullopt for none or a range.
 std::optional<std::int64_t> size_after(std::string_view text, std::string_view letters) {
@@ -191,18 +154,31 @@ std::optional<json> row_model(const std::string& name, std::string_view source,
   return model;
 }
 
-std::vector<RowSetting> settings_of_note(std::string_view note) {
+const json& row_words() {
+  static const json all = json::parse(models::embedded_table("row_words"));
+  return all;
+}
+
+std::string meaning(const char* column, std::string_view text) {
+  for (const json& one : row_words().at(column))
+    if (fits(one[0].get<std::string_view>(), text)) return one[1];
+  return "";
+}
+
+std::vector<RowSetting> settings_of(const char* column, std::string_view text) {
   std::vector<RowSetting> all;
-  for (const auto& [words, path, value] : kPhrases) {
-    if (note.find(words) == std::string_view::npos) continue;
-    if (std::ranges::find(all, path, &RowSetting::path) != all.end()) continue;
-    all.push_back({std::string(path), value == "true"    ? nlohmann::json(true)
-                                      : value == "false" ? nlohmann::json(false)
-                                                         : nlohmann::json(value)});
-  }
-  for (const auto& [letters, path] : kSizes)
-    if (const auto size = size_after(note, letters); size && *size > 0)
-      all.push_back({std::string(path), *size});
+  for (const json& one : row_words().at("settings").at(column))
+    if (const std::string path = one[1]; fits(one[0].get<std::string_view>(), text) &&
+                                         std::ranges::find(all, path, &RowSetting::path) == all.end())
+      all.push_back({path, one[2]});
+  return all;
+}
+
+std::vector<RowSetting> settings_of_note(std::string_view note) {
+  std::vector<RowSetting> all = settings_of("note", note);
+  for (const json& one : row_words().at("note_sizes"))
+    if (const auto size = size_after(note, one[0].get<std::string_view>()); size && *size > 0)
+      all.push_back({one[1], *size});
   return all;
 }
 

@@ -70,17 +70,9 @@ class Reader {
     if (gpus == 0) throw InputError("the number of GPUs is not stated");
     if (!stated("gbs")) throw InputError("the global batch size is not stated");
     say("gpus", gpus);
-    constexpr std::array<std::pair<const char*, const char*>, 9> kSizes{{{"tp", "parallel.tp"},
-                                                                         {"pp", "parallel.pp"},
-                                                                         {"cp", "parallel.cp"},
-                                                                         {"vp", "parallel.vpp"},
-                                                                         {"ep", "parallel.ep"},
-                                                                         {"etp", "parallel.etp"},
-                                                                         {"mbs", "parallel.micro_batch"},
-                                                                         {"seq_len", "parallel.seq"},
-                                                                         {"gbs", "parallel.global_batch"}}};
-    for (const auto& [column, path] : kSizes)
-      if (stated(column)) say(path, size(column));
+    for (const auto& size_of : row_words().at("sizes"))
+      if (const std::string column = size_of[0]; stated(column))
+        say(size_of[1].get<std::string>(), size(column));
     say("training.precision", precision_of());
     say_run(row);
     for (const RowSetting& setting : settings_of_note(text("note"))) say(setting.path, setting.value);
@@ -175,11 +167,7 @@ class Reader {
   std::string precision_of() const {
     std::string name = lower(text("precision"));
     if (name.empty() || name == "not stated") throw InputError("the precision is not stated");
-    const auto is = [&](std::string_view start) { return name.starts_with(start); };
-    if (is("fp8_cs") || is("fp8-cs") || is("fp8 (") || name == "bf16 + fp8 hybrid") return "fp8";
-    if (is("fp8_mx") || is("fp8-mx")) return "mxfp8";
-    if (is("fp8_sc") || is("fp8-sc") || name == "fp8_block" || name == "fp8 blockwise") return "fp8_block";
-    if (name == "fp16" || name == "bfloat16" || name == "bf16 presumed") return "bf16";
+    if (std::string meant = meaning("precision", name); !meant.empty()) return meant;
     if (std::ranges::find(models::kPrecisions, name) == models::kPrecisions.end())
       throw InputError(fmt::format("precision {} is not one of {}", in_quotes(text("precision")),
                                    fmt::join(models::kPrecisions, ", ")));
@@ -203,30 +191,14 @@ class Reader {
       }
       say("training.recompute", plain);
     }
-    if (const std::string overlap = text("overlap"); !unstated(overlap)) {
-      const bool experts =
-          std::ranges::any_of(std::array{"expert-communication", "EP overlap", "A2A under compute"},
-                              [&](std::string_view word) { return overlap.starts_with(word); });
-      say("training.overlap.expert_communication", experts);
-      say("training.overlap.delayed_wgrad", overlap.find("delay_wgrad") != std::string::npos);
-      if (overlap == "compiler")
-        row.assumptions.push_back("no overlap of dispatch and combine by the compiler");
-    }
-    if (const std::string graphs = text("cuda_graphs"); !unstated(graphs))
-      say("training.launch", graphs == "none"             ? "eager"
-                             : graphs == "full_iteration" ? "graphs"
-                                                          : "partial-graphs");
-    const std::string optimizer = text("optimizer");
-    if (leading_integer(text("fsdp")) > 1 || (optimizer + row.framework).find("FSDP") != std::string::npos ||
-        row.framework.find("ZeRO-3") != std::string::npos)
-      say("training.sharding", "fsdp");
-    // FSDP2's word for gathered parameters that stay until backward.
-    if (row.framework.find("FSDP2 ZeRO-2") != std::string::npos ||
-        row.framework.find("FSDP2 no reshard") != std::string::npos)
-      say("training.reshard_after_forward", false);
+    if (text("overlap") == "compiler")
+      row.assumptions.push_back("no overlap of dispatch and combine by the compiler");
+    if (leading_integer(text("fsdp")) > 1) say("training.sharding", "fsdp");
+    for (const char* column : {"overlap", "cuda_graphs", "optimizer", "framework"})
+      if (const std::string words = text(column); !unstated(words))
+        for (const RowSetting& setting : settings_of(column, words)) say(setting.path, setting.value);
     if (with_ == RowsWith::kPlan && text("routing").starts_with("natural") && size("ep") != 1)
       throw InputError("routing as it came: how imbalanced it was is not stated");
-    if (optimizer.find("fp32 gradients") != std::string::npos) say("training.gradient_bytes", 4);
   }
 
   // A load for rows that only say that their routing was natural: as it was measured elsewhere, unless a
@@ -310,31 +282,18 @@ class Reader {
     if (text("routing").starts_with("capacity factor 1, padded"))
       return "alltoall:capacity_factor=1:pad=true";
     const std::string named = text("dispatcher");
-    const auto starts = [](const std::string& text, std::initializer_list<std::string_view> words) {
-      return std::ranges::any_of(words, [&](std::string_view word) { return text.starts_with(word); });
-    };
     // MaxText's products with one-hot masks: every sequence has its own capacity.
     constexpr std::string_view kCapacity = "capacity factor ";
-    if (starts(named, {kCapacity}) && named.find("dense einsum") != std::string::npos)
+    if (named.starts_with(kCapacity) && named.find("dense einsum") != std::string::npos)
       return fmt::format(
           "deepspeed:capacity_factor={}:min_capacity=0:group={}",
           named.substr(kCapacity.size(), named.find_first_of(" ,", kCapacity.size()) - kCapacity.size()),
           row.scenario.parallel.seq);
-    std::string alltoall = framework == "torchtitan" ? "torchtitan-alltoall" : "alltoall";
-    const std::string& library = row.backend;
-    if (starts(library, {"deepep"})) return "flex-deepep";
-    if (starts(library, {"hybridep"})) return "flex-hybridep";
-    if (starts(library, {"nccl-ep"})) return "nccl-ep";
-    if (library == "allgather") return "allgather";
-    if (library == "nccl" || library == "nccl-ragged" || library == "rccl") return alltoall;
-    if (library == "nccl+llep") return alltoall + ":balance=least-loaded";
-    if (starts(library, {"nccl"}))
-      throw InputError(fmt::format("backend {} is no dispatcher here", in_quotes(library)));
-    if (named.find("HybridEP") != std::string::npos) return "flex-hybridep";
-    if (starts(named, {"flex (DeepEP", "DeepEP"})) return "flex-deepep";
-    // Tokens of all tensor-parallel ranks. Permutation kernels are fused only with --moe-permute-fusion.
-    if (named == "TP") return "allgather:permute_fusion=false";
-    return starts(named, {"alltoall", "NCCL alltoall", "MSCCL++ shim"}) ? alltoall : "";
+    const std::string backend = meaning("backend", row.backend);
+    if (backend == "none")
+      throw InputError(fmt::format("backend {} is no dispatcher here", in_quotes(row.backend)));
+    const std::string meant = backend.empty() ? meaning("dispatcher", named) : backend;
+    return (framework == "torchtitan" && meant.starts_with("alltoall") ? "torchtitan-" : "") + meant;
   }
 
   // One GPU's experts need no library; adds the SMs and the transport that the row states.
@@ -417,27 +376,28 @@ class Reader {
     const models::Scenario& s = row.scenario;
     const double tokens = static_cast<double>(batch * s.parallel.seq) / static_cast<double>(gpus);
     const double flops = tokens * models::training_flops_per_token(s.model, s.parallel.seq, s.topk);
-    if (const double seconds = number("step_time_s"); seconds > 0) {
-      row.measured_s = seconds;
-      row.measured_from = "step time";
-    } else if (const double rate = number("tokens_per_s_per_gpu"); rate > 0) {
-      row.measured_s = tokens / rate;
-      row.measured_from = "tokens/s";
-    } else if (const double tflops = number("model_tflops_per_gpu"); tflops > 0) {
-      row.measured_s = flops / (tflops * 1e12);
-      row.measured_from = "TFLOP/s";
-    } else if (const double mfu = number("mfu_percent"); mfu > 0) {
-      const auto& peaks = s.cluster->profile.device().peak_flops;
-      row.measured_s = flops / (mfu / 100 * peaks[static_cast<std::size_t>(models::DType::kBf16)]);
-      row.measured_from = "MFU";
-    } else if (with_ == RowsWith::kTimeOrLimit && text("note").starts_with("OUT OF MEMORY")) {
+    const double peak =
+        s.cluster->profile.device().peak_flops[static_cast<std::size_t>(models::DType::kBf16)];
+    struct Rate {
+      const char *column, *name;
+      double work, of, unit;
+    };
+    row.measured_s = number("step_time_s");
+    row.measured_from = "step time";
+    for (const auto& [column, name, work, of, unit] : {Rate{"tokens_per_s_per_gpu", "tokens/s", tokens, 1, 1},
+                                                       {"model_tflops_per_gpu", "TFLOP/s", flops, 1, 1e12},
+                                                       {"mfu_percent", "MFU", flops, 100, peak}})
+      if (const double rate = number(column); row.measured_s == 0 && rate > 0) {
+        row.measured_s = work / (rate / of * unit);
+        row.measured_from = name;
+      }
+    if (row.measured_s == 0 && with_ == RowsWith::kTimeOrLimit && text("note").starts_with("OUT OF MEMORY")) {
       row.measured_s = std::numeric_limits<double>::infinity();
       row.measured_from = "out of memory";
       row.memory.ran = false;
       return;
-    } else {
-      throw InputError("neither a step time nor a rate is stated");
     }
+    if (row.measured_s == 0) throw InputError("neither a step time nor a rate is stated");
     constexpr double kShortest = 1e-6, kLongest = 1e7;
     if (!(row.measured_s >= kShortest && row.measured_s <= kLongest))
       throw InputError(fmt::format("a step of {:.3g} s, which no job has", row.measured_s));

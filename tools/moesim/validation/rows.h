@@ -102,6 +102,11 @@ struct RowSetting {
   nlohmann::json value;
 };
 
+// row_words.json, and what it says of a column's value: "" for nothing.
+const nlohmann::json& row_words();
+std::string meaning(const char* column, std::string_view text);
+std::vector<RowSetting> settings_of(const char* column, std::string_view text);
+
 // Returns the settings that a note's words name ("full-iteration graphs", "recompute mlp", "A2A overlap",
 // "EP8", "mbs 1"); other wording is ignored.
 std::vector<RowSetting> settings_of_note(std::string_view note);

@@ -1,5 +1,3 @@
-#include "tools/moesim/validation/scores.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -37,8 +35,8 @@ void Score::add(double error, bool is_inside) {
 }
 
 double Score::median_abs() const {
-  std::vector<double> magnitudes;
-  for (const double error : errors) magnitudes.push_back(std::abs(error));
+  std::vector<double> magnitudes = errors;
+  for (double& error : magnitudes) error = std::abs(error);
   return median(std::move(magnitudes));
 }
 
@@ -474,28 +472,21 @@ std::string four_digits(double value) { return format("{:.4g}", value); }
 
 Columns<Figure> columns_of(Of<Figure>) {
   using F = Figure;
-  return {{"what", &F::what, "", "figure"},
-          {"source", &F::source, "", "source"},
-          {"unit", &F::unit, "", "unit"},
-          {"published", &F::published, "", {"published", four_digits}},
-          {"forecast", &F::ours, "", {"ours", four_digits}},
-          {"ratio", &F::ratio, "of the forecast over the published figure"},
-          {"spread", &F::spread, "relative, of what was measured"},
-          {"miss", &F::miss, "ratio of a forecast that is known to lie outside of the spread"},
-          {"band", &F::band},
-          {"inside", &F::inside}};
-}
-
-Table known_table(const std::vector<Figure>& figures) {
-  using F = Figure;
-  const Columns<F> all = columns_of(Of<F>{});
   const auto ratio = [](const F& f) {
     return format("{:.2f}{}", f.ratio(), f.fails() ? " !" : f.known_miss() ? " *" : "  ");
   };
-  return table_of(all.some({"what", "published", "forecast", "unit"})
-                      .add({{"", ratio, "", "ratio"}, {"", &F::band_text, "", "band"}})
-                      .add(all.some({"source"})),
-                  figures);
+  return {{"what", &F::what, "", "figure"},
+          {"published", &F::published, "", {"published", four_digits}},
+          {"forecast", &F::ours, "", {"ours", four_digits}},
+          {"unit", &F::unit, "", "unit"},
+          {"ratio", &F::ratio, "of the forecast over the published figure"},
+          {"", ratio, "", "ratio"},
+          {"band", &F::band},
+          {"", &F::band_text, "", "band"},
+          {"source", &F::source, "", "source"},
+          {"spread", &F::spread, "relative, of what was measured"},
+          {"miss", &F::miss, "ratio of a forecast that is known to lie outside of the spread"},
+          {"inside", &F::inside}};
 }
 
 struct Figures {
@@ -562,7 +553,7 @@ int validate_known(const TableQuestion& question, const CommonOptions& common) {
   const auto inside = std::ranges::count_if(all, &Figure::inside);
   const auto missed = std::ranges::count_if(all, &Figure::known_miss);
   show(
-      common, json_of(out), known_table(all),
+      common, json_of(out), table_of(all),
       format("\n{} of {} figures lie inside their bands; {} known misses (*)\n", inside, all.size(), missed));
   for (const Figure& f : all)
     if (f.fails())

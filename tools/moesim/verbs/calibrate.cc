@@ -31,7 +31,6 @@
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
-#include "tools/moesim/validation/scores.h"
 #include "tools/moesim/validation/validation.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 #include "tools/moesim/verbs/verb.h"

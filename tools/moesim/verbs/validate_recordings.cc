@@ -23,7 +23,7 @@
 #include "tools/moesim/show/terminal.h"
 #include "tools/moesim/show/timeline_json.h"
 #include "tools/moesim/show/timeline_view.h"
-#include "tools/moesim/validation/scores.h"
+#include "tools/moesim/validation/validation.h"
 #include "tools/moesim/verbs/validate.h"
 
 namespace moesim::tools {
