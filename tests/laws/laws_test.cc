@@ -246,6 +246,11 @@ TEST(Laws, HoldWhereTheyOnceDidNot) {
       {"linear in microbatches", true,
        R"({"cluster":"dgx-a100x2","dispatcher":"alltoall","model":"deepseek-v2-lite","parallel":{"ep":4,
            "microbatches":1,"pp":2,"seq":2048,"tp":2},"routing":"balanced","scope":"step"})"},
+      // From the tenth microbatch on the host is behind.
+      {"linear in microbatches", true,
+       R"({"cluster":"echo-h800x1","dispatcher":"tutel","model":{"expert_ffn":2944,"experts":96,"hidden":1792,
+           "layers":1,"name":"own","topk":1},"parallel":{"ep":1,"microbatches":1,"seq":128},
+           "routing":"balanced","scope":"step","training":{"recompute":"full"}})"},
       // The most popular experts lie on other ranks than those of the next rank.
       {"less skew", false,
        R"({"cluster":"dgx-h100x1","dispatcher":"alltoall","model":{"expert_ffn":1664,"experts":32,
