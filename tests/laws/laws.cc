@@ -120,10 +120,11 @@ models::Routing routing_of(const Case& one, std::uint64_t seed) {
 // Rows of the rank with the most, of one layer's routing.
 std::int64_t busiest_rank(const Case& one) {
   const std::vector<std::int64_t> rows = routing_of(one, one.get("seed", std::uint64_t{1})).expert_totals();
-  const std::size_t local = rows.size() / one.get("parallel.ep", std::size_t{1});
+  const auto ranks = one.get("parallel.ep", std::ptrdiff_t{1}), experts = std::ssize(rows);
   std::int64_t most = 0;
-  for (auto at = rows.begin(); at != rows.end(); at += static_cast<std::ptrdiff_t>(local))
-    most = std::max(most, std::accumulate(at, at + static_cast<std::ptrdiff_t>(local), std::int64_t{0}));
+  for (std::ptrdiff_t r = 0; r < ranks; ++r)
+    most = std::max(most, std::accumulate(rows.begin() + r * experts / ranks,
+                                          rows.begin() + (r + 1) * experts / ranks, std::int64_t{0}));
   return most;
 }
 
