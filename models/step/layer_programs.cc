@@ -173,12 +173,13 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
       where_(where),
       text_(dispatcher.text()),
       dense_(std::move(dense)) {
+  int experts_before = 0;
   for (const LayerKind& kind : layer_stack(scenario.model)) {
     const auto found = std::find(kinds_.begin(), kinds_.end(), kind);
     kind_of_layer_.push_back(static_cast<std::size_t>(found - kinds_.begin()));
     if (found == kinds_.end()) kinds_.push_back(kind);
-    ordinals_.push_back(moe_layers_);
-    moe_layers_ += kind.ffn == LayerKind::Ffn::kMoe ? 1 : 0;
+    ordinals_.push_back(experts_before);
+    experts_before += kind.ffn == LayerKind::Ffn::kMoe ? 1 : 0;
   }
   if (scenario.model.experts == 0) {
     // Without MoE layers an empty program with the shape of the tensor-parallel group replaces the

@@ -95,9 +95,8 @@ class LayerPrograms {
   // The distinct kinds of layer of the model, in order of appearance, and the kind of each layer.
   const std::vector<LayerKind>& kinds() const { return kinds_; }
   std::span<const std::size_t> kind_of_layer() const { return kind_of_layer_; }
-  // Returns the number of layers with experts before this one, and of all.
+  // Returns the number of layers with experts before this one.
   int ordinal(std::size_t layer) const { return ordinals_[layer]; }
-  int moe_layers() const { return moe_layers_; }
 
   const Program& before(std::size_t kind) const { return dense_->before(kinds_[kind], shared_expert_); }
   const Program& after() const { return dense_->after(shared_expert_); }
@@ -131,7 +130,6 @@ class LayerPrograms {
   std::vector<LayerKind> kinds_;
   std::vector<std::size_t> kind_of_layer_;
   std::vector<int> ordinals_;
-  int moe_layers_ = 0;
   std::shared_ptr<const DensePrograms> dense_;
   bool shared_expert_ = true;
   bool balances_ = false;  // experts are assigned by their load

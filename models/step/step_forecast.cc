@@ -205,7 +205,7 @@ class StepForecaster::Draws {
     for (std::size_t s = 0; s < f.plan_->schedule.size(); ++s)
       for (std::size_t i = 0; i < f.plan_->schedule[s].size(); ++i) {
         const PipelineSlot& slot = f.plan_->schedule[s][i];
-        alike_[key_of(slot)].push_back(nominal.run.slot_ps[s][i]);
+        alike_[healthy_.alike(slot)].push_back(nominal.run.slot_ps[s][i]);
       }
     nominal_blocks_ = run_blocks(nominal.transfers, blocks_);
   }
@@ -219,7 +219,7 @@ class StepForecaster::Draws {
     for (std::size_t s = 0; s < blocks.size(); ++s)
       for (std::size_t i = 0; i < blocks[s].size(); ++i) {
         const PipelineSlot& slot = f_.plan_->schedule[s][i];
-        const std::vector<std::int64_t>& others = alike_.at(key_of(slot));
+        const std::vector<std::int64_t>& others = alike_.at(healthy_.alike(slot));
         const std::int64_t own = f_.routing_.shared() ? blocks[s][i] : others[random.below(others.size())];
         blocks[s][i] = static_cast<std::int64_t>(static_cast<double>(own) * ratio_of(slot, ratios));
       }
@@ -278,21 +278,6 @@ class StepForecaster::Draws {
   std::int64_t run_blocks(const PipelineTransfers& transfers, const Blocks& blocks) const {
     BlockPasses passes(f_.plan_->schedule, blocks);
     return run_pipeline(f_.plan_->shape, f_.plan_->schedule, transfers, 1, {}, passes, false).total;
-  }
-
-  // Slots that run the same kinds of layers in the same way.
-  std::string key_of(const PipelineSlot& slot) const {
-    std::string key(1, static_cast<char>('a' + static_cast<int>(slot.kind)));
-    const auto add = [&](std::int32_t chunk) {
-      const Chunk& c = f_.plan_->chunks[static_cast<std::size_t>(chunk)];
-      key += c.embedding ? 'E' : '-';
-      for (std::size_t i = 0; i < c.layers.size(); ++i)
-        key += static_cast<char>('0' + f_.programs_->kind_of_layer()[c.first + i]);
-      key += c.head ? 'H' : '-';
-    };
-    add(slot.chunk);
-    if (slot.kind == PipelineSlot::Kind::kOverlapped) add(slot.back_chunk);
-    return key;
   }
 
   std::vector<Ratio> ratios_of(StepPasses& drawn, Random& random) {
@@ -377,7 +362,7 @@ class StepForecaster::Draws {
   StepPasses healthy_;
   std::int64_t samples_ = 1;
   Blocks blocks_;
-  std::map<std::string, std::vector<std::int64_t>> alike_;
+  std::map<std::uint64_t, std::vector<std::int64_t>> alike_;  // times of slots
   std::map<std::size_t, StepPasses::Times> nominal_times_;
   std::int64_t nominal_blocks_ = 1;
 };

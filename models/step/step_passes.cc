@@ -77,7 +77,9 @@ StepPasses::StepPasses(const LayerPrograms& programs, const JobRouting& routing,
   const auto even = [](const PricedProgram& p) { return p.forward.uniform() && p.backward.uniform(); };
   const bool uniform = o_.faults.empty() && routing.shared() && !o_.all_ranks && even(*moe(0, 0, 0));
   ranks_ = uniform ? 1 : static_cast<std::size_t>(programs.ranks());
+  std::ptrdiff_t layers = 0;  // with experts
   for (const Chunk& chunk : *o_.chunks) {
+    layers += std::ranges::count(chunk.layers, LayerKind::Ffn::kMoe, &LayerKind::ffn);
     const auto like = [&](const Chunk& other) {
       return std::tie(chunk.embedding, chunk.head, chunk.layers) ==
              std::tie(other.embedding, other.head, other.layers);
@@ -85,9 +87,9 @@ StepPasses::StepPasses(const LayerPrograms& programs, const JobRouting& routing,
     first_like_.push_back(
         static_cast<std::size_t>(std::ranges::find_if(*o_.chunks, like) - o_.chunks->begin()));
   }
-  const std::int64_t layers = std::max(1, programs.moe_layers());
   if (!routing.measured())
-    routings_ = std::max(kLeastOfALayer, kMostPriced / (layers * static_cast<std::int64_t>(ranks_)));
+    routings_ = std::max(kLeastOfALayer, kMostPriced / (std::max<std::int64_t>(1, layers) *
+                                                        static_cast<std::int64_t>(ranks_)));
 }
 
 PricedProgram StepPasses::price(const Program& program, const UnevenLoads& loads, const RankFaults* faults,
@@ -297,12 +299,16 @@ std::vector<std::vector<StepPasses::Ran>> StepPasses::programs_of(int stage, con
   return all;
 }
 
-std::optional<std::uint64_t> StepPasses::same(int, const PipelineSlot& slot) const {
-  if (!routing_.shared() || !o_.faults.empty()) return std::nullopt;
+std::uint64_t StepPasses::alike(const PipelineSlot& slot) const {
   const auto first_like = [&](std::int32_t chunk) { return first_like_[static_cast<std::size_t>(chunk)]; };
   const std::uint64_t chunks = o_.chunks->size();
   return (static_cast<std::uint64_t>(slot.kind) * chunks + first_like(slot.chunk)) * chunks +
          first_like(slot.back_chunk);
+}
+
+std::optional<std::uint64_t> StepPasses::same(int, const PipelineSlot& slot) const {
+  if (!routing_.shared() || !o_.faults.empty()) return std::nullopt;
+  return alike(slot);
 }
 
 PipelinePasses::Host StepPasses::host(int stage, const PipelineSlot& slot) {

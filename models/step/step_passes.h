@@ -60,6 +60,8 @@ class StepPasses : public PipelinePasses {
              Options options);
 
   void run(int stage, const PipelineSlot& slot, sim::Lockstep& clocks) override;
+  // Slots with equal numbers run the same kinds of layers in the same way.
+  std::uint64_t alike(const PipelineSlot& slot) const;
   std::optional<std::uint64_t> same(int stage, const PipelineSlot& slot) const override;
   Host host(int stage, const PipelineSlot& slot) override;
 
