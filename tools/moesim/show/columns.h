@@ -98,12 +98,12 @@ nlohmann::ordered_json schema_of() {
 
 // What a figure means, where its path does not say it, and what its schema says beside its type.
 struct Help {
-  Help() = default;
-  Help(const char* what) : text(what) {}
-  Help(const char* what, nlohmann::ordered_json more) : text(what), schema(std::move(more)) {}
+  Help(const char* what = "");
+  Help(const char* what, nlohmann::ordered_json more);
+  ~Help();
 
-  std::string text;
-  nlohmann::ordered_json schema = nlohmann::ordered_json::object();
+  const char* text;
+  nlohmann::ordered_json schema;
 };
 
 // The help of a text that is one of `names`.
@@ -117,27 +117,11 @@ inline Help as_in(const char* schema, const char* what = "") { return {what, {{"
 // How a table shows a figure: the head of its column, and its decimals and what it is multiplied with, or a
 // function that shows it. Without a name it is in no table; what is none is "-".
 struct Head {
-  Head() = default;
-  Head(const char* head, int decimals = 0, double scale = 1) : name(head), digits(decimals), times(scale) {}
-  Head(std::string head, std::function<std::string(double)> text)
-      : name(std::move(head)), number(std::move(text)) {}
-  Head(std::string head, std::function<std::string(const std::string&)> text)
-      : name(std::move(head)), words(std::move(text)) {}
+  Head(const char* head = "", int decimals = 0, double scale = 1);
+  Head(std::string head, std::function<std::string(double)> text);
+  Head(std::string head, std::function<std::string(const std::string&)> text);
 
-  template <class Value>
-  std::string text(const Value& value) const {
-    if constexpr (Text<Value>)
-      return words ? words(std::string(value)) : std::string(std::string_view(value));
-    else if constexpr (std::same_as<Value, bool>)
-      return value ? "yes" : "no";
-    else if constexpr (std::is_arithmetic_v<Value>)
-      return number ? number(static_cast<double>(value))
-                    : fmt::format("{:.{}f}", static_cast<double>(value) * times, digits);
-    else if constexpr (MaybeNone<Value>)
-      return value ? text(*value) : "-";
-    else
-      return json_of(value).dump();
-  }
+  std::string text(const nlohmann::ordered_json& value) const;
 
   std::string name;
   int digits = 0;
@@ -146,176 +130,153 @@ struct Head {
   std::function<std::string(const std::string&)> words = {};
 };
 
-// A figure of a T. A path that ends with "?" is absent where its value is none; others are null then. Without
-// a path it is in tables alone.
-template <class T>
-class Column {
- public:
-  template <class Get>
-  requires std::invocable<const Get&, const T&> Column(std::string_view path, Get get, const Help& help = {},
-                                                       const Head& head = {})
-      : Column(path) {
-    using Value = std::remove_cvref_t<std::invoke_result_t<const Get&, const T&>>;
-    if constexpr (MaybeNone<Value>)
-      if (maybe_) {
-        write_ = [path = path_, get](nlohmann::ordered_json& out, const T& of) {
-          if (const auto& value = std::invoke(get, of)) out[path] = json_of(*value);
-        };
-        describe(schema_of<std::remove_cvref_t<decltype(*std::declval<Value>())>>(), help);
-        return;
-      }
-    write_ = [path = path_, get](nlohmann::ordered_json& out, const T& of) {
-      if (!path.empty()) out[path] = json_of<Value>(std::invoke(get, of));
-    };
-    describe(schema_of<Value>(), help);
-    const bool left = Text<Value> || std::same_as<Value, bool>;
-    head_ = {head.name, left ? Table::Align::kLeft : Table::Align::kRight};
-    cell_ = [get, head](const T& of) { return head.text<Value>(std::invoke(get, of)); };
-  }
-  // An object of figures of the same T; with "?" absent unless it `holds`.
-  Column(std::string_view path, Columns<T> group, const Help& help = {},
-         std::function<bool(const T&)> holds = {})
-      : Column(path) {
-    describe(group.schema(), help);
-    write_ = [path = path_, group = std::move(group), holds = std::move(holds)](nlohmann::ordered_json& out,
-                                                                                const T& of) {
-      if (!holds || holds(of)) out[path] = group.json(of);
-    };
-  }
+// What of a column, and of a list of them, does not need the type of its rows is compiled once.
+struct AnyColumn {
+  AnyColumn(std::string_view path_or_maybe, std::function<nlohmann::ordered_json(const void*)> read_row,
+            nlohmann::ordered_json type, const Help& help);
 
- private:
+  std::string path;
+  bool maybe;  // whether it may be absent
+  nlohmann::ordered_json schema;
+  std::function<nlohmann::ordered_json(const void* row)> read;  // the figure, or absent()
+  Head head = {};
+  Table::Align align = Table::Align::kRight;
+};
+
+// The value of a figure that is not there, where null is one that is.
+nlohmann::ordered_json absent();
+
+class AnyColumns {
+ public:
+  nlohmann::ordered_json schema() const;
+  // The columns of a table behind the given ones.
+  std::vector<Table::Column> heads(std::vector<Table::Column> heads) const;
+
+ protected:
   template <class Other>
   friend class Columns;
 
-  explicit Column(std::string_view path) : path_(path), maybe_(path.ends_with('?')) {
-    if (maybe_) path_.pop_back();
-  }
+  nlohmann::ordered_json json_of_row(const void* row) const;
+  std::vector<std::string> cells_of_row(std::vector<std::string> cells, const void* row) const;
+  void add_some(const AnyColumns& others, std::initializer_list<std::string_view> paths);
+  void remove(std::string_view path);
+  // Adds columns that are absent unless `holds`.
+  void add_if(const AnyColumns& others, const std::function<bool(const void*)>& holds);
 
-  void describe(nlohmann::ordered_json schema, const Help& help) {
-    if (!help.schema.is_null()) schema.update(help.schema);
-    if (!help.text.empty()) schema["description"] = help.text;
-    schema_ = std::move(schema);
-  }
+  std::vector<AnyColumn> columns_;
+  nlohmann::ordered_json either_;  // what is required of each
+};
 
-  std::string path_;
-  bool maybe_;
-  nlohmann::ordered_json schema_;
-  std::function<void(nlohmann::ordered_json&, const T&)> write_;
-  Table::Column head_;
-  std::function<std::string(const T&)> cell_;
+// A figure of a T. A path that ends with "?" is absent where its value is none; others are null then. Without
+// a path it is in tables alone.
+template <class T>
+class Column : public AnyColumn {
+ public:
+  template <class Get>
+  requires std::invocable<const Get&, const T&> Column(std::string_view path, Get get, const Help& help = {},
+                                                       const Head& of_tables = {})
+      : Column(path, get, help,
+               std::type_identity<std::remove_cvref_t<std::invoke_result_t<const Get&, const T&>>>()) {
+    head = of_tables;
+  }
+  // An object of figures of the same T; with "?" absent unless it `holds`.
+  Column(std::string_view path, const Columns<T>& group, const Help& help = {},
+         const std::function<bool(const T&)>& holds = {})
+      : AnyColumn(
+            path,
+            [group, holds](const void* row) {
+              const T& of = *static_cast<const T*>(row);
+              return !holds || holds(of) ? group.json(of) : absent();
+            },
+            group.schema(), help) {}
+
+ private:
+  template <class Get, class Value>
+  Column(std::string_view path, Get get, const Help& help, std::type_identity<Value>)
+      : AnyColumn(
+            path,
+            [get](const void* row) { return json_of<Value>(std::invoke(get, *static_cast<const T*>(row))); },
+            schema_of<Value>(), help) {
+    if (Text<Value> || std::same_as<Value, bool>) align = Table::Align::kLeft;
+  }
+  template <class Get, MaybeNone Value>
+  Column(std::string_view path, Get get, const Help& help, std::type_identity<Value>)
+      : AnyColumn(
+            path,
+            [get, none = path.ends_with('?') ? absent() : nlohmann::ordered_json()](const void* row) {
+              const auto& value = std::invoke(get, *static_cast<const T*>(row));
+              return value ? json_of(*value) : none;
+            },
+            path.ends_with('?') ? schema_of<std::remove_cvref_t<decltype(*std::declval<Value>())>>()
+                                : schema_of<Value>(),
+            help) {}
 };
 
 template <class T>
-class Columns {
+class Columns : public AnyColumns {
  public:
-  Columns(std::initializer_list<Column<T>> columns = {}) : columns_(columns) {}
+  Columns(std::initializer_list<Column<T>> columns = {}) { columns_.assign(columns.begin(), columns.end()); }
 
   // Adds the figures of a part of T, none where it has none.
   template <class Part, class Get>
   Columns& add(const Columns<Part>& others, Get get) {
     constexpr bool kMaybe = MaybeNone<std::remove_cvref_t<std::invoke_result_t<const Get&, const T&>>>;
-    for (const Column<Part>& other : others.columns_) {
-      Column<T> own(other.path_);
-      own.maybe_ = other.maybe_ || kMaybe;
-      own.schema_ = other.schema_;
-      own.head_ = other.head_;
-      own.write_ = [write = other.write_, get](nlohmann::ordered_json& out, const T& of) {
-        if constexpr (!kMaybe)
-          write(out, std::invoke(get, of));
-        else if (const auto& part = std::invoke(get, of))
-          write(out, *part);
+    for (AnyColumn own : others.columns_) {
+      own.maybe = own.maybe || kMaybe;
+      own.read = [read = std::move(own.read), get](const void* row) {
+        const auto& part = std::invoke(get, *static_cast<const T*>(row));
+        if constexpr (kMaybe)
+          return part ? read(static_cast<const Part*>(&*part)) : absent();
+        else
+          return read(static_cast<const Part*>(&part));
       };
-      if constexpr (!kMaybe)
-        own.cell_ = [cell = other.cell_, get](const T& of) { return cell(std::invoke(get, of)); };
       columns_.push_back(std::move(own));
     }
     for (const auto& one : others.either_) either_.push_back(one);
     return *this;
   }
-  Columns& add(const Columns& others) { return add(others, std::identity{}); }
-  // Adds a list of parts of T, of which it tells `figures`.
-  template <class Part, class Get>
-  Columns& list(std::string_view path, Columns<Part> figures, Get get, const Help& help = {}) {
-    Column<T> own(path);
-    own.describe({{"type", "array"}, {"items", figures.schema()}}, help);
-    own.write_ = [path = own.path_, figures = std::move(figures), get](nlohmann::ordered_json& out,
-                                                                       const T& of) {
-      auto& array = out[path] = nlohmann::ordered_json::array();
-      for (const Part& part : std::invoke(get, of)) array.push_back(figures.json(part));
-    };
-    columns_.push_back(std::move(own));
+  Columns& add(const Columns& others) {
+    columns_.insert(columns_.end(), others.columns_.begin(), others.columns_.end());
+    for (const auto& one : others.either_) either_.push_back(one);
     return *this;
   }
-
+  // Adds a list of parts of T, of which it tells `figures`.
+  template <class Part, class Get>
+  Columns& list(std::string_view path, const Columns<Part>& figures, Get get, const Help& help = {}) {
+    const auto read = [figures, get](const void* row) {
+      auto array = nlohmann::ordered_json::array();
+      for (const Part& part : std::invoke(get, *static_cast<const T*>(row)))
+        array.push_back(figures.json(part));
+      return array;
+    };
+    columns_.push_back({path, read, {{"type", "array"}, {"items", figures.schema()}}, help});
+    return *this;
+  }
   // Adds `figures` of a T that `holds`, `others` of any other.
-  Columns& either(const std::function<bool(const T&)>& holds, Columns figures, Columns others) {
-    for (const bool wanted : {true, false}) {
-      Columns& part = wanted ? figures : others;
-      either_.push_back({{"required", part.schema()["required"]}});
-      for (Column<T>& column : part.columns_) {
-        column.maybe_ = true;
-        column.write_ = [=, write = std::move(column.write_)](nlohmann::ordered_json& out, const T& of) {
-          if (holds(of) == wanted) write(out, of);
-        };
-        columns_.push_back(std::move(column));
-      }
-    }
+  Columns& either(const std::function<bool(const T&)>& holds, const Columns& figures, const Columns& others) {
+    const auto any = [holds](const void* row) { return holds(*static_cast<const T*>(row)); };
+    add_if(figures, any);
+    add_if(others, std::not_fn(any));
     return *this;
   }
 
   // Those with these paths, in their order.
   Columns some(std::initializer_list<std::string_view> paths) const {
     Columns chosen;
-    for (const std::string_view path : paths)
-      for (const Column<T>& column : columns_)
-        if (column.path_ == path) chosen.columns_.push_back(column);
+    chosen.add_some(*this, paths);
     return chosen;
   }
-
   Columns without(std::string_view path) const {
     Columns others = *this;
-    std::erase_if(others.columns_, [&](const Column<T>& column) { return column.path_ == path; });
+    others.remove(path);
     return others;
   }
 
-  nlohmann::ordered_json json(const T& of) const {
-    nlohmann::ordered_json out = nlohmann::ordered_json::object();
-    for (const Column<T>& column : columns_) column.write_(out, of);
-    return out;
-  }
-
-  nlohmann::ordered_json schema() const {
-    nlohmann::ordered_json schema{{"type", "object"},
-                                  {"required", nlohmann::ordered_json::array()},
-                                  {"properties", nlohmann::ordered_json::object()}};
-    for (const Column<T>& column : columns_) {
-      if (column.path_.empty()) continue;
-      if (!column.maybe_) schema["required"].push_back(column.path_);
-      schema["properties"][column.path_] = column.schema_;
-    }
-    schema["additionalProperties"] = false;
-    if (!either_.empty()) schema["anyOf"] = either_;
-    return schema;
-  }
-
-  // The columns of a table behind the given ones, and their cells.
-  std::vector<Table::Column> heads(std::vector<Table::Column> heads) const {
-    for (const Column<T>& column : columns_)
-      if (!column.head_.name.empty()) heads.push_back(column.head_);
-    return heads;
-  }
+  nlohmann::ordered_json json(const T& of) const { return json_of_row(&of); }
+  // The cells of its row of a table behind the given ones.
   std::vector<std::string> cells(std::vector<std::string> cells, const T& of) const {
-    for (const Column<T>& column : columns_)
-      if (!column.head_.name.empty()) cells.push_back(column.cell_(of));
-    return cells;
+    return cells_of_row(std::move(cells), &of);
   }
-
- private:
-  template <class Other>
-  friend class Columns;
-
-  std::vector<Column<T>> columns_;
-  nlohmann::ordered_json either_;  // what is required of each
 };
 
 template <class Row>
