@@ -12,6 +12,7 @@ namespace moesim::models {
 
 namespace {
 
+constexpr double kE5M6Bytes = 1.5;
 constexpr double kIndexBytes = 4;        // per index of a chosen token
 constexpr double kScoredQueries = 4096;  // queries whose scores a framework holds at once; an estimate
 
@@ -57,6 +58,13 @@ double product_bytes(const TrainingSettings& plan) {
   return plan.gemm == DType::kBf16 ? kBf16Bytes : static_cast<double>(bytes_of(plan.gemm));
 }
 
+bool narrow(const TrainingSettings& plan) { return plan.activations == ActivationFormat::kFp8; }
+
+// Returns the bytes per element of an activation's input as kept.
+double activation_bytes(const TrainingSettings& plan) {
+  return narrow(plan) ? product_bytes(plan) : kBf16Bytes;
+}
+
 class Kept {
  public:
   void add(std::string name, double bytes) {
@@ -95,9 +103,10 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
   }
   // The projection's input is the core's output: in bf16 one tensor, which recomputing the core does not
   // free. A gate, or a core on latent vectors, separates them.
-  const bool one = plan.gemm == DType::kBf16 && core == kBf16Bytes && s.gate == 0 && !s.gathered;
+  const bool one =
+      (narrow(plan) || (plan.gemm == DType::kBf16 && core == kBf16Bytes)) && s.gate == 0 && !s.gathered;
   kept.add("attention/gate", s.all * s.gate * kBf16Bytes);
-  kept.add("attention/input of the projection", s.all * s.projected * product);
+  kept.add("attention/input of the projection", s.all * s.projected * (narrow(plan) ? kE5M6Bytes : product));
   kept.add("attention/low-rank output", s.all * s.low_rank * product);
   if (!again.attention) {
     if (!one) kept.add("attention/output of the core", s.all * s.value * core);
@@ -129,8 +138,9 @@ bool trains_ffn(const TrainingSettings& plan) {
 void ffn(Kept& kept, const std::string& module, const Architecture& a, const Sizes& s,
          const TrainingSettings& plan, std::int64_t inner) {
   const double width = static_cast<double>(inner) / s.tp;
-  kept.add(module + "/up projection's output", s.all * (a.gated ? 2 : 1) * width * kBf16Bytes);
-  if (trains_ffn(plan)) kept.add(module + "/activation", s.all * width * product_bytes(plan));
+  kept.add(module + "/up projection's output", s.all * (a.gated ? 2 : 1) * width * activation_bytes(plan));
+  if (trains_ffn(plan) && !narrow(plan))
+    kept.add(module + "/activation", s.all * width * product_bytes(plan));
 }
 
 // Returns the blocks whose streams are recomputed from those of the first; 0: none are.
@@ -238,15 +248,15 @@ bool again_outside(std::string_view name, const Program& program, const Training
 }
 
 // Returns the bytes that fp8 saves in a program's kept tensors on a rank: the rows of an expert's two
-// products.
+// products, and of its activation.
 double narrowed_by(const Program& program, std::size_t rank, const Architecture& a,
                    const TrainingSettings& plan) {
   if (plan.gemm == DType::kBf16 || plan.lora.rank > 0) return 0;
-  const double columns =
-      static_cast<double>(a.expert_width()) +
-      (plan.recompute.activation ? 0
-                                 : static_cast<double>(a.expert_ffn) / static_cast<double>(program.etp()));
-  return static_cast<double>(program.computed_rows[rank]) * columns * (kBf16Bytes - product_bytes(plan));
+  const double inner = static_cast<double>(a.expert_ffn) / static_cast<double>(program.etp());
+  const double columns = static_cast<double>(a.expert_width()) + (plan.recompute.activation ? 0 : inner);
+  return static_cast<double>(program.computed_rows[rank]) *
+         (columns * (kBf16Bytes - product_bytes(plan)) +
+          inner * (a.gated ? 2 : 1) * (kBf16Bytes - activation_bytes(plan)));
 }
 
 // Returns whether the program recomputes the whole layer and keeps only its input.

@@ -277,6 +277,18 @@ std::vector<Field> step_fields() {
                 kTrained}}),
       boolean<kTraining, &T::fp8_attention>("training.fp8_attention", "", kPlan,
                                             "The projections of attention run in fp8, too"),
+      enum_field<kTraining, &T::activations>(
+          "training.activations", "", kPlan,
+          "Format of what backward needs: fp8 keeps inputs of SwiGLU in it and attention's output in 12 bits",
+          {.used_if = {kTrained},
+           .valid_if =
+               {{[](const Scenario& s) {
+                   return s.training.activations == ActivationFormat::kBf16 ||
+                          (s.training.gemm != DType::kBf16 && s.training.recompute.activation);
+                 },
+                 "{} with recompute {training.recompute}, expected precision fp8 and recompute moe_act: "
+                 "SwiGLU is computed again"}},
+           .written = changed}),
       enum_field<kTraining, &T::attention>(
           "training.attention", "--attention", kPlan,
           "Kernel of the attention core: flash, or scores written and read again (unfused), also with "

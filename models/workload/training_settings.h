@@ -156,6 +156,16 @@ enum class AttentionKernel : std::uint8_t {
 template <>
 inline constexpr auto kNamesOf<AttentionKernel> = name_list("flash", "unfused", "unfused-dropout");
 
+// Formats of what backward needs besides the inputs of products, which keep their own.
+enum class ActivationFormat : std::uint8_t {
+  kBf16,
+  // DeepSeek-V3 (arXiv 2412.19437, 3.3.3): inputs of SwiGLU in fp8, its output computed again, and attention's
+  // output, for its own backward and the next product, in E5M6
+  kFp8,
+};
+template <>
+inline constexpr auto kNamesOf<ActivationFormat> = name_list("bf16", "fp8");
+
 // Distributed Shampoo (arXiv 2309.06497): schedule of the roots of its preconditioners.
 struct Shampoo {
   static constexpr std::int64_t kBlock = 1024;  // largest side of a preconditioner (max_preconditioner_dim)
@@ -256,6 +266,7 @@ struct TrainingSettings {
   // for the products with weights (attention's core, router and head stay in bf16)
   DType gemm = DType::kBf16;
   bool fp8_attention = false;
+  ActivationFormat activations = ActivationFormat::kBf16;
   AttentionKernel attention = AttentionKernel::kFlash;
   LossKernel loss = LossKernel::kFused;
   // Tensor-parallel ranks split the rows between their products; false: each holds all rows, and outputs are

@@ -318,6 +318,9 @@ TEST(KeptByLayer, AttentionOfMixtralByHand) {
   plan.recompute = {};
   plan.set_precision("fp8");
   EXPECT_DOUBLE_EQ(attention(), T * (3 * H + 2 * (heads + 2 * kv) * d + 3 * heads * d + 4 * heads));
+  // In DeepSeek-V3's formats (arXiv 2412.19437, 3.3.3) both are one tensor of 12 bits.
+  plan.activations = ActivationFormat::kFp8;
+  EXPECT_DOUBLE_EQ(attention(), T * (3 * H + 2 * (heads + 2 * kv) * d + 1.5 * heads * d + 4 * heads));
   plan = {};
   plan.recompute = StepRecompute::parse("full");
   EXPECT_DOUBLE_EQ(kept(), T * H * 2);
@@ -401,6 +404,11 @@ TEST(KeptByLayer, TensorsOfADenseFfnHaveNames) {
   EXPECT_EQ(bytes_of(kept()), 2 * 64 * 64 * 2);
   plan.recompute = StepRecompute::parse("mlp+layernorm");
   EXPECT_EQ(bytes_of(kept()), 64 * 64 * 2);
+  // DeepSeek-V3's formats: gate and up in a byte, their product is computed again.
+  plan.set_precision("fp8");
+  plan.activations = ActivationFormat::kFp8;
+  plan.recompute = StepRecompute::parse("layernorm+moe_act");
+  EXPECT_EQ(bytes_of(kept()), 64 * 64 * 2 + 64 * 2 * 96);
 }
 
 // A MoE layer's router keeps fp32 scores; the rest is the dispatcher's program's.
