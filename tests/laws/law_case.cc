@@ -162,7 +162,12 @@ std::optional<Seen> ask(const Case& one) {
     });
     seen.calibrated_us = one.flow ? a.network.calibrated_us : a.time_us.value;
     seen.bytes = a.memory.max_bytes;
-    seen.optimizer = a.memory.worst.optimizer;
+    for (const auto& stage : a.memory.stages) {
+      double state = 0;
+      for (const models::MemoryCause& cause : stage.causes)
+        if (cause.kind == models::MemoryKind::kOptimizer) state += cause.bytes;
+      seen.optimizer = std::max(seen.optimizer, state);
+    }
     seen.dense_replicas = dense.ranks;
     seen.expert_replicas = experts.ranks;
     seen.dense_ports = least_ports(dense);

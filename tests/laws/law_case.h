@@ -56,7 +56,7 @@ struct Seen {
   bool batched = false;                // the experts' products are batched, or torch's grouped one
   double calibrated_us = 0;            // of timing flow: without contention
   double bytes = 0;                    // of the fullest rank
-  double optimizer = 0;                // bytes
+  double optimizer = 0;                // bytes of the stage with most
   std::int64_t dense_replicas = 0, expert_replicas = 0;
   int dense_ports = 0, expert_ports = 0;  // members of their rings in the domain with the fewest
   std::int64_t shard_group = 0;           // of HSDP
