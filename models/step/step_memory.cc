@@ -69,6 +69,8 @@ class KeptRows {
   }
   double mean() const { return mean_; }
   double most() const { return most_; }
+  // What the fullest rank keeps of each of many layers: where these route alike, it is the same rank in all.
+  double of_many() const { return q_.independent_layers ? mean_ : most_; }
 
   // For layers that are each held so many times. Sorted; one value where nothing is drawn.
   std::vector<double> draws(const std::vector<double>& layers) const {
@@ -432,9 +434,10 @@ class Stages {
     }
   }
 
-  // Mean memory that a pass leaves on the GPU.
-  double mean_of(std::size_t c) const {
-    return offloads_activations(plan_.offload) ? 0 : passing_[c].kept + passing_[c].moe_layers * rows_.mean();
+  // Memory that a pass leaves on the GPU.
+  double left_by(std::size_t c) const {
+    return offloads_activations(plan_.offload) ? 0
+                                               : passing_[c].kept + passing_[c].moe_layers * rows_.of_many();
   }
   // The heaviest layer on the rank with the most rows.
   double fullest_layer(std::size_t c) const {
@@ -463,7 +466,7 @@ class Stages {
     const auto keep = [&](std::int32_t chunk, int count) {
       const auto c = static_cast<std::size_t>(chunk);
       held[c] += count;
-      level += count * mean_of(c);
+      level += count * left_by(c);
       away += offloads_activations(plan_.offload) ? count * of_pass[c] : 0;
       most_away = std::max(most_away, away);
     };

@@ -37,6 +37,13 @@ double memory_of(const Seen& s) { return s.bytes; }
 using Change = std::function<std::optional<Case>(const Case&, Random&)>;
 
 // A law about one changed case.
+// Stages without as many layers each are cut by the time of layers alone: what changes that may move the cut.
+double with_cuts(double tolerance, const Case& one, const Seen& before, const Seen& after) {
+  constexpr double kMovedCut = 3e-2;
+  return one.of_step() && !(before.cut_evenly && after.cut_evenly) ? std::max(tolerance, kMovedCut)
+                                                                   : tolerance;
+}
+
 Law changed(std::string name, std::string says, std::string holds, double (*measure)(const Seen&), Is is,
             double tolerance, const Change& change, int often = 1) {
   return {std::move(name), std::move(says), std::move(holds),
@@ -45,7 +52,8 @@ Law changed(std::string name, std::string says, std::string holds, double (*meas
             if (!other) return std::nullopt;
             const std::optional<Seen> then = ask(*other);
             if (!then) return std::nullopt;
-            std::string wrong = relation(is, measure(seen), measure(*then), tolerance);
+            const double within = measure == time_of ? with_cuts(tolerance, one, seen, *then) : tolerance;
+            std::string wrong = relation(is, measure(seen), measure(*then), within);
             if (!wrong.empty()) wrong += "\n  " + other->command();
             return wrong;
           },
@@ -87,7 +95,8 @@ void add_hardware(std::vector<Law>& all) {
            if (!then) return std::nullopt;
            const bool counted = number.path == "gpu.kernel_launch" &&
                                 one.get<std::string>("dispatcher", "").starts_with("flex");
-           std::string wrong = relation(Is::kNoMore, seen.us, then->us, counted ? 5e-3 : order_of(one));
+           std::string wrong = relation(Is::kNoMore, seen.us, then->us,
+                                        with_cuts(counted ? 5e-3 : order_of(one), one, seen, *then));
            if (!wrong.empty()) wrong += "\n  " + next->command();
            return wrong;
          },
@@ -179,20 +188,17 @@ void add_sizes(std::vector<Law>& all) {
                 {"layers", &models::Architecture::layers, 1}};
   for (const auto& one : kSizes) {
     const Change half = half_of_model(one.key, one.size, one.least);
-    all.push_back(
-        {std::string("half the ") + one.key, "a smaller model takes no longer",
-         "where stages have as many layers each; others within 1 %: they are cut by the time of layers alone, and "
-         "a lighter part moves the cut",
-         [half](const Case& one, const Seen& seen, Random& draw,
-                const Ask& ask) -> std::optional<std::string> {
-           const auto other = half(one, draw);
-           const auto then = other ? ask(*other) : std::nullopt;
-           if (!then) return std::nullopt;
-           std::string wrong = relation(Is::kNoMore, seen.us, then->us,
-                                        seen.cut_evenly && then->cut_evenly ? kRounding : 1e-2);
-           if (!wrong.empty()) wrong += "\n  " + other->command();
-           return wrong;
-         }});
+    all.push_back({std::string("half the ") + one.key, "a smaller model takes no longer", "",
+                   [half](const Case& one, const Seen& seen, Random& draw,
+                          const Ask& ask) -> std::optional<std::string> {
+                     const auto other = half(one, draw);
+                     const auto then = other ? ask(*other) : std::nullopt;
+                     if (!then) return std::nullopt;
+                     std::string wrong =
+                         relation(Is::kNoMore, seen.us, then->us, with_cuts(kRounding, one, seen, *then));
+                     if (!wrong.empty()) wrong += "\n  " + other->command();
+                     return wrong;
+                   }});
     all.push_back(held(std::string("memory of half the ") + one.key, "a smaller model holds no more", half));
   }
   all.push_back(changed(
@@ -260,10 +266,10 @@ void add_bytes(std::vector<Law>& all) {
       "memory of full recomputation",
       "what is computed again is not held, within 1 %: the layer's input is kept beside the layer "
       "that is computed again",
-      "training of more than one layer that keeps everything: in its own backward a layer is held whole "
+      "training of four layers or more that keeps everything: in its own backward a layer is held whole "
       "where all of it is computed again, and in parts where its activations alone are",
       memory_of, Is::kNoMore, 1e-2, [](const Case& one, Random&) -> std::optional<Case> {
-        if (!one.get("train", true) || one.has("training.recompute") || model_of(one).layers < 2)
+        if (!one.get("train", true) || one.has("training.recompute") || model_of(one).layers < 4)
           return std::nullopt;
         return one.with("training.recompute", "full");
       }));
