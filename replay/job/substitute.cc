@@ -276,11 +276,11 @@ CleanJob substituted(const CleanJob& job, const LayerModel& recorded, const Laye
   return out;
 }
 
-void substitute(std::vector<RankSchedule>& plans, const CleanJob& clean, const LayerModel& recorded,
+void substitute(std::vector<RankSteps>& plans, const CleanJob& clean, const LayerModel& recorded,
                 const LayerModel& wanted, const models::Cluster& cluster) {
   const Substitution change = substitution(clean, recorded, wanted, cluster);
-  for (RankSchedule& plan : plans)
-    for (RankStep& planned : plan.steps) planned.step = change.rewrite(std::move(planned.step), plan.rank);
+  for (RankSteps& plan : plans)
+    for (Step& step : plan.steps) step = change.rewrite(std::move(step), plan.rank);
 }
 
 namespace {
@@ -337,7 +337,7 @@ void route_layers(CleanJob& job, const LayerModel& recorded, const RoutedLayers&
   }
 }
 
-void route_layers(std::vector<RankSchedule>& plans, const CleanJob& clean, const LayerModel& recorded,
+void route_layers(std::vector<RankSteps>& plans, const CleanJob& clean, const LayerModel& recorded,
                   const RoutedLayers& routed, const models::DispatcherSpec& dispatcher,
                   const models::Cluster& cluster) {
   const std::vector<LayerModel> models = models_of(routed, dispatcher, cluster);
@@ -345,20 +345,19 @@ void route_layers(std::vector<RankSchedule>& plans, const CleanJob& clean, const
   changes.reserve(models.size());
   for (const LayerModel& wanted : models) changes.push_back(substitution(clean, recorded, wanted, cluster));
   const auto layers = static_cast<std::size_t>(recorded.job().layers_per_stage());
-  for (RankSchedule& plan : plans) {
+  for (RankSteps& plan : plans) {
     const auto first = static_cast<std::size_t>(recorded.job().topology.of(plan.rank).pp) * layers;
-    for (RankStep& planned : plan.steps) {
-      const auto pass = pass_of(planned.step);
+    for (Step& step : plan.steps) {
+      const auto pass = pass_of(step);
       if (!pass) continue;
-      const auto& tables =
-          routed.table[static_cast<std::size_t>(planned.step.microbatch) % routed.table.size()];
+      const auto& tables = routed.table[static_cast<std::size_t>(step.microbatch) % routed.table.size()];
       std::vector<Step> made;
       for (std::size_t l = 0; l < layers; ++l)
-        made.push_back(changes[tables[first + l]].rewrite(planned.step, plan.rank));
+        made.push_back(changes[tables[first + l]].rewrite(step, plan.rank));
       std::vector<const Step*> of_layer;
       of_layer.reserve(made.size());
       for (const Step& step : made) of_layer.push_back(&step);
-      planned.step = spliced(of_layer, *pass, models.front());
+      step = spliced(of_layer, *pass, models.front());
     }
   }
 }

@@ -63,11 +63,11 @@ CleanJob substituted(const CleanJob& job, const LayerModel& recorded, const Laye
 // `job`, whose dispatcher stays. Sets CleanJob::by_microbatch.
 void route_layers(CleanJob& job, const LayerModel& recorded, const RoutedLayers& routed,
                   const models::DispatcherSpec& dispatcher, const models::Cluster& cluster);
-void route_layers(std::vector<RankSchedule>& plans, const CleanJob& clean, const LayerModel& recorded,
+void route_layers(std::vector<RankSteps>& plans, const CleanJob& clean, const LayerModel& recorded,
                   const RoutedLayers& routed, const models::DispatcherSpec& dispatcher,
                   const models::Cluster& cluster);
 
-void substitute(std::vector<RankSchedule>& plans, const CleanJob& clean, const LayerModel& recorded,
+void substitute(std::vector<RankSteps>& plans, const CleanJob& clean, const LayerModel& recorded,
                 const LayerModel& wanted, const models::Cluster& cluster);
 
 }  // namespace moesim::replay

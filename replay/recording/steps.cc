@@ -158,7 +158,9 @@ bool in_experts(const Step& step, std::size_t segment) {
          after.group == GroupKind::tp_expert;
 }
 
-SourcePlace place_of(const RankSteps& rank, const Step& step) { return rank.recording->place(*step.line); }
+SourcePlace place_of(const RankSteps& rank, const Step& step) {
+  return rank.recording && step.line ? rank.recording->place(*step.line) : SourcePlace{};
+}
 
 namespace {
 

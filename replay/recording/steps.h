@@ -79,6 +79,7 @@ struct Step {
   bool fused_with_next = false;  // one send-and-receive call written as two lines
   double start_us = 0;           // host clock of the node
   double duration_us = 0;
+  double gap_us = 0;  // to be simulated: host time since the previous step; the GPU is idle
   std::vector<double> segments_us;
   std::vector<Call> calls;
   std::vector<Bound> bounds;  // of each segment of a rescaled step; empty: Bound()
@@ -103,10 +104,11 @@ bool is_exchange(const Call& call);
 // the AllGather dispatcher.
 bool in_experts(const Step& step, std::size_t segment);
 
+// What a rank did, or does in an iteration to be simulated, in order.
 struct RankSteps {
-  const traces::RankRecording* recording = nullptr;
+  const traces::RankRecording* recording = nullptr;  // null: made without one
   int rank = 0;
-  std::vector<Step> steps;  // in file order
+  std::vector<Step> steps;
 };
 
 struct RecordedJob {
@@ -122,7 +124,7 @@ struct RecordedJob {
 // without duration. Throws InputError with file and line for invalid shapes, groups or time stamps.
 RecordedJob interpret(const traces::Recording& recording);
 
-// Returns "file:line" of a step for messages.
+// Returns "file:line" of a step for messages; empty for one that was not recorded.
 SourcePlace place_of(const RankSteps& rank, const Step& step);
 
 }  // namespace moesim::replay

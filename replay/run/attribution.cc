@@ -17,17 +17,17 @@ bool computes(const Step& step) { return !is_p2p(step.kind) && !is_gradient_sync
 // Segments with equal keys take their mean: the same place in the schedule on all ranks of a group.
 using SegmentKey = std::tuple<int, std::size_t, std::size_t>;  // first rank of the group, step, segment
 
-void even_out(const Topology& topology, std::vector<RankSchedule>& plans, bool experts) {
+void even_out(const Topology& topology, std::vector<RankSteps>& plans, bool experts) {
   struct Mean {
     double sum = 0;
     int count = 0;
   };
   std::map<SegmentKey, Mean> means;
   const auto visit = [&](const auto& act) {
-    for (RankSchedule& plan : plans) {
+    for (RankSteps& plan : plans) {
       const int group = topology.group(experts ? GroupKind::expert : GroupKind::dp, plan.rank).front();
       for (std::size_t s = 0; s < plan.steps.size(); ++s) {
-        Step& step = plan.steps[s].step;
+        Step& step = plan.steps[s];
         if (!computes(step)) continue;
         for (std::size_t k = 0; k < step.segments_us.size(); ++k)
           if (in_experts(step, k) == experts) act(SegmentKey{group, s, k}, step.segments_us[k]);
@@ -132,10 +132,10 @@ std::string_view name(CauseOfTime cause) {
   return kNames[static_cast<std::size_t>(cause)];
 }
 
-Attribution attribute(const Iteration& iteration, std::span<const RankSchedule> plans, int layers_per_stage,
+Attribution attribute(const Iteration& iteration, std::span<const RankSteps> plans, int layers_per_stage,
                       const std::function<std::unique_ptr<Pricing>()>& pricing) {
   const Topology& topology = iteration.topology;
-  std::vector<RankSchedule> left(plans.begin(), plans.end());
+  std::vector<RankSteps> left(plans.begin(), plans.end());
   Attribution out;
   double before = iteration.us();
   const auto take = [&](CauseOfTime cause, bool gradients, bool others) {
@@ -151,21 +151,21 @@ Attribution attribute(const Iteration& iteration, std::span<const RankSchedule> 
   take(CauseOfTime::routing_skew, false, false);
   even_out(topology, left, false);
   take(CauseOfTime::attention_skew, false, false);
-  for (RankSchedule& plan : left)
-    for (RankStep& planned : plan.steps)
-      if (is_gradient_sync(planned.step.kind)) {
-        for (double& us : planned.step.segments_us) us = 0;
-        planned.step.duration_us = 0;
+  for (RankSteps& plan : left)
+    for (Step& step : plan.steps)
+      if (is_gradient_sync(step.kind)) {
+        for (double& us : step.segments_us) us = 0;
+        step.duration_us = 0;
       }
   take(CauseOfTime::gradient_sync, true, false);
   take(CauseOfTime::network, true, true);
-  for (RankSchedule& plan : left)
-    for (RankStep& planned : plan.steps) planned.gap_us = 0;
+  for (RankSteps& plan : left)
+    for (Step& step : plan.steps) step.gap_us = 0;
   take(CauseOfTime::host, true, true);
   std::vector<double> stages(static_cast<std::size_t>(topology.pp), 0.0);
-  for (const RankSchedule& plan : left)
-    for (const RankStep& planned : plan.steps)
-      for (const double us : planned.step.segments_us)
+  for (const RankSteps& plan : left)
+    for (const Step& step : plan.steps)
+      for (const double us : step.segments_us)
         stages[static_cast<std::size_t>(topology.of(plan.rank).pp)] += us;
   const double computing = *std::max_element(stages.begin(), stages.end()) / topology.stage_ranks();
   out.shares.push_back({CauseOfTime::bubble, before - computing});

@@ -50,7 +50,7 @@ struct Attribution {
 // the rest, the mean computing of the busiest stage's ranks is computing, the remainder bubble. Causes hide
 // behind each other: an earlier cause looks smaller, never larger, than alone. `pricing` creates a pricing
 // for each run, with timing `calibrated`.
-Attribution attribute(const Iteration& iteration, std::span<const RankSchedule> plans, int layers_per_stage,
+Attribution attribute(const Iteration& iteration, std::span<const RankSteps> plans, int layers_per_stage,
                       const std::function<std::unique_ptr<Pricing>()>& pricing);
 
 }  // namespace moesim::replay

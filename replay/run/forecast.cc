@@ -230,9 +230,9 @@ int default_microbatches(const Topology& topology, const traces::NamedTopology& 
   return static_cast<int>(std::max<std::int64_t>(1, kDefaultGlobalBatch / (topology.dp() * micro_batch)));
 }
 
-std::vector<RankSchedule> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
-                                         const Effects& effects, const ForecastOptions& options,
-                                         std::vector<std::string>& warnings) {
+std::vector<RankSteps> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
+                                      const Effects& effects, const ForecastOptions& options,
+                                      std::vector<std::string>& warnings) {
   check(options.microbatches > 0, "a number of microbatches");
   const Topology& topology = job.topology;
   if (std::int64_t{topology.world()} * options.microbatches > kMostRankMicrobatches)
@@ -246,7 +246,7 @@ std::vector<RankSchedule> forecast_plans(const CleanJob& job, const traces::Name
   const auto schedule = one_forward_one_backward(topology.pp, options.microbatches);
   const auto seq = static_cast<double>(named.seq.value_or(0));
   const double mask_bytes = seq * seq * static_cast<double>(named.micro_batch.value_or(1));
-  std::vector<RankSchedule> plans;
+  std::vector<RankSteps> plans;
   for (int rank = 0; rank < topology.world(); ++rank) {
     const Coordinates at = topology.of(rank);
     const bool loads = at.pp == 0 || at.pp == topology.pp - 1;
@@ -255,13 +255,12 @@ std::vector<RankSchedule> forecast_plans(const CleanJob& job, const traces::Name
     const GradientSizes sizes = gradient_sizes(job, key, facts, warnings);
     StepMaker maker(job, effects, options.seed, rank, expert_scores[static_cast<std::size_t>(rank)],
                     dense_scores[static_cast<std::size_t>(rank)]);
-    RankSchedule plan;
+    RankSteps plan;
     plan.rank = rank;
     const auto add = [&](Step step) {
-      const bool second = !plan.steps.empty() && plan.steps.back().step.fused_with_next;
-      const double gap =
-          plan.steps.empty() || second ? 0.0 : maker.gap_us(plan.steps.back().step.kind, step.kind);
-      plan.steps.push_back({std::move(step), gap});
+      const bool second = !plan.steps.empty() && plan.steps.back().fused_with_next;
+      step.gap_us = plan.steps.empty() || second ? 0.0 : maker.gap_us(plan.steps.back().kind, step.kind);
+      plan.steps.push_back(std::move(step));
     };
     for (const Slot& slot : schedule[static_cast<std::size_t>(at.pp)]) {
       Step step;

@@ -51,15 +51,15 @@ struct ForecastOptions {
 
 struct ScalingForecast {
   Iteration iteration;
-  std::vector<RankSchedule> plans;  // plans of the run
+  std::vector<RankSteps> plans;  // plans of the run
   std::vector<std::string> warnings;
 };
 
 // Returns the plans of all ranks: the cleaned microbatch repeated in 1F1B order, with the effects of a real
 // run added.
-std::vector<RankSchedule> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
-                                         const Effects& effects, const ForecastOptions& options,
-                                         std::vector<std::string>& warnings);
+std::vector<RankSteps> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
+                                      const Effects& effects, const ForecastOptions& options,
+                                      std::vector<std::string>& warnings);
 
 // Throws InputError when the cluster has fewer GPUs than the job has ranks.
 ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named,

@@ -78,7 +78,7 @@ void set_iteration(IterationForecast& out, Iteration iteration, double tokens) {
 // show the rows, but a file beside the recording does.
 void set_memory(RecordingForecast& out, const std::function<CleanJob()>& clean,
                 const traces::NamedTopology& named, const RecordingQuestion& question,
-                std::span<const RankSchedule> plans) {
+                std::span<const RankSteps> plans) {
   const auto held = [&](RecordingQuestion asked) {
     if (asked.routing_beside && !asked.changes("routing") && !asked.resizes()) {
       asked.said.routing = *asked.routing_beside;
@@ -186,7 +186,7 @@ class RealisticForecast {
     return [&effects](const Instance& instance) { return added_call_us(effects, instance); };
   }
 
-  Iteration simulated(const std::vector<RankSchedule>& plans, const Effects& effects) const {
+  Iteration simulated(const std::vector<RankSteps>& plans, const Effects& effects) const {
     RecordedPricing pricing(added(effects));
     return simulate(job_.topology, plans, pricing);
   }

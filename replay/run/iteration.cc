@@ -29,11 +29,6 @@ struct Seen {
   std::int64_t rows = 0;   // maximum over members
 };
 
-SourcePlace place_in(const RankSchedule& plan, const Step& step) {
-  if (plan.recording == nullptr || step.line == nullptr) return {};
-  return plan.recording->place(*step.line);
-}
-
 // A communicator: calls on it match by position.
 struct Channel {
   GroupKind group;
@@ -74,8 +69,7 @@ std::optional<std::int64_t> exchanged_rows(const Step& step, std::size_t index) 
 
 class Matcher {
  public:
-  Matcher(const Topology& topology, std::span<const RankSchedule> plans)
-      : topology_(topology), plans_(plans) {}
+  Matcher(const Topology& topology, std::span<const RankSteps> plans) : topology_(topology), plans_(plans) {}
 
   // Returns the instance and member index of the next call of `rank` on its group of this kind; nullopt for a
   // group of one.
@@ -99,14 +93,14 @@ class Matcher {
     for (const Channel& channel : channels_)
       for (const std::size_t instance : channel.instances) {
         if (seen_[instance].joined == channel.members.size()) continue;
-        const RankSchedule& plan = plans_[seen_[instance].plan];
-        const Step& step = plan.steps[seen_[instance].step].step;
+        const RankSteps& plan = plans_[seen_[instance].plan];
+        const Step& step = plan.steps[seen_[instance].step];
         std::string missing;
         for (std::size_t m = 0; m < channel.members.size(); ++m)
           if (channel.next[m] <= position_[instance])
             missing += fmt::format("{}{}", missing.empty() ? "" : ", ", channel.members[m]);
         throw InputError(
-            place_in(plan, step),
+            place_of(plan, step),
             fmt::format("rank {} in {} number {} of its {} group, which rank {} never makes (deadlock)",
                         plan.rank, sim::name(instances_[instance].op), position_[instance] + 1,
                         replay::name(channel.group), missing),
@@ -144,7 +138,7 @@ class Matcher {
       made.rows.assign(channel.members.size(), 0);
       made.row_bytes = request.row_bytes;
       made.shortest_us = request.recorded_us;
-      made.step = request.as.value_or(plans_[plan].steps[step].step.kind);
+      made.step = request.as.value_or(plans_[plan].steps[step].kind);
       made.inside_step = request.inside_step;
       made.after_experts = request.after_experts;
       instances_.push_back(std::move(made));
@@ -173,7 +167,7 @@ class Matcher {
   void require_agreement(const Instance& instance, const Seen& first, const Request& request,
                          std::size_t plan, std::size_t step, std::size_t position) const {
     const bool rows_may_differ = request.op == sim::CollectiveOp::all_to_all || request.modelled_us;
-    const Step& mine = plans_[plan].steps[step].step;
+    const Step& mine = plans_[plan].steps[step];
     const auto describe = [](sim::CollectiveOp op, std::int64_t rows, std::uint64_t row_bytes) {
       return fmt::format("{} of {} x {} bytes", sim::name(op), rows, row_bytes);
     };
@@ -181,9 +175,9 @@ class Matcher {
     const bool agree = instance.op == request.op && instance.row_bytes == request.row_bytes &&
                        (rows_may_differ || first.joined == 0 || rows == request.rows);
     if (agree) return;
-    const RankSchedule& other = plans_[first.plan];
-    const std::string there = place_in(other, other.steps[first.step].step).str();
-    throw InputError(place_in(plans_[plan], mine),
+    const RankSteps& other = plans_[first.plan];
+    const std::string there = place_of(other, other.steps[first.step]).str();
+    throw InputError(place_of(plans_[plan], mine),
                      fmt::format("{} as call {} of rank {} on its {} group",
                                  describe(request.op, request.rows, request.row_bytes), position + 1,
                                  plans_[plan].rank, replay::name(instance.group)),
@@ -192,7 +186,7 @@ class Matcher {
   }
 
   const Topology& topology_;
-  std::span<const RankSchedule> plans_;
+  std::span<const RankSteps> plans_;
   std::vector<Channel> channels_;
   std::map<std::pair<GroupKind, int>, Seat> seats_;  // of every rank of a group that any of them called on
   std::map<std::tuple<int, int, bool>, std::size_t> pairs_;
@@ -252,8 +246,8 @@ GroupKind gradient_group(StepKind kind) {
 
 class Assembler {
  public:
-  Assembler(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing,
-            sim::Detail detail, MatchedCalls* calls)
+  Assembler(const Topology& topology, std::span<const RankSteps> plans, Pricing& pricing, sim::Detail detail,
+            MatchedCalls* calls)
       : topology_(topology),
         plans_(plans),
         pricing_(pricing),
@@ -282,16 +276,15 @@ class Assembler {
   // Recorded times must fit into the simulation's clock under any waiting.
   void check_times() const {
     double total_us = 0;
-    for (const RankSchedule& plan : plans_)
-      for (const RankStep& planned : plan.steps) {
-        const Step& step = planned.step;
-        total_us += planned.gap_us + step.duration_us;
+    for (const RankSteps& plan : plans_)
+      for (const Step& step : plan.steps) {
+        total_us += step.gap_us + step.duration_us;
         for (const double us : step.segments_us) total_us += us;
         for (const Call& call : step.calls) total_us += call.recorded_us;
         for (const Bucket& bucket : step.buckets) total_us += bucket.recorded_us;
         if (!(total_us <= kLongestUs))
           throw InputError(
-              place_in(plan, step),
+              place_of(plan, step),
               fmt::format("a step with which all ranks together take {:.3g} s", total_us / kUsPerSecond),
               fmt::format("at most {:g} s", kLongestUs / kUsPerSecond));
       }
@@ -303,9 +296,9 @@ class Assembler {
   }
 
   void match(std::size_t p) {
-    const RankSchedule& plan = plans_[p];
+    const RankSteps& plan = plans_[p];
     for (std::size_t s = 0; s < plan.steps.size(); ++s) {
-      const Step& step = plan.steps[s].step;
+      const Step& step = plan.steps[s];
       for (const Call& call : step.calls) {
         const Request request{
             call.op,
@@ -341,21 +334,21 @@ class Assembler {
   }
 
   std::pair<std::size_t, std::size_t> join_p2p(std::size_t p, std::size_t s) {
-    const RankSchedule& plan = plans_[p];
-    const Step& step = plan.steps[s].step;
+    const RankSteps& plan = plans_[p];
+    const Step& step = plan.steps[s];
     Coordinates other = topology_.of(plan.rank);
     const bool to_next = step.kind == StepKind::send_forward || step.kind == StepKind::recv_backward;
     other.pp += to_next ? 1 : -1;
     if (other.pp < 0 || other.pp >= topology_.pp)
       throw InputError(
-          place_in(plan, step),
+          place_of(plan, step),
           fmt::format("{} on stage {} of {}", name(step.kind), topology_.of(plan.rank).pp, topology_.pp),
           "a neighbour stage to talk to");
     const int peer = topology_.rank(other);
     const bool sends = step.kind == StepKind::send_forward || step.kind == StepKind::send_backward;
     const bool forward = step.kind == StepKind::send_forward || step.kind == StepKind::recv_forward;
     Request request = request_of(step);
-    request.fused = step.fused_with_next || (s > 0 && plan.steps[s - 1].step.fused_with_next);
+    request.fused = step.fused_with_next || (s > 0 && plan.steps[s - 1].fused_with_next);
     return matcher_.join_p2p(sends ? plan.rank : peer, sends ? peer : plan.rank, forward, plan.rank, request,
                              p, s);
   }
@@ -378,18 +371,17 @@ class Assembler {
   }
 
   void build(std::size_t p) {
-    const RankSchedule& plan = plans_[p];
+    const RankSteps& plan = plans_[p];
     const sim::StreamId stream =
         builder_.add_stream(sim::RankId(static_cast<std::uint32_t>(plan.rank)), sim::StreamKind::compute);
     std::optional<sim::StreamId> beside;  // for reductions that run beside computing
     std::vector<sim::TaskId> launched;    // that are not awaited yet
     bool fused = false;                   // the previous step is the first half of a fused pair
-    for (const RankStep& planned : plan.steps) {
-      const Step& step = planned.step;
+    for (const Step& step : plan.steps) {
       const std::uint32_t origin = origin_of(plan, step);
-      if (planned.gap_us > 0) {
+      if (step.gap_us > 0) {
         const sim::LabelId gap = builder_.add_label("host gap", sim::Category::host_sync);
-        mark(builder_.add_host(stream, sim::Time::from_us(planned.gap_us), gap), origin);
+        mark(builder_.add_host(stream, sim::Time::from_us(step.gap_us), gap), origin);
       }
       StepSpan span{plan.rank, step.kind, step.microbatch, step.fused_with_next, {}, {}, 0, 0};
       const auto note = [&](sim::TaskId task) {
@@ -477,8 +469,8 @@ class Assembler {
     launched.push_back(task);
   }
 
-  std::uint32_t origin_of(const RankSchedule& plan, const Step& step) {
-    const SourcePlace place = place_in(plan, step);
+  std::uint32_t origin_of(const RankSteps& plan, const Step& step) {
+    const SourcePlace place = place_of(plan, step);
     if (place.file.empty()) return sim::TaskId::kNone;
     if (origins_.empty() || origins_.back().line != place.line || origins_.back().file != place.file)
       origins_.push_back(place);
@@ -516,7 +508,7 @@ class Assembler {
   }
 
   const Topology& topology_;
-  std::span<const RankSchedule> plans_;
+  std::span<const RankSteps> plans_;
   Pricing& pricing_;
   sim::Detail detail_;
   MatchedCalls own_;
@@ -533,7 +525,7 @@ class Assembler {
 
 }  // namespace
 
-Iteration simulate(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing,
+Iteration simulate(const Topology& topology, std::span<const RankSteps> plans, Pricing& pricing,
                    sim::Detail detail, MatchedCalls* calls) {
   return Assembler(topology, plans, pricing, detail, calls).run();
 }

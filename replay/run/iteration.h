@@ -16,20 +16,6 @@
 
 namespace moesim::replay {
 
-// A step of a rank. Steps of p2p and gradient kinds are transfers themselves: their time comes from the
-// prices, and `segments_us` contains local work before the transfer (gradient scaling and checks). In a group
-// of one, a transfer or call takes its recorded duration.
-struct RankStep {
-  Step step;
-  double gap_us = 0;  // host time between the previous step and this one; the GPU is idle
-};
-
-struct RankSchedule {
-  int rank = 0;
-  const traces::RankRecording* recording = nullptr;  // for messages
-  std::vector<RankStep> steps;
-};
-
 // One matched collective: the k-th call of every member on the same group.
 struct Instance {
   sim::CollectiveOp op = sim::CollectiveOp::all_gather;
@@ -114,10 +100,12 @@ struct MatchedCalls {
   std::vector<Joined> joined;           // of every call, in the order of the plans
 };
 
-// Matches the calls of all ranks, builds the task graph and runs it. `plans` must contain every rank of the
-// topology. `calls`: filled on first use, for further plans with the same calls; null: none. Throws
-// InputError naming both lines when two ranks disagree on a collective or a call has no counterpart.
-Iteration simulate(const Topology& topology, std::span<const RankSchedule> plans, Pricing& pricing,
+// Matches the calls of all ranks, builds the task graph and runs it. `plans` must contain every rank of the topology.
+// Steps of p2p and gradient kinds are transfers, which the prices time; their `segments_us` are local work before it.
+// In a group of one, a transfer or call takes its recorded duration. `calls`: filled on first use, for further plans
+// with the same calls; null: none. Throws InputError naming both lines when two ranks disagree on a collective or a
+// call has no counterpart.
+Iteration simulate(const Topology& topology, std::span<const RankSteps> plans, Pricing& pricing,
                    sim::Detail detail = sim::Detail::full, MatchedCalls* calls = nullptr);
 
 }  // namespace moesim::replay

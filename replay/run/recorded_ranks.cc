@@ -173,14 +173,13 @@ RecordedMemory recorded_memory(const JobModel& job, const models::DispatcherSpec
   return out;
 }
 
-std::optional<RecordedOverload> recorded_overload(const Topology& topology,
-                                                  std::span<const RankSchedule> plans,
+std::optional<RecordedOverload> recorded_overload(const Topology& topology, std::span<const RankSteps> plans,
                                                   const CleanJob* clean) {
   const std::vector<Rows> given = given_rows(clean);
   const auto members = static_cast<std::size_t>(topology.tp * topology.expert);
   std::vector<models::OverloadStage> stages(static_cast<std::size_t>(topology.pp));
   for (auto& stage : stages) stage.replicas.resize(static_cast<std::size_t>(topology.expert_dp));
-  for (const RankSchedule& plan : plans) {
+  for (const RankSteps& plan : plans) {
     const Coordinates at = topology.of(plan.rank);
     models::OverloadStage& stage = stages[static_cast<std::size_t>(at.pp)];
     auto& entries = stage.replicas[static_cast<std::size_t>(at.expert_dp)];
@@ -188,8 +187,7 @@ std::optional<RecordedOverload> recorded_overload(const Topology& topology,
     const bool first = member == 0 && at.expert_dp == 0;                 // whose order represents all
     std::map<int, std::pair<std::int32_t, std::int32_t>> of_microbatch;  // first entry and count
     std::int32_t next = 0;
-    for (const RankStep& planned : plan.steps) {
-      const Step& step = planned.step;
+    for (const Step& step : plan.steps) {
       if (step.kind == StepKind::forward) {
         std::vector<Rows> layers = layers_of(step);
         if (layers.empty() && !given.empty())

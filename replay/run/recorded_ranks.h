@@ -46,7 +46,7 @@ struct RecordedOverload {
 // For the plans of an iteration, in their order. Rows are those of the exchanges between the experts' ranks;
 // where the calls do not show them (AllGather), those of a given routing in `clean`. nullopt where they are
 // unknown.
-std::optional<RecordedOverload> recorded_overload(const Topology& topology,
-                                                  std::span<const RankSchedule> plans, const CleanJob* clean);
+std::optional<RecordedOverload> recorded_overload(const Topology& topology, std::span<const RankSteps> plans,
+                                                  const CleanJob* clean);
 
 }  // namespace moesim::replay

@@ -30,19 +30,14 @@ std::map<int, double> first_starts(const RecordedJob& job, int gpus_per_node) {
 }
 
 // Returns the plan of a recorded rank, gaps included.
-RankSchedule plan_of(const RankSteps& rank, double reached) {
-  RankSchedule plan;
-  plan.rank = rank.rank;
-  plan.recording = rank.recording;
-  for (std::size_t s = 0; s < rank.steps.size(); ++s) {
-    RankStep planned{rank.steps[s], 0};
-    const bool second_of_pair = s > 0 && rank.steps[s - 1].fused_with_next;
-    if (planned.step.start_us > 0 && !second_of_pair)
-      planned.gap_us = std::max(0.0, planned.step.start_us - reached);
-    if (planned.step.start_us > 0) reached = std::max(reached, planned.step.end_us());
-    plan.steps.push_back(std::move(planned));
+RankSteps plan_of(RankSteps rank, double reached) {
+  bool second_of_pair = false;
+  for (Step& step : rank.steps) {
+    if (step.start_us > 0 && !second_of_pair) step.gap_us = std::max(0.0, step.start_us - reached);
+    if (step.start_us > 0) reached = std::max(reached, step.end_us());
+    second_of_pair = step.fused_with_next;
   }
-  return plan;
+  return rank;
 }
 
 // Returns the recorded rank that represents `rank`: the most similar one, the lowest of those.
@@ -57,12 +52,12 @@ const RankSteps& stand_in(const RecordedJob& job, int rank) {
 }
 
 // Treats sends and receives as local work of the rank.
-void keep_p2p_times(std::vector<RankSchedule>& plans) {
-  for (RankSchedule& plan : plans)
+void keep_p2p_times(std::vector<RankSteps>& plans) {
+  for (RankSteps& plan : plans)
     for (std::size_t s = 0; s < plan.steps.size(); ++s) {
-      Step& step = plan.steps[s].step;
+      Step& step = plan.steps[s];
       if (!is_p2p(step.kind)) continue;
-      const bool second_of_pair = s > 0 && plan.steps[s - 1].step.fused_with_next;
+      const bool second_of_pair = s > 0 && plan.steps[s - 1].fused_with_next;
       step.kind = StepKind::other;
       step.segments_us.assign(1, second_of_pair ? 0.0 : step.duration_us);
     }
@@ -83,9 +78,9 @@ bool stages_fit(const RecordedJob& job) {
 
 }  // namespace
 
-std::vector<RankSchedule> recorded_plans(const RecordedJob& job, int gpus_per_node) {
+std::vector<RankSteps> recorded_plans(const RecordedJob& job, int gpus_per_node) {
   const std::map<int, double> first_start = first_starts(job, gpus_per_node);
-  std::vector<RankSchedule> plans;
+  std::vector<RankSteps> plans;
   for (int expected = 0; expected < job.topology.world(); ++expected) {
     const auto at = std::find_if(job.ranks.begin(), job.ranks.end(),
                                  [&](const RankSteps& rank) { return rank.rank == expected; });
@@ -102,15 +97,15 @@ std::vector<RankSchedule> recorded_plans(const RecordedJob& job, int gpus_per_no
   return plans;
 }
 
-std::vector<RankSchedule> plans_by_symmetry(const RecordedJob& job, int gpus_per_node,
-                                            std::vector<std::string>& warnings) {
+std::vector<RankSteps> plans_by_symmetry(const RecordedJob& job, int gpus_per_node,
+                                         std::vector<std::string>& warnings) {
   check(!job.ranks.empty(), "a recording has ranks");
   const int missing = job.topology.world() - static_cast<int>(job.ranks.size());
   if (missing == 0)
     throw InputError(fmt::format(
         "found --ranks-missing with all {} ranks, expected it where some are missing", job.topology.world()));
   const std::map<int, double> first_start = first_starts(job, gpus_per_node);
-  std::vector<RankSchedule> plans;
+  std::vector<RankSteps> plans;
   for (int rank = 0; rank < job.topology.world(); ++rank) {
     const RankSteps& source = stand_in(job, rank);
     const auto start = first_start.find(source.rank / gpus_per_node);
@@ -145,14 +140,13 @@ void meet_in_optimizer(Step& step, double recorded_us) {
   step.segments_us.insert(step.segments_us.begin(), 0.0);
 }
 
-void couple_optimizers(const Topology& topology, std::vector<RankSchedule>& plans, int gpus_per_node) {
+void couple_optimizers(const Topology& topology, std::vector<RankSteps>& plans, int gpus_per_node) {
   constexpr double kTogether = 0.1;  // limit on the distance of ends, as a share of the distance of starts
   for (const auto& group : topology.groups(GroupKind::model)) {
     std::vector<Step*> optimizers;
     for (const int rank : group)
-      for (RankStep& planned : plans.at(static_cast<std::size_t>(rank)).steps)
-        if (planned.step.kind == StepKind::optimizer && planned.step.start_us > 0)
-          optimizers.push_back(&planned.step);
+      for (Step& step : plans.at(static_cast<std::size_t>(rank)).steps)
+        if (step.kind == StepKind::optimizer && step.start_us > 0) optimizers.push_back(&step);
     // Clocks of other nodes are not comparable.
     if (optimizers.size() != group.size() || group.front() / gpus_per_node != group.back() / gpus_per_node)
       continue;

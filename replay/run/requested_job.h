@@ -25,8 +25,7 @@ struct DispatcherChange {
 
 struct RequestedJob {
   CleanJob clean;
-  std::vector<RankSchedule>
-      plans;  // of a realistic recording: as recorded, with another dispatcher or routing
+  std::vector<RankSteps> plans;  // of a realistic recording: as recorded, with another dispatcher or routing
   traces::NamedTopology named;
   models::Cluster cluster;
   std::vector<std::string> warnings;

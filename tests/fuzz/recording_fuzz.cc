@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (name.starts_with("# ")) recording.named = traces::named_topology("/" + std::string(name.substr(2)));
     recording.named.world = static_cast<int>(recording.ranks.size());
     const replay::RecordedJob job = replay::interpret(recording);
-    std::vector<replay::RankSchedule> plans = replay::recorded_plans(job, 8);
+    std::vector<replay::RankSteps> plans = replay::recorded_plans(job, 8);
     replay::couple_optimizers(job.topology, plans, 8);
     replay::RecordedPricing pricing;
     const replay::Iteration iteration = replay::simulate(job.topology, plans, pricing);

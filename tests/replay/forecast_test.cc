@@ -157,11 +157,10 @@ TEST(Forecast, TheEndsOfThePipelineLoadBatches) {
     options.microbatches = 6;
     options.architecture = &made.spec.model;
     std::vector<std::string> warnings;
-    for (const RankSchedule& plan : forecast_plans(clean, named, effects, options, warnings)) {
+    for (const RankSteps& plan : forecast_plans(clean, named, effects, options, warnings)) {
       const int stage = clean.topology.of(plan.rank).pp;
       std::map<int, double> first;
-      for (const RankStep& planned : plan.steps) {
-        const Step& step = planned.step;
+      for (const Step& step : plan.steps) {
         if (step.kind == StepKind::forward) first[step.microbatch] = step.segments_us.front();
         if (step.kind == StepKind::get_batch) {
           EXPECT_NEAR(step.segments_us.front(), us, 0.5);

@@ -32,12 +32,11 @@ using testing::RecordingBuilder;
 
 // 1F1B of equal stages and free transfers: the closed form is (microbatches + stages - 1) * (forward +
 // backward).
-std::vector<RankSchedule> uniform_pipeline(int stages, int microbatches, double forward_us,
-                                           double backward_us) {
-  std::vector<RankSchedule> plans;
+std::vector<RankSteps> uniform_pipeline(int stages, int microbatches, double forward_us, double backward_us) {
+  std::vector<RankSteps> plans;
   const std::vector<std::vector<Slot>> slots = one_forward_one_backward(stages, microbatches);
   for (int stage = 0; stage < stages; ++stage) {
-    RankSchedule plan;
+    RankSteps plan;
     plan.rank = stage;
     for (const Slot& slot : slots[static_cast<std::size_t>(stage)]) {
       Step step;
@@ -48,7 +47,7 @@ std::vector<RankSchedule> uniform_pipeline(int stages, int microbatches, double 
       step.element_bytes = 2;
       if (slot.kind == StepKind::forward) step.segments_us = {forward_us};
       if (slot.kind == StepKind::backward) step.segments_us = {backward_us};
-      plan.steps.push_back({std::move(step), 0});
+      plan.steps.push_back(std::move(step));
     }
     plans.push_back(std::move(plan));
   }

@@ -15,18 +15,18 @@ Call exchange(std::int64_t rows) {
   return call;
 }
 
-RankStep step_of(StepKind kind, int microbatch, std::vector<Call> calls = {}) {
+Step step_of(StepKind kind, int microbatch, std::vector<Call> calls = {}) {
   Step step;
   step.kind = kind;
   step.microbatch = microbatch;
   step.calls = std::move(calls);
   step.segments_us.assign(step.calls.size() + 1, 1);
-  return {step, 0};
+  return step;
 }
 
 // A rank whose layers send 16 rows each and receive these, forward and backward of every microbatch in turn.
-RankSchedule plan(int rank, const std::vector<std::vector<std::int64_t>>& received) {
-  RankSchedule out;
+RankSteps plan(int rank, const std::vector<std::vector<std::int64_t>>& received) {
+  RankSteps out;
   out.rank = rank;
   for (std::size_t m = 0; m < received.size(); ++m) {
     std::vector<Call> calls;
@@ -42,7 +42,7 @@ RankSchedule plan(int rank, const std::vector<std::vector<std::int64_t>>& receiv
 
 // Two ranks, one layer, two microbatches: 24 and 8 rows, then 16 and 16. f = 1.5, then 1.
 TEST(RecordedOverload, IsOfTheRowsThatCombineBrings) {
-  const std::vector<RankSchedule> plans{plan(0, {{24}, {16}}), plan(1, {{8}, {16}})};
+  const std::vector<RankSteps> plans{plan(0, {{24}, {16}}), plan(1, {{8}, {16}})};
   const auto found = recorded_overload({.expert = 2}, plans, nullptr);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->entries, 2);
@@ -54,7 +54,7 @@ TEST(RecordedOverload, IsOfTheRowsThatCombineBrings) {
 
 // Stage 1 has no layer with experts: it logs a mean of 0 and the pipeline's maximum.
 TEST(RecordedOverload, AStageWithoutExpertsLogsZero) {
-  std::vector<RankSchedule> plans{plan(0, {{24, 20}}), plan(1, {{8, 12}}), plan(2, {{}}), plan(3, {{}})};
+  std::vector<RankSteps> plans{plan(0, {{24, 20}}), plan(1, {{8, 12}}), plan(2, {{}}), plan(3, {{}})};
   const auto found = recorded_overload({.expert = 2, .pp = 2}, plans, nullptr);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->entries, 2);
@@ -65,7 +65,7 @@ TEST(RecordedOverload, AStageWithoutExpertsLogsZero) {
 
 // Replicas of the experts are entries beside each other: their mean and their maximum count.
 TEST(RecordedOverload, ReplicasAreAveraged) {
-  const std::vector<RankSchedule> plans{plan(0, {{24}}), plan(1, {{8}}), plan(2, {{16}}), plan(3, {{16}})};
+  const std::vector<RankSteps> plans{plan(0, {{24}}), plan(1, {{8}}), plan(2, {{16}}), plan(3, {{16}})};
   const auto found = recorded_overload({.expert = 2, .expert_dp = 2}, plans, nullptr);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->replicas, 2);
@@ -78,7 +78,7 @@ TEST(RecordedOverload, ReplicasAreAveraged) {
 // rank and 8 at the second's, and the experts compute those of both members, 48 of a balanced 32.
 TEST(RecordedOverload, TensorRanksComputeTheRowsOfTheirGroup) {
   for (const bool as_columns : {false, true}) {
-    std::vector<RankSchedule> plans;
+    std::vector<RankSteps> plans;
     for (int rank = 0; rank < 4; ++rank) {
       const std::int64_t rows = rank < 2 ? 24 : 8;
       Call dispatch = exchange(16), combine = exchange(rows), reduction = exchange(2 * rows);
@@ -89,7 +89,7 @@ TEST(RecordedOverload, TensorRanksComputeTheRowsOfTheirGroup) {
         dispatch.rows *= 2, dispatch.row_elements /= 2;
         combine.rows *= 2, combine.row_elements /= 2;
       }
-      RankSchedule plan;
+      RankSteps plan;
       plan.rank = rank;
       plan.steps = {step_of(StepKind::forward, 0, {dispatch, reduction, combine}),
                     step_of(StepKind::backward, 0)};
@@ -109,7 +109,7 @@ TEST(RecordedOverload, AllGatherNeedsARouting) {
   Call combine;
   combine.op = sim::CollectiveOp::reduce_scatter;
   combine.group = GroupKind::tp_expert;
-  std::vector<RankSchedule> plans(2);
+  std::vector<RankSteps> plans(2);
   for (int rank = 0; rank < 2; ++rank) {
     plans[static_cast<std::size_t>(rank)].rank = rank;
     plans[static_cast<std::size_t>(rank)].steps = {step_of(StepKind::forward, 0, {combine}),

@@ -102,9 +102,9 @@ TEST(Optimizer, WaitsForTheOtherStagesOfADenseJob) {
   };
   const traces::Recording recording = recorded(50);
   const RecordedJob run = interpret(recording);
-  std::vector<RankSchedule> plans = recorded_plans(run, 8);
-  for (const RankSchedule& plan : plans) {
-    const Step& optimizer = plan.steps.back().step;
+  std::vector<RankSteps> plans = recorded_plans(run, 8);
+  for (const RankSteps& plan : plans) {
+    const Step& optimizer = plan.steps.back();
     ASSERT_EQ(optimizer.calls.size(), 1u) << plan.rank;
     EXPECT_EQ(optimizer.calls.front().group, GroupKind::model);
     EXPECT_NEAR(optimizer.segments_us.back(), 20000, 20);
@@ -115,8 +115,8 @@ TEST(Optimizer, WaitsForTheOtherStagesOfADenseJob) {
   };
   EXPECT_NEAR(iteration(), 81000, 50);
   // A faster stage 0 ends both earlier: what stage 1 spent in its optimizer was waiting.
-  for (RankStep& planned : plans[0].steps)
-    if (planned.step.kind == StepKind::backward) planned.step.segments_us = {20000};
+  for (Step& step : plans[0].steps)
+    if (step.kind == StepKind::backward) step.segments_us = {20000};
   EXPECT_NEAR(iteration(), 51000, 50);
 }
 

@@ -112,10 +112,10 @@ TEST(RequestedRun, ARunTakesAnotherDispatcher) {
   testing::say(request, "dispatcher", "allgather-legacy");
   const RequestedJob other = plans();
   EXPECT_EQ(other.changes, "allgather-legacy instead of alltoall-legacy");
-  for (const RankSchedule& plan : other.plans)
-    for (const RankStep& planned : plan.steps)
-      for (const Call& call : planned.step.calls)
-        if (planned.step.kind == StepKind::forward) {
+  for (const RankSteps& plan : other.plans)
+    for (const Step& step : plan.steps)
+      for (const Call& call : step.calls)
+        if (step.kind == StepKind::forward) {
           EXPECT_FALSE(is_exchange(call));
         }
 }
