@@ -16,14 +16,7 @@
 namespace moesim::tools {
 
 models::PlanRules framework_rules(int version, JobFramework framework) {
-  return [version, framework](const models::Scenario& plan) -> std::string {
-    const bool others = !plan.job_framework.empty() && !plan.job_framework.starts_with("megatron");
-    try {
-      return others ? "" : refusal_of(plan, framework, version);
-    } catch (const InputError&) {  // a model that the framework's arguments cannot say has none of its rules
-      return std::string();
-    }
-  };
+  return [=](const models::Scenario& plan) { return refusal_of(plan, framework, version); };
 }
 
 models::ResolveOptions resolving(const CommonOptions& common) {

@@ -305,10 +305,21 @@ std::map<char, std::int64_t> count_layout(std::string_view layout) {
 
 std::string BrokenRule::text() const { return fmt::format("{} (rule {}: \"{}\", {})", is, id, says, source); }
 
+namespace {
+
+bool has_rules(JobFramework framework) {
+  return framework == JobFramework::kMegatron || framework == JobFramework::kNemo;
+}
+
+}  // namespace
+
 std::string refusal_of(const models::Scenario& plan, JobFramework framework, int version) {
-  // Plans of other frameworks' recipes, and those that the arguments cannot say, are not held against the rules.
-  const bool others = !plan.recipe.empty() && !plan.recipe.starts_with("megatron");
-  if (others || plan.training.sharding == models::ShardingScheme::kHsdp) return "";
+  // Plans of other frameworks, and those that the arguments cannot say, are not held against the rules.
+  const auto another = [](std::string_view name) { return !name.empty() && !name.starts_with("megatron"); };
+  if (!has_rules(framework) || another(plan.job_framework) || another(plan.recipe) ||
+      megatron::unwritten_layers(plan.model) || plan.training.recompute.operations ||
+      plan.training.sharding == models::ShardingScheme::kHsdp)
+    return "";
   if (plan.model.experts > 0 && !megatron::writes_dispatcher(plan.dispatchers.front().name)) return "";
   for (const BrokenRule& broken : broken_rules(plan, written_arguments(plan, framework), framework, version))
     if (!broken.warns) return broken.text();
@@ -334,7 +345,7 @@ int framework_version(std::string_view text) {
 }
 
 std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFramework framework, int version) {
-  if (framework != JobFramework::kMegatron && framework != JobFramework::kNemo) return {};
+  if (!has_rules(framework)) return {};
   static const RuleBook book = read_book("megatron");
   Conditions conditions(book, arguments);
   std::vector<BrokenRule> broken;

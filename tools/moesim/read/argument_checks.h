@@ -44,8 +44,8 @@ std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFrame
 std::vector<BrokenRule> broken_rules(const JobFile& file, JobFramework framework, int version = 0);
 std::vector<BrokenRule> broken_rules(const models::Scenario& plan, const Arguments& arguments,
                                      JobFramework framework, int version = 0);
-// Returns the first rule that a resolved plan with one dispatcher breaks, in one line; "" where there is none, for a
-// dispatcher or sharding that the framework's arguments cannot say, and under another framework's recipe.
+// Returns the first rule that a resolved plan with one dispatcher breaks, in one line; "" where there is none, for
+// what the framework's arguments cannot say, and for another framework's job or recipe.
 std::string refusal_of(const models::Scenario& plan, JobFramework framework, int version);
 // Whether the plan's GPU is an NVIDIA one before Blackwell.
 bool before_blackwell(const models::Scenario& plan);

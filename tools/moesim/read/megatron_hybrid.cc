@@ -10,6 +10,25 @@
 
 namespace moesim::tools::megatron {
 
+const char* unwritten_layers(const models::Architecture& a) {
+  return a.linear.value_heads > 0     ? "linear attention"
+         : a.mamba.rank > 0           ? "Mamba layers of the first kind"
+         : a.attention.index_topk > 0 ? "sparse attention"
+         : a.attention.gate_dim > 0   ? "gates on the output of attention"
+         : a.windowed.heads > 0       ? "windowed layers with heads of their own"
+         : a.attention.value_dim > 0 && a.attention.kind == models::Attention::Kind::kGrouped
+             ? "values of another width than keys"
+         : a.residual != models::Residual{} ? "several residual streams"
+         : a.zero_experts > 0               ? "experts that compute nothing"
+         : a.attention.q_rank > 0 && a.attention.kind == models::Attention::Kind::kGrouped
+             ? "queries of low rank"
+         : a.convolution.taps > 0 ? "short convolutions"
+         : !a.dense_sizes.empty() ? "dense FFNs of several sizes"
+         : !a.mixers.empty() || a.pattern.find('W') != std::string::npos
+             ? "layers of several kinds in an order of their own"
+             : nullptr;
+}
+
 namespace {
 
 using models::Architecture;
@@ -38,24 +57,7 @@ void read_hybrid(JobReader& r) {
 
 void write_hybrid(const Scenario& s, Arguments& out) {
   const Architecture& a = s.model;
-  // Layers that the supported arguments cannot express.
-  const char* other = a.linear.value_heads > 0     ? "linear attention"
-                      : a.mamba.rank > 0           ? "Mamba layers of the first kind"
-                      : a.attention.index_topk > 0 ? "sparse attention"
-                      : a.attention.gate_dim > 0   ? "gates on the output of attention"
-                      : a.windowed.heads > 0       ? "windowed layers with heads of their own"
-                      : a.attention.value_dim > 0 && a.attention.kind == Attention::Kind::kGrouped
-                          ? "values of another width than keys"
-                      : a.residual != models::Residual{} ? "several residual streams"
-                      : a.zero_experts > 0               ? "experts that compute nothing"
-                      : a.attention.q_rank > 0 && a.attention.kind == Attention::Kind::kGrouped
-                          ? "queries of low rank"
-                      : a.convolution.taps > 0 ? "short convolutions"
-                      : !a.dense_sizes.empty() ? "dense FFNs of several sizes"
-                      : !a.mixers.empty() || a.pattern.find('W') != std::string::npos
-                          ? "layers of several kinds in an order of their own"
-                          : nullptr;
-  if (other)
+  if (const char* other = unwritten_layers(a))
     throw InputError(fmt::format(
         "model: found {}, which has {}, expected layers that Megatron's arguments say", a.name, other));
   if (a.pattern.empty()) return;

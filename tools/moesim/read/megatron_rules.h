@@ -32,6 +32,8 @@ bool switched(JobReader& reader, const char* name, const char* off, bool fallbac
 std::int64_t inner_size(JobReader& reader, std::int64_t hidden);
 // Whether the arguments can say a dispatcher.
 bool writes_dispatcher(std::string_view name);
+// Returns what a model's layers have that the arguments cannot say; nullptr: nothing.
+const char* unwritten_layers(const models::Architecture& model);
 // Returns the experts of a layer, under Megatron's name or that of MegaBlocks' version; 0: none.
 std::int64_t experts_of(JobReader& reader);
 
