@@ -24,26 +24,19 @@ using models::PricedTraining;
 
 // The figures of `plan`, named "plan.NAME".
 SweepRows<PricedTraining> rows_of(const std::string& currency) {
-  SweepRows<PricedTraining> rows{plan_figures().without("group")};
-  rows.figures.add({{"bought", [](const PricedTraining& p) { return p.hour.bought; }}});
-  rows.columns = columns_of(
-      rows.figures.schema(),
-      "cluster,gpus,idle_gpus,parallel.tp,parallel.cp,parallel.pp,parallel.vpp,parallel.ep,parallel.etp,"
-      "parallel.dp,parallel.microbatches,parallel.micro_batch,precision,schedule,recompute,overlap,launch,"
-      "dispatcher,step_time_us.value,days.value,cost.value,bought,purchase.price,purchase.rent_cost,"
-      "deadline_probability,fits_probability,days.low,days.high,cost.low,cost.high,budget_probability,meets,mfu,"
-      "command");
-  const auto replace = [](std::string& text, std::string_view what, std::string_view with) {
-    if (const std::size_t at = text.find(what); at != std::string::npos) text.replace(at, what.size(), with);
-  };
+  Columns<PricedTraining> all = plan_figures().without("group");
+  all.add({{"bought", [](const PricedTraining& p) { return p.hour.bought; }}});
+  SweepRows<PricedTraining> rows(
+      all,
+      "cluster,gpus,idle_gpus,tp=parallel.tp,cp=parallel.cp,pp=parallel.pp,vpp=parallel.vpp,ep=parallel.ep,"
+      "etp=parallel.etp,dp=parallel.dp,microbatches=parallel.microbatches,micro_batch=parallel.micro_batch,"
+      "precision,schedule,recompute,overlap,launch,dispatcher,step_time_us=step_time_us.value,days=days.value,"
+      "cost=cost.value,bought,purchase=purchase.price,rent_cost=purchase.rent_cost,deadline_probability,"
+      "fits_probability,days.low,days.high,cost.low,cost.high,budget_probability,meets,mfu,command");
   for (SweepColumn& one : rows.columns) {
     if (one.path.starts_with("parallel.")) one.schema["type"] = "integer";
-    replace(one.name, "parallel.", "");
-    replace(one.name, ".value", "");
-    replace(one.name, "purchase.price", "purchase");
-    replace(one.name, "purchase.rent", "rent");
+    if (one.name == "cost") one.head = fmt::format("cost [{}]", currency), one.told = "{} " + currency;
     one.name.insert(0, "plan.");
-    for (std::string* text : {&one.head, &one.told}) replace(*text, "CURRENCY", currency);
   }
   return rows;
 }

@@ -78,7 +78,7 @@ SweepRows<RecordingForecast> rows_of(bool priced) {
     shown += "," + path;
   }
   shown += ",overload.max,synthetic,recorded_on.gpu,notes";
-  SweepRows<R> rows{all, columns_of(all.schema(), shown)};
+  SweepRows<R> rows(all, shown);
   for (SweepColumn& one : rows.columns)
     one.digits = Digits::fixed(one.path.starts_with("cost") ? 9 : one.path.starts_with("overload") ? 6 : 3);
   return rows;

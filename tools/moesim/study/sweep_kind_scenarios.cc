@@ -57,7 +57,7 @@ SweepRows<Told> rows_of(bool intervals, bool breakdown, bool priced) {
       ",tokens_per_s_per_gpu,mfu,tx_bytes_per_rank.mean,tx_bytes_per_rank.max,overload.avg,overload.max,"
       "overload.max_cum,peak_memory_bytes.max,fits,fits_probability,outside_domain";
   if (priced) shown += ",cost,cost_per_million_tokens";
-  SweepRows<Told> rows{all, columns_of(all.schema(), shown)};
+  SweepRows<Told> rows(all, shown);
   for (SweepColumn& one : rows.columns) one.digits = digits_of(one.path);
   return rows;
 }

@@ -65,7 +65,7 @@ const std::vector<SweepColumn> kShown = [] {
       {"parallel.pp", {}, "PP", kWhole},
       {"parallel.ep", {}, "EP", kWhole},
       {"days.value", {}, "days", kThree, "{} days"},
-      {"cost.value", {}, "cost [CURRENCY]", kWhole, "{} CURRENCY"}};
+      {"cost.value", {}, "cost", kWhole}};
 }();
 
 Cells csv_row(std::string_view line, const std::vector<SweepColumn>& columns) {
@@ -98,9 +98,11 @@ Cells json_row(std::string_view line, const std::vector<SweepColumn>& columns) {
 
 std::vector<SweepColumn> columns_of(const nlohmann::ordered_json& answers, std::string_view paths) {
   std::vector<SweepColumn> all;
-  for (const std::string_view path : split(paths, ',')) {
+  for (const std::string_view named : split(paths, ',')) {
+    const std::string_view path = named.substr(named.find('=') + 1);
     const auto shown = std::ranges::find(kShown, path, &SweepColumn::name);
     all.push_back(shown == kShown.end() ? SweepColumn{std::string(path)} : *shown);
+    all.back().name = named.substr(0, named.find('='));
   }
   each_figure("", answers, false, [&](const std::string& path, const auto& schema, bool maybe) {
     const auto column = std::ranges::find(all, path, &SweepColumn::path);

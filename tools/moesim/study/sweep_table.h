@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,14 +38,24 @@ struct SweepColumn {
   bool maybe = false;  // some rows have no cell
 };
 
-// The columns of `paths` ("dispatcher,time_us.value") of answers with this schema, and their cells of an answer.
+// The columns of `paths` ("dispatcher,days=days.value", a path with a name of its own) of answers with this schema,
+// and their cells of an answer.
 std::vector<SweepColumn> columns_of(const nlohmann::ordered_json& answers, std::string_view paths);
 Cells cells_of(const std::vector<SweepColumn>& columns, const nlohmann::ordered_json& answer);
 
+// The columns of `paths`, and the figures that they show.
 template <class Answer>
 struct SweepRows {
-  Columns<Answer> figures = {};
-  std::vector<SweepColumn> columns = {};
+  SweepRows() = default;
+  SweepRows(const Columns<Answer>& all, std::string_view paths) : columns(columns_of(all.schema(), paths)) {
+    std::set<std::string> added;
+    for (const SweepColumn& one : columns)
+      for (const std::string& path : {one.path, one.path.substr(0, one.path.find('.'))})
+        if (added.insert(path).second) figures.add(all.some({path}));
+  }
+
+  Columns<Answer> figures;
+  std::vector<SweepColumn> columns;
 };
 
 // The schema of a row: those `usual` columns that have a cell in every row are required, or an error.
