@@ -26,7 +26,8 @@ struct StudyOptions {
   int threads = 1;  // 0: all cores
   // Evaluations at most: further points have an error in the place of an answer.
   std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  std::function<void(std::int64_t done)> progress = {};  // called from several threads
+  // Called from several threads; `asked`: all points so far.
+  std::function<void(std::int64_t done, std::int64_t asked)> progress = {};
 };
 
 // Point::text() names a point.
@@ -69,7 +70,7 @@ class Study {
       } catch (const InputError& error) {
         row->error = error.what();
       }
-      if (options_.progress) options_.progress(++done_);
+      if (options_.progress) options_.progress(++done_, asked_);
     });
     return all;
   }

@@ -284,6 +284,12 @@ void Points::point(std::uint64_t index, std::vector<PathValue>& values) const {
   }
 }
 
+std::vector<Point> Points::all() const {
+  std::vector<Point> points(size_, {std::make_shared<const std::vector<ScenarioPath>>(paths_), {}});
+  for (std::uint64_t i = 0; i < size_; ++i) point(i, points[i].values);
+  return points;
+}
+
 void Points::for_each_value(const std::function<void(const ScenarioPath&, const PathValue&)>& visit) const {
   std::size_t path = 0;
   for (const auto* axes : {&grids_, &list_})

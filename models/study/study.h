@@ -55,6 +55,17 @@ struct PointOptions {
   std::uint64_t seed = 1;
 };
 
+using Paths = std::shared_ptr<const std::vector<ScenarioPath>>;
+
+// A value for each path.
+struct Point {
+  Paths paths;
+  std::vector<PathValue> values;
+
+  static Point of(const ScenarioPath& path, PathValue value);
+  std::string text() const;  // "parallel.ep=8 topk=2"
+};
+
 // The product of grids, of a list, and of samples. A point's number alone determines its values, so that any
 // thread or machine can compute it.
 class Points {
@@ -67,6 +78,7 @@ class Points {
   const std::vector<ScenarioPath>& paths() const { return paths_; }  // the columns
   // Returns the values of point `index`, one per path. The last axis changes fastest.
   void point(std::uint64_t index, std::vector<PathValue>& values) const;
+  std::vector<Point> all() const;
   // Visits every value of every axis.
   void for_each_value(const std::function<void(const ScenarioPath&, const PathValue&)>& visit) const;
 
@@ -81,17 +93,6 @@ class Points {
   std::vector<StudyAxis> ranges_;
   std::vector<std::vector<std::uint32_t>> strata_;  // [range][sample]: of the Latin hypercube
   std::uint64_t samples_ = 0, seed_ = 1, size_ = 1;
-};
-
-using Paths = std::shared_ptr<const std::vector<ScenarioPath>>;
-
-// A value for each path.
-struct Point {
-  Paths paths;
-  std::vector<PathValue> values;
-
-  static Point of(const ScenarioPath& path, PathValue value);
-  std::string text() const;  // "parallel.ep=8 topk=2"
 };
 
 // A study of scenarios: its points are values of their paths.

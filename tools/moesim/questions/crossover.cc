@@ -75,8 +75,8 @@ class Line {
         expected_(static_cast<std::int64_t>(expected)),
         paths_(std::make_shared<const std::vector<ScenarioPath>>(1, range.path)),
         asker_(base, *paths_),
-        plain_(asking(0), {.progress = [this](std::int64_t) { tell(); }}),
-        drawn_(asking(draws), {.progress = [this](std::int64_t) { tell(); }}),
+        plain_(asking(0), {.progress = [this](auto...) { tell(); }}),
+        drawn_(asking(draws), {.progress = [this](auto...) { tell(); }}),
         draws_(draws) {}
 
   bool counts() const { return !range_.range || range_.stepped; }

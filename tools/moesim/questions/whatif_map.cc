@@ -156,26 +156,20 @@ std::string title_of(const Base& base, const WinnerMap& map) {
 WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, const std::string& between,
                      int draws, const CommonOptions& common) {
   if (texts.size() != 2) throw InputError(fmt::format("--map: found {} ranges, expected two", texts.size()));
-  const models::StudyAxis across = models::StudyAxis::parse_assignment(texts[0], "--map"),
-                          down = models::StudyAxis::parse_assignment(texts[1], "--map");
+  models::StudyAxis across = models::StudyAxis::parse_assignment(texts[0], "--map"),
+                    down = models::StudyAxis::parse_assignment(texts[1], "--map");
   if (across.path.path == down.path.path)
     throw InputError(fmt::format("--map: found {} twice, expected two paths", down.path.path));
-  WinnerMap map{across.path, down.path, across.spread(kDefaultValues), down.spread(kDefaultValues), {}};
+  for (models::StudyAxis* axis : {&across, &down}) axis->values = axis->spread(kDefaultValues);
+  WinnerMap map{across.path, down.path, across.values, down.values, {}};
   if (map.columns.size() * map.rows.size() > kMostCells)
     throw InputError(fmt::format("--map: found {} x {} scenarios, expected at most {}", map.columns.size(),
                                  map.rows.size(), kMostCells));
   const Base asked = taking_part(base, between);
-  const auto paths = std::make_shared<const std::vector<ScenarioPath>>(std::vector{across.path, down.path});
+  const std::vector<models::Point> points = models::Points({.axes = {down, across}}).all();
+  const models::Paths& paths = points.front().paths;
   const Asker allowed(asked, *paths);  // refuses paths that exclude each other
-  std::vector<models::Point> points;
-  for (const PathValue& row : map.rows)
-    for (const PathValue& column : map.columns) points.push_back({paths, {column, row}});
   ProgressLine line(common);
-  models::StudyOptions options{.threads = common.threads};
-  if (const Progress progress = line.teller())
-    options.progress = [&points, progress](std::int64_t done) {
-      progress(done, static_cast<std::int64_t>(points.size()));
-    };
   using Cells = models::Study<PointRow>;
   Cells study(
       [&]() -> Cells::Asker {
@@ -183,7 +177,7 @@ WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, co
           return PointRow::of(asker->ask(point.values, {.draws = draws, .breakdown = false}));
         };
       },
-      std::move(options));
+      {.threads = common.threads, .progress = line.teller()});
   for (const Cells::Row* row : study.rows(points)) {
     map.cells.push_back(row->answer);
     map.cells.back().error = row->error;

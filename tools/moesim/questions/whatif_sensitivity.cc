@@ -102,14 +102,11 @@ Sensitivities sensitivities(const models::Scenario& scenario, int draws, int thr
     s.value = number.unit == models::HardwareUnit::kFactor ? "as measured" : shown(find_path(s.path), value);
   }
   add(models::hardware_numbers(), true);
-  models::StudyOptions options{.threads = threads};
-  if (progress)
-    options.progress = [&](std::int64_t done) { progress(done, static_cast<std::int64_t>(points.size())); };
   Answers study(
       [&]() -> Answers::Asker {
         return [&](const models::Point& point) { return answer_at(*baseline.scenario, point, draws); };
       },
-      std::move(options));
+      {.threads = threads, .progress = progress});
   const std::vector<Answers::Row*> rows = study.rows(points);
   for (std::size_t i = 0; i < result.numbers.size(); ++i)
     result.numbers[i].elasticity = elasticities(*rows[2 * i], *rows[2 * i + 1]);
