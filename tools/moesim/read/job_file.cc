@@ -32,7 +32,6 @@
 #include "base/file_io.h"
 #include "base/json_reader.h"
 #include "base/text.h"
-#include "tools/moesim/read/run_script.h"
 #include "tools/moesim/read/shell_words.h"
 
 namespace moesim::tools {

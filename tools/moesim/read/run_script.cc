@@ -1,5 +1,4 @@
-#include "tools/moesim/read/run_script.h"
-
+// Runs a script under bash with launchers that only record their arguments.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -22,6 +21,7 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
+#include "tools/moesim/read/shell_words.h"
 
 namespace moesim::tools {
 
@@ -210,20 +210,18 @@ std::vector<ShellCommand> run_with_launchers(std::string_view text, const std::s
 
   std::map<std::string, std::string> environment;
   for (char** pair = environ; *pair; ++pair) {
-    const std::string_view one = *pair;
-    const std::size_t equals = std::min(one.find('='), one.size());
-    environment[std::string(one.substr(0, equals))] = one.substr(std::min(equals + 1, one.size()));
+    const ShellValue one(*pair);
+    environment[one.name] = one.value;
   }
   std::vector<std::string> words{(bin / "start").string(), file};
-  for (const std::string& one : variables) {
-    const std::size_t equals = std::min(one.find('='), one.size());
-    const std::string name = one.substr(0, equals), value = one.substr(std::min(equals + 1, one.size()));
-    if (const auto n = parse_int(name); n && *n > 0 && *n < 1000) {
-      words.resize(std::max(words.size(), static_cast<std::size_t>(*n) + 2));
-      words[static_cast<std::size_t>(*n) + 1] = value;
-    } else {
-      environment[name] = value;
+  for (const std::string& text : variables) {
+    const ShellValue one(text);
+    if (one.argument == 0) {
+      environment[one.name] = one.value;
+      continue;
     }
+    words.resize(std::max(words.size(), one.argument + 2));
+    words[one.argument + 1] = one.value;
   }
   environment["MOESIM_BIN"] = bin.string();
   environment["MOESIM_BASH"] = bash;

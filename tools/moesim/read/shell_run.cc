@@ -79,16 +79,15 @@ class ShellRun {
   void run(std::string_view text, const std::vector<std::string>& variables) {
     text_ = text;
     slurm_lines(text);
-    for (const std::string& one : variables) {
-      const std::size_t equals = std::min(one.find('='), one.size());
-      const std::string name = one.substr(0, equals), given = one.substr(std::min(equals + 1, one.size()));
-      if (const auto n = parse_int(name); n && *n > 0 && *n < 1000) {
-        state_.arguments_given = true;
-        state_.arguments.resize(std::max(state_.arguments.size(), static_cast<std::size_t>(*n)));
-        state_.arguments[static_cast<std::size_t>(*n - 1)] = given;
-      } else {
-        state_.variables[name] = {false, true, {given}};
+    for (const std::string& variable : variables) {
+      const ShellValue one(variable);
+      if (one.argument == 0) {
+        state_.variables[one.name] = {false, true, {one.value}};
+        continue;
       }
+      state_.arguments_given = true;
+      state_.arguments.resize(std::max(state_.arguments.size(), one.argument));
+      state_.arguments[one.argument - 1] = one.value;
     }
     for (const char sign : {kShellUnknown, kShellEmpty, '\0'})
       if (text.find(sign) != npos) fail("a control character", "a script's text");

@@ -15,6 +15,11 @@
 
 namespace moesim::tools {
 
+ShellValue::ShellValue(std::string_view text)
+    : name(text.substr(0, text.find('='))), value(text.substr(std::min(name.size() + 1, text.size()))) {
+  if (const auto n = parse_int(name); n && *n > 0 && *n < 1000) argument = static_cast<std::size_t>(*n);
+}
+
 namespace {
 
 constexpr std::size_t npos = std::string_view::npos;

@@ -28,6 +28,14 @@ struct ShellCommand {
   std::string flash, fused;  // $NVTE_FLASH_ATTN and $NVTE_FUSED_ATTN there
 };
 
+// NAME=VALUE for a script; "1=VALUE" is $1.
+struct ShellValue {
+  explicit ShellValue(std::string_view text);
+
+  std::string name, value;
+  std::size_t argument = 0;  // 0: a variable
+};
+
 class ShellScript {
  public:
   // Interprets the script with `variables` ("NAME=VALUE"; "1=VALUE" is $1) in its environment; "#SBATCH"
@@ -59,5 +67,11 @@ class ShellScript {
   std::vector<Reason> reasons_;  // an unknown piece is kUnknown, its index in this list, kUnknown
   std::set<std::string> assumed_, notes_;
 };
+
+// Returns every launcher that the script of `text` (in `file`) calls, in order, with its words. `variables`:
+// "NAME=VALUE" for its environment, "1=VALUE" for $1. Throws InputError without bash, for a launcher called
+// by its path, and where the script still runs after `seconds`.
+std::vector<ShellCommand> run_with_launchers(std::string_view text, const std::string& file,
+                                             const std::vector<std::string>& variables, double seconds);
 
 }  // namespace moesim::tools
