@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/answers/plan_search.h"
 #include "models/study/study.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/columns.h"
@@ -119,6 +120,20 @@ CrossoverResult find_crossovers(const Base& base, const models::StudyAxis& range
                                 int draws, const Progress& progress = {});
 int run_crossover(const Base& base, const std::string& range, const std::string& between, int draws,
                   const CommonOptions& common);
+
+// `--best`: the best legal plans of a scenario's model on its cluster.
+struct WhatifBest {
+  std::string axes;       // "parallel,dispatcher,recompute,...", any of them
+  std::string under;      // "memory", or "" for no limit
+  std::string arguments;  // a framework: prints the best plan as its arguments
+  int top = 10;
+  int draws = 16;
+  std::int64_t most = models::kMostForecasts;
+};
+
+// Prints the plans and returns the exit code. Throws InputError for an unknown axis and where no plan is
+// legal.
+int whatif_best(const Base& base, const WhatifBest& options, const CommonOptions& common);
 
 // `--map`: the fastest dispatcher over two paths ("path=values"; 9 for a range without steps).
 struct WinnerMap {

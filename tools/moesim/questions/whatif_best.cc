@@ -1,5 +1,3 @@
-#include "tools/moesim/questions/whatif_best.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
