@@ -71,6 +71,14 @@ void Lockstep::run(const LockstepChain& chain) {
 }
 
 void Lockstep::run(std::span<const LockstepChain> chains, std::span<const LockstepPiece> order) {
+  const std::size_t R = ready_.size();
+  auto* const traces = watch_ ? watch_->traces : nullptr;
+  if (traces) traces->assign(chains.size(), {});
+  for (std::size_t c = 0; traces && c < chains.size(); ++c)
+    for (const LockstepProgram* program : chains[c]) {
+      const std::vector<std::int64_t> none(program->ops.size() * R);
+      (*traces)[c].push_back({none, none, none, R});
+    }
   const bool slows = options_.overlap.compute != 1 || options_.overlap.communication != 1;
   if (slows) {
     bool alone = chains.size() == 1;
@@ -86,17 +94,12 @@ void Lockstep::run(std::span<const LockstepChain> chains, std::span<const Lockst
       return;
     }
   }
-  const std::size_t R = ready_.size();
   std::fill(streams_.begin(), streams_.end(), kFree);
   std::vector<Chain> state(chains.size());
-  if (watch_ && watch_->traces) watch_->traces->assign(chains.size(), {});
   for (std::size_t c = 0; c < chains.size(); ++c) {
     state[c].programs = &chains[c];
     state[c].latest = ready_;
-    if (watch_ && watch_->traces) {
-      (*watch_->traces)[c].resize(chains[c].size());
-      state[c].traces = &(*watch_->traces)[c];
-    }
+    if (traces) state[c].traces = &(*traces)[c];
     if (!chains[c].empty()) state[c].enter(0, R);
   }
   for (const LockstepPiece& piece : order) {
@@ -188,11 +191,6 @@ void Lockstep::issue(Chain& chain, std::int32_t index) {
 
   if (!chain.traces) return;
   LockstepTrace& trace = (*chain.traces)[chain.at];
-  if (trace.ranks == 0) {
-    trace.ranks = R;
-    trace.start.resize(chain.end.size());
-    trace.begin = trace.end = trace.start;
-  }
   const auto at = static_cast<std::size_t>(index) * R;
   for (std::size_t r = 0; r < R; ++r) {
     trace.end[at + r] = end[r];

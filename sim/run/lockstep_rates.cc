@@ -375,17 +375,10 @@ void run_with_rates(std::span<const LockstepChain> chains, std::span<const Locks
                  host_op ? s.end : s.launched, s.start, s.begin, s.end, watch->spans);
     }
   if (!watch->traces) return;
-  watch->traces->assign(chains.size(), {});
-  for (std::size_t c = 0; c < chains.size(); ++c) (*watch->traces)[c].resize(chains[c].size());
   for (std::size_t i = 0; i < issue.ops.size(); ++i) {
     const Issue::Op& o = issue.ops[i];
     LockstepTrace& trace =
         (*watch->traces)[static_cast<std::size_t>(o.chain)][static_cast<std::size_t>(o.place)];
-    if (trace.ranks == 0) {
-      trace.ranks = R;
-      trace.start.resize(o.program->ops.size() * R);
-      trace.begin = trace.end = trace.start;
-    }
     for (std::size_t r = 0; r < R; ++r) {
       const Rates::State& s = rates.state(i, r);
       const std::size_t at = static_cast<std::size_t>(o.index) * R + r;
