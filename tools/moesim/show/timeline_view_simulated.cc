@@ -355,49 +355,45 @@ class LayerBuilder : Builder {
       const models::Op& op = pass[i];
       if (op.kind == OpKind::kAllocate || op.kind == OpKind::kFree || op.fused) continue;
       const std::uint32_t name = view_.names.add(op.name);
+      const std::vector<int> last = last_members(program, op, trace, i);
       for (int r = 0; r < view_.ranks; ++r) {
         const std::size_t at = i * trace.ranks + static_cast<std::size_t>(r);
-        view_.end_ps = std::max(view_.end_ps, trace.end[at]);
+        const std::int64_t start = trace.start[at], begin = trace.begin[at], end = trace.end[at];
+        view_.end_ps = std::max(view_.end_ps, end);
         if (!shown(r)) continue;
+        const int late = last.empty() ? r : last[static_cast<std::size_t>(r)];
         auto& slices = view_.tracks[track_of(r, op.stream)].slices;
-        if (trace.begin[at] > trace.start[at])
-          slices.push_back({view_.names.add("wait"), sim::Category::straggler_wait, trace.start[at],
-                            trace.begin[at], view_.notes.add(fmt::format("before {}", op.name))});
-        if (trace.end[at] > trace.begin[at])
-          slices.push_back({name, op.category, trace.begin[at], trace.end[at]});
+        if (begin > start)
+          slices.push_back(
+              {view_.names.add(late == r ? std::string("wait") : fmt::format("wait for rank {}", late)),
+               sim::Category::straggler_wait, start, begin,
+               view_.notes.add(fmt::format("before {}", op.name))});
+        if (end > begin) slices.push_back({name, op.category, begin, end});
+        if (last.empty()) continue;
+        add_sent(r, begin, end, static_cast<double>(program.value(op.tx, r)));
+        if (begin > start && late != r && shown(late))
+          view_.arrows.push_back({static_cast<std::uint32_t>(track_of(late, op.stream)),
+                                  static_cast<std::uint32_t>(track_of(r, op.stream)), begin, begin, name});
       }
-      const bool whole =
-          op.kind == OpKind::kCollective && program.ranks() % program.group_size(op.group) == 0;
-      if (whole) add_collective(program, op, trace, i, name);
     }
   }
 
-  // Adds the causes of waits, arrows from the member that arrived last, and the sent bytes of each member.
-  void add_collective(const models::Program& program, const models::Op& op, const sim::LockstepTrace& trace,
-                      std::size_t i, std::uint32_t name) {
-    const std::size_t R = trace.ranks;
-    const auto at = [&](int rank) { return i * R + static_cast<std::size_t>(rank); };
+  // Returns by rank the member of its group that came last, in a collective of whole groups; else nothing.
+  static std::vector<int> last_members(const models::Program& program, const models::Op& op,
+                                       const sim::LockstepTrace& trace, std::size_t i) {
+    if (op.kind != OpKind::kCollective || program.ranks() % program.group_size(op.group) != 0) return {};
+    std::vector<int> last(trace.ranks);
+    const auto start = [&](int rank) {
+      return trace.start[i * trace.ranks + static_cast<std::size_t>(rank)];
+    };
     for (int group = 0; group < program.group_count(op.group); ++group) {
-      int last = program.rank_of(op.group, group, 0);
-      for (int m = 1; m < program.group_size(op.group); ++m) {
-        const int rank = program.rank_of(op.group, group, m);
-        if (trace.start[at(rank)] > trace.start[at(last)]) last = rank;
-      }
-      const std::uint32_t wait = view_.names.add(fmt::format("wait for rank {}", last));
-      for (int m = 0; m < program.group_size(op.group); ++m) {
-        const int rank = program.rank_of(op.group, group, m);
-        if (!shown(rank)) continue;
-        const std::int64_t begin = trace.begin[at(rank)], end = trace.end[at(rank)];
-        add_sent(rank, begin, end, static_cast<double>(program.value(op.tx, rank)));
-        if (rank == last || begin == trace.start[at(rank)]) continue;
-        auto& slices = view_.tracks[track_of(rank, op.stream)].slices;
-        const std::size_t own = slices.size() - (end > begin ? 2 : 1);
-        slices[own].name = wait;
-        if (shown(last))
-          view_.arrows.push_back({static_cast<std::uint32_t>(track_of(last, op.stream)),
-                                  static_cast<std::uint32_t>(track_of(rank, op.stream)), begin, begin, name});
-      }
+      int late = program.rank_of(op.group, group, 0);
+      for (int m = 1; m < program.group_size(op.group); ++m)
+        if (const int rank = program.rank_of(op.group, group, m); start(rank) > start(late)) late = rank;
+      for (int m = 0; m < program.group_size(op.group); ++m)
+        last[static_cast<std::size_t>(program.rank_of(op.group, group, m))] = late;
     }
+    return last;
   }
 
   // Segments of different microbatches may interleave on a stream (batch-level overlap).
