@@ -151,6 +151,15 @@ TEST(MegatronRules, AreNotHeldAgainstOtherPlans) {
   other.recipe = "maxtext";
   EXPECT_EQ(refusal_of(other, JobFramework::kMegatron, 0), "");
   other = plan;
+  other.job_framework = "torchtitan";
+  EXPECT_EQ(refusal_of(other, JobFramework::kMegatron, 0), "");
+  other = plan;
+  other.model.linear.value_heads = 4;
+  EXPECT_EQ(refusal_of(other, JobFramework::kMegatron, 0), "");
+  other = plan;
+  other.training.recompute.operations = true;
+  EXPECT_EQ(refusal_of(other, JobFramework::kMegatron, 0), "");
+  other = plan;
   other.training.sharding = models::ShardingScheme::kHsdp;
   EXPECT_EQ(refusal_of(other, JobFramework::kMegatron, 0), "");
   other = plan;
