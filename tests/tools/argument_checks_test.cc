@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/input_error.h"
+#include "models/hardware/cluster.h"
+#include "process.h"
 #include "tests/message_of.h"
 #include "tools/moesim/read/load_job.h"
 
@@ -17,6 +21,7 @@ namespace {
 using moesim::testing::message_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr const char* kDense =
     "--num-layers 36 --hidden-size 256 --num-attention-heads 8 --ffn-hidden-size 512 --vocab-size 1024 --bf16 --swiglu "
@@ -26,12 +31,13 @@ constexpr const char* kMoe =
     "--num-experts 16 --moe-router-topk 2 --moe-ffn-hidden-size 128 --moe-grouped-gemm --moe-token-dispatcher-type alltoall "
     "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1 --use-distributed-optimizer ";
 
-std::string broken(const std::string& arguments, std::int64_t gpus, int version = 0) {
+// Ids of the rules that refuse, or of those that warn.
+std::string broken(const std::string& arguments, std::int64_t gpus, int version = 0, bool warns = false) {
   JobFile file = read_shell_job("pretrain_gpt.py " + std::string(kDense) + arguments, "train.sh", {});
   file.gpus = gpus;
   std::string ids;
   for (const BrokenRule& rule : broken_rules(file, JobFramework::kMegatron, version))
-    ids += (ids.empty() ? "" : " ") + rule.id;
+    if (rule.warns == warns) ids += (ids.empty() ? "" : " ") + rule.id;
   return ids;
 }
 
@@ -116,13 +122,47 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{"--moe-token-dispatcher-type flex --expert-model-parallel-size 1", "M04"},
         Combination{"--optimizer-cpu-offload", "Z01"},
         Combination{"--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", "D02", false},
-        Combination{"--mtp-num-layers 1 --position-embedding-type learned_absolute", "A05"}));
+        Combination{"--mtp-num-layers 1 --position-embedding-type learned_absolute", "A05"},
+        Combination{"--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 20 "
+                    "--decoder-last-pipeline-num-layers 16",
+                    ""},
+        Combination{"--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 't*18|t*18EL'", "L09"},
+        Combination{
+            "--pipeline-model-parallel-size 2 --mtp-num-layers 1 --pipeline-model-parallel-layout 'Et*18|t*18mL'",
+            ""},
+        Combination{
+            "--pipeline-model-parallel-size 2 --mtp-num-layers 1 --pipeline-model-parallel-layout 'Et*18m|t*18L'",
+            "L09"},
+        Combination{"--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 5", "L03"},
+        Combination{"--recompute-granularity selective --recompute-modules attention", "C04"},
+        Combination{"--moe-layer-freq '([0]*1+[1]*35)'", ""},
+        Combination{"--moe-layer-freq '([0]*1+[1]*34)'", "M18"},
+        Combination{"--context-parallel-size 4 --hierarchical-context-parallel-sizes 2 3", "S15"},
+        Combination{"--moe-router-load-balancing-type aux_loss seq_aux_loss --moe-aux-loss-coeff 0.1", "M17"},
+        Combination{"--moe-router-load-balancing-type aux_loss seq_aux_loss --moe-aux-loss-coeff 0.1 0.1",
+                    ""},
+        Combination{"--moe-router-score-function gauss", "P02"},
+        Combination{
+            "--overlap-moe-expert-parallel-comm --delay-wgrad-compute --overlap-grad-reduce "
+            "--no-gradient-accumulation-fusion --cuda-graph-impl transformer_engine --cuda-graph-modules attn",
+            "O13"},
+        Combination{"--moe-router-group-topk 2 --moe-router-num-groups 5", "M08"},
+        Combination{"--use-torch-fsdp2", "D01", false},
+        Combination{"--use-torch-fsdp2 --no-gradient-accumulation-fusion", "", false}));
+
+TEST(MegatronRules, WhatMegatronOverridesIsNoRefusal) {
+  EXPECT_EQ(broken("--train-iters 1 --sequence-parallel --accumulate-allreduce-grads-in-fp32", 8, 0, true),
+            "S07");
+  EXPECT_EQ(broken("--train-iters 1 --recompute-modules moe_act --grad-reduce-in-bf16", 8, 0, true), "C13");
+  EXPECT_EQ(broken("--train-iters 1 --accumulate-allreduce-grads-in-fp32", 8, 0, true), "");
+}
 
 TEST(MegatronRules, OlderVersionsHaveThoseThatAreKnownOfThem) {
   const std::string overlap =
       std::string(kMoe) + "--overlap-moe-expert-parallel-comm --pipeline-model-parallel-size 4";
   EXPECT_EQ(broken(overlap, 64, 14), "O03");
   EXPECT_EQ(broken(overlap, 64, 13), "");
+  EXPECT_EQ(broken(std::string(kMoe) + "--delay-wgrad-compute", 64, 16), "O11");
   EXPECT_EQ(framework_version("core_r0.16.0"), 16);
   EXPECT_EQ(framework_version("newest"), 0);
   EXPECT_THAT(message_of([] { framework_version("main"); }),
@@ -165,6 +205,59 @@ TEST(MegatronRules, AreNotHeldAgainstOtherPlans) {
   other = plan;
   other.dispatchers = models::DispatcherSpec::parse_list("tutel");
   EXPECT_EQ(refusal_of(other, JobFramework::kMegatron, 0), "");
+}
+
+// A hybrid model's pattern says its stages, virtual ones too: Megatron refuses other options for them.
+TEST(MegatronRules, HybridModelsSayTheirStages) {
+  const auto written =
+      testing::run_moesim({"scenario", "to", "megatron", "--scope", "step", "--model", "nemotron-3-super",
+                           "--cluster", "dgx-h100x4", "--pp", "4", "--vpp", "2", "--ep", "8",
+                           "--microbatches", "8", "--dispatcher", "alltoall"});
+  ASSERT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_THAT(written.out, Not(HasSubstr("num-virtual-stages")));
+  const std::size_t at = written.out.find("--hybrid-layer-pattern '") + 24;
+  const std::string pattern = written.out.substr(at, written.out.find('\'', at) - at);
+  EXPECT_EQ(std::ranges::count(pattern, '|'), 7) << pattern;
+  EXPECT_TRUE(pattern.ends_with("/*E/*E")) << pattern;
+}
+
+// With --arguments a job that does not start is refused, and one that only dispatchers break is compared without them.
+TEST(MegatronRules, AJobThatDoesNotStartIsNotGivenArguments) {
+  const auto compare = [](const std::string& more) {
+    testing::TempFolder folder;
+    folder.write("train.sh",
+                 "torchrun --nproc_per_node 8 pretrain_gpt.py " + std::string(kDense) + kMoe + more + "\n");
+    return testing::run_moesim({"compare", "train.sh", "--arguments", "megatron", "--draws", "0"},
+                               folder.path());
+  };
+  const auto refused = compare("--delay-wgrad-compute");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("rule O11"));
+  // moesim itself has nothing to overlap here, which would be another refusal.
+  const auto both = compare("--overlap-moe-expert-parallel-comm --moe-shared-expert-overlap");
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err, HasSubstr("rule O07"));
+  const auto overridden = compare("--sequence-parallel");
+  EXPECT_EQ(overridden.exit_code, 0) << overridden.err;
+  EXPECT_THAT(overridden.err, HasSubstr("rule S07"));
+  const auto graphs = compare(
+      "--cuda-graph-impl full_iteration --no-check-for-nan-in-loss-and-grad "
+      "--moe-expert-capacity-factor 1 --moe-pad-expert-input-to-capacity");
+  EXPECT_EQ(graphs.exit_code, 0) << graphs.err;
+  EXPECT_THAT(graphs.err, HasSubstr("left out: flex-hybridep"));
+}
+
+// DeepEP has no kernels for GB200's links, says Megatron-Bridge alone.
+TEST(MegatronRules, BridgeHasItsOwn) {
+  models::Scenario plan;
+  plan.dispatchers = models::DispatcherSpec::parse_list("flex-deepep");
+  plan.cluster = std::make_shared<models::Cluster>(models::Cluster::load("gb200-nvl72x1"));
+  plan.model.experts = 8;
+  plan.parallel.ep = 8;
+  plan.parallel.dp = 8;
+  EXPECT_EQ(refusal_of(plan, JobFramework::kMegatron, 0), "");
+  plan.recipe = "megatron-bridge@26.06";
+  EXPECT_THAT(refusal_of(plan, JobFramework::kMegatron, 0), HasSubstr("rule X02"));
 }
 
 TEST(MegatronRules, LayoutsAreCounted) {

@@ -199,6 +199,22 @@ TEST(Plan, WritesAScriptThatIsTheSamePlan) {
 const Words kSmall{"plan", "--model", "olmoe", "--tokens",      "100B",   "--cluster", "h100",   "--gpus",
                    "8",    "--draws", "0",     "--no-upgrades", "--most", "60",        "--quiet"};
 
+// A rack's hosts have 4 GPUs, and a script starts the plan's ranks, not the machine's.
+TEST(Plan, AScriptStartsAsManyRanksAsThePlanHas) {
+  TempFolder folder;
+  const Outcome planned =
+      run_moesim({"plan", "--model", "olmoe", "--tokens", "100B", "--cluster", "gb200-nvl72x1", "--draws",
+                  "0", "--no-upgrades", "--most", "60", "--format", "json", "--script", "run.sh", "--quiet"},
+                 folder.path());
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const json sizes = json::parse(planned.out)["plans"][0]["parallel"];
+  const int ranks =
+      sizes["tp"].get<int>() * sizes["cp"].get<int>() * sizes["pp"].get<int>() * sizes["dp"].get<int>();
+  EXPECT_LT(ranks, 72);
+  EXPECT_THAT(testing::read_text(folder.path() / "run.sh"),
+              HasSubstr("srun torchrun --nnodes=" + std::to_string(ranks / 4) + " --nproc-per-node=4"));
+}
+
 // A bought machine: its parts, what it takes at once, and the rent beside it; compare counts it alike.
 TEST(Plan, ABoughtMachineStandsBesideItsRent) {
   TempFolder folder;

@@ -251,7 +251,7 @@ constexpr const char* kScript =
     "  --normalization RMSNorm --disable-bias-linear --num-experts 8 --moe-ffn-hidden-size 2048 --bf16\n)\n"
     "torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py ${MODEL_ARGS[@]} --expert-model-parallel-size "
     "$EP \\\n"
-    "  --micro-batch-size 1 --global-batch-size 16 --seq-length 1024 --moe-token-dispatcher-type alltoall "
+    "  --micro-batch-size 1 --global-batch-size 16 --seq-length 1024 --max-position-embeddings 1024 --moe-token-dispatcher-type alltoall "
     "\\\n"
     "  --moe-permute-fusion --moe-grouped-gemm --lr 1e-4 --data-path $DATA --use-distributed-optimizer "
     "--odd-one\n";

@@ -13,6 +13,7 @@
 #include "models/hardware/cluster.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/hardware/gpu_family.h"
+#include "tools/moesim/read/layer_list.h"
 #include "tools/moesim/read/megatron_rules.h"
 
 namespace moesim::tools {
@@ -149,7 +150,6 @@ struct Rule {
 };
 
 struct RuleBook {
-  int newest = 0;
   std::map<std::string, Value, std::less<>> defaults;
   std::map<std::string, Node, std::less<>> shared;
   std::vector<Rule> rules;
@@ -159,8 +159,7 @@ RuleBook read_book(std::string_view framework) {
   const JsonNode file = JsonNode::parse(models::embedded_table("argument_checks"), "argument_checks.json");
   JsonObject object(*file.find(framework));
   RuleBook book;
-  const std::string sources = object.at("sources").string();
-  book.newest = static_cast<int>(object.integer("newest", 0, 0, 1000));
+  const std::string sources = object.at("sources").string(), bridge = object.at("sources_of_bridge").string();
   const JsonNode defaults = object.at("defaults"), let = object.at("let");
   for (const std::string& name : defaults.keys()) {
     const JsonNode value = *defaults.find(name);
@@ -175,13 +174,28 @@ RuleBook read_book(std::string_view framework) {
     rule.rule.id = row.at("id").string();
     rule.rule.is = row.at("is").string();
     rule.rule.says = row.at("says").string();
-    rule.rule.source = row.at("at").string() + ", " + sources;
-    rule.rule.warns = row.boolean("warns", false);
-    rule.since = static_cast<int>(row.integer("since", book.newest, 0, 1000));
+    const std::string at = row.at("at").string();
+    rule.rule.source = at + ", " + (at.starts_with("src/megatron/bridge") ? bridge : sources);
+    rule.rule.told = row.boolean("told", false);
+    rule.rule.warns = rule.rule.told || row.boolean("warns", false);
+    rule.since = static_cast<int>(row.integer("since", 0, 0, 1000));
     rule.when = ConditionParser(row.at("when").string()).whole();
     book.rules.push_back(std::move(rule));
   }
   return book;
+}
+
+// Whether a layout begins with E and ends with L, and has its MTP layers behind the others, in one stage that is the
+// last of its rank.
+bool is_ordered(std::string_view layout, double ranks) {
+  const std::string all = expand_layout(layout).value_or("");
+  const std::size_t first = all.find('m'), last = all.rfind('m');
+  if (!all.starts_with('E') || !all.ends_with('L')) return false;
+  if (first == std::string::npos) return true;
+  const std::string_view view = all;
+  const auto stages_to = [&](std::size_t end) { return std::ranges::count(view.substr(0, end), '|'); };
+  return all.rfind('t') < first && stages_to(first) == stages_to(last) &&
+         static_cast<double>(stages_to(first)) >= static_cast<double>(stages_to(all.size()) + 1) - ranks;
 }
 
 class Conditions {
@@ -206,6 +220,9 @@ class Conditions {
     if (name == "world") return Value::of(static_cast<double>(arguments_.world));
     if (name == "environment") return Value::of(arguments_.environment);
     if (name == "complete") return Value::of(arguments_.complete);
+    if (name == "typed") return Value::of(arguments_.typed);
+    if (name == "bridge") return Value::of(arguments_.bridge);
+    if (name == "gpu") return Value::of(arguments_.gpu);
     if (name == "before_blackwell") return Value::of(arguments_.before_blackwell);
     const auto at = book_.defaults.find(name);
     return at == book_.defaults.end() ? Value{} : at->second;
@@ -216,25 +233,43 @@ class Conditions {
     const auto* values = given(name);
     if (node.word == "given")
       return Value::of(values && (values->empty() || Value::of(values->front()).holds()));
-    if (node.word == "has") {
+    if (node.word == "has" || node.word == "only") {
       std::vector<std::string> items;
       if (values)
         for (const std::string& one : *values)
           for (const std::string_view item : split(one, ',')) items.emplace_back(trim(item));
       else
         items.push_back(named(name).written());
-      return Value::of(std::ranges::any_of(node.parts.begin() + 1, node.parts.end(), [&](const Node& item) {
-        return std::ranges::find(items, item.word) != items.end();
-      }));
+      const auto is_listed = [&](const std::string& item) {
+        return std::any_of(node.parts.begin() + 1, node.parts.end(),
+                           [&](const Node& listed) { return listed.word == item; });
+      };
+      return Value::of(node.word == "has" ? std::ranges::any_of(items, is_listed)
+                                          : std::ranges::all_of(items, is_listed));
     }
-    const auto counts = count_layout(values && !values->empty() ? values->front() : "");
+    const std::string first = values && !values->empty() ? values->front() : "";
+    if (node.word == "count") return Value::of(values ? static_cast<double>(values->size()) : 1);
+    if (node.word == "length") {
+      const auto list = first.starts_with('[') || first.starts_with('(') ? layer_list(first) : std::nullopt;
+      return Value::of(list ? static_cast<double>(list->size()) : 0);
+    }
+    if (node.word == "product") {
+      double all = 1;
+      for (const std::string& one : *values) all *= Value::of(one).as_number();
+      return Value::of(all);
+    }
+    // Stages of a hybrid model's pattern are no layout.
+    if (node.word == "stages" && name == "hybrid_layer_pattern")
+      return Value::of(1 + static_cast<double>(std::ranges::count(first, '|')));
+    if (node.word == "ordered") return Value::of(is_ordered(first, value(node.parts[1]).as_number()));
+    const auto counts = count_layout(first);
     const char letter = node.word == "stages" ? '|' : node.parts.back().word.front();
     const auto at = counts.find(letter);
     return Value::of(at == counts.end() ? 0.0 : static_cast<double>(at->second));
   }
 
   Value value(const Node& node) {
-    if (node.what == "text") return {node.word, std::nullopt};
+    if (node.what == "text") return Value::of(node.word);
     if (node.what == "number") return Value::of(node.number);
     if (node.what == "name") return named(node.word);
     if (node.what == "call") return call(node);
@@ -269,9 +304,9 @@ class Conditions {
 
 }  // namespace
 
-std::map<char, std::int64_t> count_layout(std::string_view layout) {
-  constexpr std::int64_t kMost = 1 << 20;
-  std::map<char, std::int64_t> all, inside;
+std::optional<std::string> expand_layout(std::string_view layout) {
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  std::string all, inside;
   bool open = false;
   for (std::size_t i = 0; i < layout.size(); ++i) {
     const char c = layout[i];
@@ -282,25 +317,32 @@ std::map<char, std::int64_t> count_layout(std::string_view layout) {
       continue;
     }
     if (c == ')' && !open) return {};
-    std::int64_t times = 1;
+    std::size_t times = 1;
     if (layout.substr(i + 1, 1) == "*") {
-      std::size_t end = i + 2;
-      while (end < layout.size() && layout[end] >= '0' && layout[end] <= '9') ++end;
+      const std::size_t end = std::min(layout.find_first_not_of("0123456789", i + 2), layout.size());
       const auto n = parse_int(layout.substr(i + 2, end - i - 2));
-      if (!n || *n < 1 || *n > kMost) return {};
-      times = *n;
+      if (!n || *n < 1 || *n > static_cast<std::int64_t>(kMost)) return {};
+      times = static_cast<std::size_t>(*n);
       i = end - 1;
     }
-    if (c == ')') {
-      open = false;
-      for (const auto& [letter, count] : inside) all[letter] += count * times;
-    } else if (c != ',' && c != ' ') {
-      (open ? inside : all)[c] += times;
-    }
+    if (c == ')') open = false;
+    const std::string part = c == ')' ? inside : c == ',' || c == ' ' ? "" : std::string(1, c);
+    std::string& to = open ? inside : all;
+    if (to.size() + part.size() * times > kMost) return {};
+    for (std::size_t k = 0; k < times; ++k) to += part;
   }
   if (open || layout.empty()) return {};
-  if (!layout.ends_with('|')) ++all['|'];
+  if (all.ends_with('|')) all.pop_back();
   return all;
+}
+
+std::map<char, std::int64_t> count_layout(std::string_view layout) {
+  std::map<char, std::int64_t> counts;
+  if (const auto all = expand_layout(layout)) {
+    for (const char letter : *all) ++counts[letter];
+    ++counts['|'];
+  }
+  return counts;
 }
 
 std::string BrokenRule::text() const { return fmt::format("{} (rule {}: \"{}\", {})", is, id, says, source); }
@@ -321,14 +363,10 @@ std::string refusal_of(const models::Scenario& plan, JobFramework framework, int
       plan.training.sharding == models::ShardingScheme::kHsdp)
     return "";
   if (plan.model.experts > 0 && !megatron::writes_dispatcher(plan.dispatchers.front().name)) return "";
+  if (plan.recipe.starts_with("megatron-bridge")) framework = JobFramework::kNemo;
   for (const BrokenRule& broken : broken_rules(plan, written_arguments(plan, framework), framework, version))
     if (!broken.warns) return broken.text();
   return "";
-}
-
-bool before_blackwell(const models::Scenario& plan) {
-  const models::GpuFamily* family = plan.cluster ? models::gpu_family(plan.cluster->profile.name()) : nullptr;
-  return family && !family->amd() && !family->blackwell();
 }
 
 int framework_version(std::string_view text) {
@@ -347,7 +385,9 @@ int framework_version(std::string_view text) {
 std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFramework framework, int version) {
   if (!has_rules(framework)) return {};
   static const RuleBook book = read_book("megatron");
-  Conditions conditions(book, arguments);
+  CheckedArguments all = arguments;
+  all.bridge = framework == JobFramework::kNemo;
+  Conditions conditions(book, all);
   std::vector<BrokenRule> broken;
   for (const Rule& rule : book.rules)
     if ((version == 0 || rule.since <= version) && conditions.holds(rule.when)) broken.push_back(rule.rule);
@@ -356,26 +396,45 @@ std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFrame
 
 namespace {
 
-CheckedArguments checked(const JobFile& file) {
+CheckedArguments checked(const JobFile& file, const models::Scenario* plan) {
   CheckedArguments all;
   for (const Setting& s : file.settings) all.values[s.name] = s.values;
   all.world = file.gpus.value_or(0);
   all.complete = file.complete;
+  if (plan && plan->cluster) {
+    all.gpu = plan->cluster->profile.name();
+    const models::GpuFamily* family = models::gpu_family(all.gpu);
+    all.before_blackwell = family && !family->amd() && !family->blackwell();
+  }
   return all;
 }
 
 }  // namespace
 
 std::vector<BrokenRule> broken_rules(const JobFile& file, JobFramework framework, int version) {
-  return broken_rules(checked(file), framework, version);
+  return broken_rules(checked(file, nullptr), framework, version);
 }
 
 std::vector<BrokenRule> broken_rules(const models::Scenario& plan, const Arguments& arguments,
                                      JobFramework framework, int version) {
-  CheckedArguments all = checked(file_of(arguments, plan.parallel.world()));
+  CheckedArguments all = checked(file_of(arguments, plan.parallel.world()), &plan);
   all.environment = true;
-  all.before_blackwell = before_blackwell(plan);
   return broken_rules(all, framework, version);
+}
+
+std::vector<std::string> check_start(const Job& job, JobFramework framework, int version,
+                                     const models::Scenario* plan) {
+  std::vector<std::string> changed;
+  CheckedArguments all = checked(job.settings, plan);
+  all.typed =
+      std::ranges::any_of(job.settings.settings, [](const Setting& s) { return s.shown.starts_with("--"); });
+  for (const BrokenRule& broken : broken_rules(all, framework, version))
+    if (broken.warns)
+      changed.push_back(fmt::format("{}: {} goes on with {}", job.file, name_of(framework), broken.text()));
+    else
+      throw InputError(SourcePlace{job.file}, broken.text(),
+                       fmt::format("arguments that {} starts with", name_of(framework)));
+  return changed;
 }
 
 }  // namespace moesim::tools

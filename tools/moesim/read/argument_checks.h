@@ -3,11 +3,13 @@
 //
 // argument_checks.json has a row for each rule, with a condition in a small language: names of arguments and of
 // shared conditions, numbers, 'texts', + - * / %, comparisons, in (...), and, or (its first value that is not
-// nothing), not, given(name), has(list, 'item', ...), and stages() and letters() of a pipeline's layout.
+// nothing), not, given(name), count(list), product(list), length() of a list in short form, has(list, 'item', ...),
+// only(list, 'item', ...), and stages(), letters() and ordered() of a pipeline's layout.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +24,10 @@ struct CheckedArguments {
   std::int64_t world = 0;    // GPUs; 0: unknown
   bool environment = false;  // whether the job's environment variables are among the values
   bool complete = false;     // a dump of all arguments, with their defaults
+  bool typed = false;        // a command line that is to start, with all that is not a default
+  bool bridge = false;       // of Megatron-Bridge
   bool before_blackwell = false;
+  std::string gpu;  // its profile; empty: unknown
 };
 
 struct BrokenRule {
@@ -31,12 +36,13 @@ struct BrokenRule {
   std::string says;    // the framework's message
   std::string source;  // file and version
   bool warns = false;  // the framework starts, and does something else
+  bool told = false;   // whoever reads the job has to know it
 
   std::string text() const;  // in one line
 };
 
 // Returns the rules that arguments break, in the order of the file. `version`: of Megatron's core, 0.<version>;
-// 0: the newest. Of an older version only rules that are known to stand in it count. Other frameworks than
+// 0: the newest. Of an older version those that came later are left out. Other frameworks than
 // Megatron and NeMo have none here.
 std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFramework framework,
                                      int version = 0);
@@ -44,16 +50,19 @@ std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFrame
 std::vector<BrokenRule> broken_rules(const JobFile& file, JobFramework framework, int version = 0);
 std::vector<BrokenRule> broken_rules(const models::Scenario& plan, const Arguments& arguments,
                                      JobFramework framework, int version = 0);
+// Throws InputError with the first rule that a job's own arguments break, so that the framework does not start;
+// returns what it does otherwise than they say, one line each. `plan`: as resolved, or null.
+std::vector<std::string> check_start(const Job& job, JobFramework framework, int version,
+                                     const models::Scenario* plan);
 // Returns the first rule that a resolved plan with one dispatcher breaks, in one line; "" where there is none, for
 // what the framework's arguments cannot say, and for another framework's job or recipe.
 std::string refusal_of(const models::Scenario& plan, JobFramework framework, int version);
-// Whether the plan's GPU is an NVIDIA one before Blackwell.
-bool before_blackwell(const models::Scenario& plan);
 // Parses "0.14", "core_r0.16.0" or "newest". Throws InputError.
 int framework_version(std::string_view text);
 
-// Returns how often each letter stands in a layout, "Et*3|(tt|)*29m|L", and its stages under '|'; empty where it
-// cannot be read.
+// Returns a layout, "Et*3|(tt|)*29m|L", written out, without its last '|'; nullopt where it cannot be read.
+std::optional<std::string> expand_layout(std::string_view layout);
+// Returns how often each letter stands in it, and its stages under '|'; empty where it cannot be read.
 std::map<char, std::int64_t> count_layout(std::string_view layout);
 
 }  // namespace moesim::tools

@@ -368,13 +368,10 @@ const ArgumentTable& table_of(JobFramework framework) {
   return framework == JobFramework::kDeepSpeed ? deepspeed : megatron;
 }
 
-Job read_job(const JobFile& given, JobFramework framework) {
+namespace {
+
+Job described(const JobFile& file, JobFramework framework, const std::vector<UsedArgument>& ignored) {
   const ArgumentTable& table = table_of(framework);
-  JobFile file = given;
-  const std::vector<UsedArgument> ignored = take_ignored(file);
-  for (Setting& s : file.settings)
-    for (const auto& [alias, name] : table.aliases)
-      if (s.name == alias) s.name = name;
   Job job;
   job.file = file.file;
   job.gpus = file.gpus;
@@ -408,9 +405,6 @@ Job read_job(const JobFile& given, JobFramework framework) {
     job.arguments.push_back(std::move(one));
   }
   job.arguments.insert(job.arguments.end(), ignored.begin(), ignored.end());
-  for (const BrokenRule& broken : broken_rules(file, framework))
-    job.notes.push_back(fmt::format("{}: {} {} {}", file.file, name_of(framework),
-                                    broken.warns ? "goes on with" : "does not start with", broken.text()));
   for (const std::string& text : file.unread)
     job.arguments.push_back({{text, text, {}, "", {file.file}}, ArgumentUse::kUnknown, ""});
   job.scenario["scope"] = "step";
@@ -421,6 +415,34 @@ Job read_job(const JobFile& given, JobFramework framework) {
     job.scenario["model"]["name"] = name.empty() ? "job" : name;
   }
   return job;
+}
+
+}  // namespace
+
+Job read_job(const JobFile& given, JobFramework framework) {
+  JobFile file = given;
+  const std::vector<UsedArgument> ignored = take_ignored(file);
+  for (Setting& s : file.settings)
+    for (const auto& [alias, name] : table_of(framework).aliases)
+      if (s.name == alias) s.name = name;
+  std::vector<std::string> notes;
+  std::string refusal;
+  for (const BrokenRule& broken : broken_rules(file, framework)) {
+    if (broken.warns && !broken.told) continue;
+    notes.push_back(fmt::format("{}: {} {} {}", file.file, name_of(framework),
+                                broken.warns ? "goes on with" : "does not start with", broken.text()));
+    if (!broken.warns && refusal.empty()) refusal = notes.back();
+  }
+  try {
+    Job job = described(file, framework, ignored);
+    job.notes.insert(job.notes.end(), notes.begin(), notes.end());
+    job.settings = std::move(file);
+    return job;
+  } catch (const InputError& error) {
+    // What moesim cannot read is often what the framework refuses, too.
+    if (refusal.empty()) throw;
+    throw InputError(fmt::format("{}; {}", error.what(), refusal));
+  }
 }
 
 Arguments written_arguments(const models::Scenario& s, JobFramework framework) {

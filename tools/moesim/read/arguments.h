@@ -57,6 +57,7 @@ struct Job {
   std::string no_model;  // error message where --model is not given either; empty: the file has a model
 
   std::vector<std::string> of_model;  // arguments that describe the file's model
+  JobFile settings;                   // as written
 
   // Returns arguments that are not modelled or unknown, one line each.
   std::vector<std::string> remarks() const;

@@ -563,11 +563,9 @@ JobFile job_of_command(const ShellCommand& command, const ShellScript& script, c
     if (s.shown.ends_with("model.path")) s.name = "model_path";
     collector.put(std::move(s));
   }
-  // Transformer Engine reads its attention switches from the environment.
-  for (const auto& [name, value] :
-       {std::pair{"NVTE_FLASH_ATTN", command.flash}, {"NVTE_FUSED_ATTN", command.fused}})
-    if (!value.empty() && script.unknown(value).empty())
-      collector.put({name, name, {value}, "", command.place});
+  for (std::size_t i = 0; i < command.environment.size(); ++i)
+    if (const std::string& value = command.environment[i]; !value.empty() && script.unknown(value).empty())
+      collector.put({kJobVariables[i], kJobVariables[i], {value}, "", command.place});
   return result;
 }
 
@@ -598,8 +596,7 @@ JobFile read_shell_job(std::string_view text, const std::string& file, const std
 
 JobFile read_command_job(const std::vector<std::string>& words, const std::vector<std::string>& with) {
   const std::string file = "arguments";
-  return job_of_command({words, {file}, false, "", "", "", ""}, ShellScript("", file, {}), file,
-                        added_by(with));
+  return job_of_command({words, {file}, false, "", "", {}}, ShellScript("", file, {}), file, added_by(with));
 }
 
 JobFile read_job_by_running(const std::string& file, const std::vector<std::string>& with, double seconds) {

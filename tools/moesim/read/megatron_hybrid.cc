@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "models/step/pipeline_layout.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/read/megatron_rules.h"
 
@@ -55,6 +56,21 @@ void read_hybrid(JobReader& r) {
   r.set("model.mamba.groups", r.whole_or("mamba_num_groups", 8));
 }
 
+// Returns a model's pattern with a | between stages, which alone cuts a hybrid model (Megatron-LM main d98e8a64,
+// hybrid_layer_allocation.py), and its MTP layers.
+std::string staged_pattern(const Scenario& s) {
+  std::string text;
+  std::size_t at = 0;
+  for (const models::Chunk& chunk : models::PipelineLayout(s, false).chunks) {
+    const auto layers =
+        static_cast<std::size_t>(std::ranges::count(chunk.layers, false, &models::LayerKind::mtp));
+    text += (text.empty() ? "" : "|") + s.model.pattern.substr(at, layers);
+    at += layers;
+  }
+  for (std::int64_t i = 0; i < s.model.mtp_layers; ++i) text += s.model.experts > 0 ? "/*E" : "/*-";
+  return text;
+}
+
 void write_hybrid(const Scenario& s, Arguments& out) {
   const Architecture& a = s.model;
   if (const char* other = unwritten_layers(a))
@@ -63,7 +79,7 @@ void write_hybrid(const Scenario& s, Arguments& out) {
   if (a.pattern.empty()) return;
   out.emplace_back("is_hybrid_model", true);
   out.emplace_back("num_layers", a.layers);
-  out.emplace_back("hybrid_layer_pattern", a.pattern);
+  out.emplace_back("hybrid_layer_pattern", staged_pattern(s));
   if (a.mamba.heads == 0) return;
   out.emplace_back("mamba_num_heads", a.mamba.heads);
   out.emplace_back("mamba_head_dim", a.mamba.head_dim);

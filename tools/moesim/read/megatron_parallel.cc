@@ -5,6 +5,8 @@
 #include <array>
 
 #include "base/text.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/gpu_family.h"
 #include "models/step/pipeline_layout.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/scenario.h"
@@ -110,7 +112,7 @@ void write_pipeline(const Scenario& s, Arguments& out) {
   out.emplace_back("pipeline_model_parallel_size", s.parallel.pp);
   if (const std::string layout = layout_of(s); !layout.empty())
     out.emplace_back("pipeline_model_parallel_layout", layout);
-  else if (s.parallel.vpp > 1)
+  else if (s.parallel.vpp > 1 && s.model.pattern.empty())  // a hybrid model's pattern says its stages
     out.emplace_back("num_virtual_stages_per_pipeline_rank", s.parallel.vpp);
 }
 
@@ -134,11 +136,12 @@ void read_order(JobReader& r) {
 
 void write_order(const Scenario& s, Arguments& out) {
   put_flag(out, s.training.stages_inside, "use_tp_pp_dp_mapping");
-  // Before Blackwell Megatron asks for it, so that communication is issued before the products that hide it.
+  // On all but Blackwell Megatron asks for it, so that communication is issued before the products that hide it.
   const bool splits = s.parallel.tp > 1 || s.parallel.cp > 1;
   const bool others =
       s.training.sharding == models::ShardingScheme::kFsdp || s.training.overlap.expert_communication;
-  if (splits && !others && before_blackwell(s)) out.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", 1);
+  const models::GpuFamily* family = s.cluster ? models::gpu_family(s.cluster->profile.name()) : nullptr;
+  if (splits && !others && family && !family->blackwell()) out.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", 1);
 }
 
 }  // namespace

@@ -210,6 +210,7 @@ void write_graphs(const Scenario& s, Arguments& out) {
   if (s.training.launch == models::LaunchMode::kEager) return;
   const bool whole = s.training.launch == models::LaunchMode::kGraphs;
   out.emplace_back("cuda_graph_impl", whole ? "full_iteration" : "transformer_engine");
+  out.emplace_back("te_rng_tracker", true);  // switched on with a warning otherwise
   if (whole)
     out.emplace_back("no_check_for_nan_in_loss_and_grad", true);
   else

@@ -50,7 +50,8 @@ if [ "$name" = start ]; then
   exec "$MOESIM_BASH" "$@"
 fi
 printf '%s\0' $(($# + 1)) "${SLURM_NNODES-}" "${SLURM_NTASKS_PER_NODE-}" "${NVTE_FLASH_ATTN-}" \
-  "${NVTE_FUSED_ATTN-}" "$name" "$@" >> "$MOESIM_LAUNCHES"
+  "${NVTE_FUSED_ATTN-}" "${CUDA_DEVICE_MAX_CONNECTIONS-}" "${NCCL_GRAPH_REGISTER-}" "${PYTORCH_CUDA_ALLOC_CONF-}" \
+  "${NVTE_CPU_OFFLOAD_V1-}" "$name" "$@" >> "$MOESIM_LAUNCHES"
 case $name in
   srun | sbatch | salloc | mpirun | mpiexec* | orterun)
     at=0
@@ -236,7 +237,8 @@ std::vector<ShellCommand> run_with_launchers(std::string_view text, const std::s
   const std::string noted{std::istreambuf_iterator<char>(in), {}};
   const std::vector<std::string_view> parts = split(noted, '\0');
   std::vector<ShellCommand> commands;
-  constexpr std::size_t kHead = 5;  // the count of words, and four variables
+  constexpr std::size_t kHead =
+      3 + kJobVariables.size();  // the count of words, Slurm's two variables, the job's
   for (std::size_t at = 0; at + kHead < parts.size();) {
     const auto count = parse_int(parts[at]);
     if (!count || *count < 1 || at + kHead + static_cast<std::size_t>(*count) > parts.size()) break;
@@ -244,8 +246,7 @@ std::vector<ShellCommand> run_with_launchers(std::string_view text, const std::s
     one.place = {file};
     one.nodes = parts[at + 1];
     one.tasks = parts[at + 2];
-    one.flash = parts[at + 3];
-    one.fused = parts[at + 4];
+    for (std::size_t i = 3; i < kHead; ++i) one.environment.emplace_back(parts[at + i]);
     at += kHead;
     for (long long i = 0; i < *count; ++i) one.words.emplace_back(parts[at++]);
     commands.push_back(std::move(one));

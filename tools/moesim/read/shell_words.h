@@ -3,6 +3,7 @@
 // Read is what launch scripts have; other constructs are refused by name (tests/tools/shell_probes.txt).
 #pragma once
 
+#include <array>
 #include <set>
 #include <string>
 #include <string_view>
@@ -18,14 +19,19 @@ bool is_shell_name(std::string_view text);
 const std::vector<std::string>& script_words(std::string_view list);
 bool is_script_word(std::string_view list, std::string_view word);
 
+// Variables of a job's environment that its libraries read; run_script.cc notes them in this order.
+inline constexpr std::array<const char*, 6> kJobVariables{
+    "NVTE_FLASH_ATTN",     "NVTE_FUSED_ATTN",         "CUDA_DEVICE_MAX_CONNECTIONS",
+    "NCCL_GRAPH_REGISTER", "PYTORCH_CUDA_ALLOC_CONF", "NVTE_CPU_OFFLOAD_V1"};
+
 // One command other than a builtin, with expanded words. A word may contain unknown pieces
 // (ShellScript::unknown()).
 struct ShellCommand {
   std::vector<std::string> words;
   SourcePlace place;
-  bool perhaps = false;      // it runs under a condition with unknown result
-  std::string nodes, tasks;  // $SLURM_NNODES and $SLURM_NTASKS_PER_NODE where it runs
-  std::string flash, fused;  // $NVTE_FLASH_ATTN and $NVTE_FUSED_ATTN there
+  bool perhaps = false;                  // it runs under a condition with unknown result
+  std::string nodes, tasks;              // $SLURM_NNODES and $SLURM_NTASKS_PER_NODE where it runs
+  std::vector<std::string> environment;  // values of kJobVariables there; may be shorter
 };
 
 // NAME=VALUE for a script; "1=VALUE" is $1.

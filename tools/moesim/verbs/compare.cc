@@ -190,12 +190,30 @@ std::optional<Verdict> verdict_of(const Base& base, const models::Comparison& c,
   return std::nullopt;
 }
 
+// Leaves out dispatchers with which the framework does not start this plan, if it does with another.
+void leave_out_refused(models::Scenario& s, JobFramework framework, int version,
+                       std::vector<std::string>& told) {
+  std::vector<models::DispatcherSpec> left;
+  std::vector<std::string> why;
+  for (const models::DispatcherSpec& one : s.dispatchers)
+    if (const std::string refusal = refusal_of(with_dispatcher(s, one.text()), framework, version);
+        refusal.empty())
+      left.push_back(one);
+    else
+      why.push_back(
+          fmt::format("left out: {}, as {} does not start with {}", one.text(), name_of(framework), refusal));
+  if (left.empty() || why.empty()) return;
+  s.dispatchers = left;
+  told.insert(told.end(), why.begin(), why.end());
+}
+
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
   if (is_folder(o.scenario.file())) return compare_recording(o, common);
   if (const std::vector<std::string> clusters = several_clusters(o.scenario.said("cluster"));
       !clusters.empty())
     return compare_clusters(o, clusters, common);
-  const Question question = o.scenario.question(common);
+  const auto loaded = o.scenario.load(common);
+  const Question& question = loaded.question;
   check_report(o.report);
   double slack = kSlowerThanNormal;
   if (!o.no_slower_than.empty()) {
@@ -217,8 +235,14 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   if (answer.framework && common.format == Format::kCsv)
     throw InputError("compare: found --arguments with --format csv, expected table or json");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
+  // Whether the job as it is starts, before what moesim itself may not take.
+  const bool same = answer.framework && loaded.job && loaded.job->framework.starts_with("megatron");
+  if (same) check_start(*loaded.job, *answer.framework, answer.version, nullptr);
   const Base base = Base::of(question, common);
   models::Resolved& resolved = answer.resolved = base.resolved;
+  std::vector<std::string> told;
+  if (same) told = check_start(*loaded.job, *answer.framework, answer.version, &resolved.scenario);
+  if (answer.framework) leave_out_refused(resolved.scenario, *answer.framework, answer.version, told);
   if (!o.tokens.empty()) {
     if (!resolved.scenario.is_step())
       throw InputError("--tokens: found with scope layer, expected step: a training is made of steps");
@@ -242,13 +266,14 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
     write_file(o.report, comparison_report(c, common, bounds,
                                            c.decision.runner_up >= 0 ? map_around(base, common.threads)
                                                                      : std::vector<Around>()));
+  c.warnings.insert(c.warnings.begin(), told.begin(), told.end());
   if (common.format == Format::kJson)
     print_json(result_of(answer, common));
   else if (common.format == Format::kCsv)
     print(comparison_csv(c, answer.detail));
   else
     print_screen(answer, o.explain);
-  warn_below(common, c.warnings, true, o.explain);
+  warn_below(common, c.warnings, true, o.explain || !told.empty());
   return !o.no_slower_than.empty() && answer.verdict && !answer.verdict->normal ? 1 : 0;
 }
 

@@ -42,11 +42,15 @@ struct PlanOptions {
 // arguments leave out. Throws InputError for features that Megatron lacks.
 std::string launch_script(const models::Scenario& plan, const std::string& command, int version) {
   const JobArguments made = arguments_of(plan, JobFramework::kMegatron, version);
-  const models::Cluster& cluster = *plan.cluster;
+  // A rack of 72 GPUs in one NVLink domain is made of hosts of 4 (NVIDIA's GB200 NVL72: 18 compute trays).
+  const std::int64_t world = plan.parallel.world(), node = plan.cluster->gpus_per_node;
+  const std::int64_t host = node > 16 && node % 4 == 0 ? 4 : node;
+  std::int64_t hosts = (world + host - 1) / host;
+  while (world % hosts != 0) ++hosts;  // torchrun starts as many on each
   std::string text = fmt::format(
       "#!/bin/bash\n#SBATCH --nodes={0}\n#SBATCH --ntasks-per-node=1\n"
       "#SBATCH --gpus-per-node={1}\n#SBATCH --exclusive\n",
-      cluster.nodes, cluster.gpus_per_node);
+      hosts, world / hosts);
   text += fmt::format("# The forecast of this plan: {}\n", command);
   for (const std::string& one : made.left_out) text += fmt::format("# Not among the arguments: {}\n", one);
   text += "# Data, tokenizer, learning rate and checkpoints are yours: \"$@\".\nset -euo pipefail\n";
@@ -55,9 +59,9 @@ std::string launch_script(const models::Scenario& plan, const std::string& comma
       "ARGUMENTS=(\n{})\n"
       "srun torchrun --nnodes={} --nproc-per-node={} --rdzv-backend=c10d \\\n"
       "  --rdzv-endpoint=\"$MASTER_ADDR:29500\" --rdzv-id=\"$SLURM_JOB_ID\" \\\n"
-      "  pretrain_gpt.py \"${{ARGUMENTS[@]}}\" \"$@\"\n",
-      variables_text(made.arguments), arguments_text(made.arguments, JobFramework::kMegatron), cluster.nodes,
-      cluster.gpus_per_node);
+      "  pretrain_{}.py \"${{ARGUMENTS[@]}}\" \"$@\"\n",
+      variables_text(made.arguments), arguments_text(made.arguments, JobFramework::kMegatron), hosts,
+      world / hosts, plan.model.pattern.empty() ? "gpt" : "mamba");
   return text;
 }
 
