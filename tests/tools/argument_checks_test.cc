@@ -244,7 +244,7 @@ TEST(MegatronRules, AJobThatDoesNotStartIsNotGivenArguments) {
       "--cuda-graph-impl full_iteration --no-check-for-nan-in-loss-and-grad "
       "--moe-expert-capacity-factor 1 --moe-pad-expert-input-to-capacity");
   EXPECT_EQ(graphs.exit_code, 0) << graphs.err;
-  EXPECT_THAT(graphs.err, HasSubstr("left out: flex-hybridep"));
+  EXPECT_THAT(graphs.err, HasSubstr("left out: flex-deepep"));
 }
 
 // DeepEP has no kernels for GB200's links, says Megatron-Bridge alone.
