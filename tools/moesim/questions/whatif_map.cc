@@ -166,7 +166,9 @@ WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, co
     throw InputError(fmt::format("--map: found {} x {} scenarios, expected at most {}", map.columns.size(),
                                  map.rows.size(), kMostCells));
   const Base asked = taking_part(base, between);
-  const std::vector<models::Point> points = models::Points({.axes = {down, across}}).all();
+  models::PointOptions axes;
+  axes.axes = {down, across};
+  const std::vector<models::Point> points = models::Points(axes).all();
   const models::Paths& paths = points.front().paths;
   const Asker allowed(asked, *paths);  // refuses paths that exclude each other
   ProgressLine line(common);
