@@ -51,7 +51,8 @@ void write_sizes(const Scenario& s, Arguments& out) {
   const std::int64_t inner = a.dense_ffn > 0 ? a.dense_ffn : a.expert_ffn;
   if (inner > 0) out.emplace_back("ffn_hidden_size", inner);
   put_flag(out, a.gated, "swiglu");
-  put_flag(out, !a.gated, "squared_relu");
+  // With biases GELU, the default: squared ReLU with them has no fused kernel, and Megatron refuses it (rule A01).
+  put_flag(out, !a.gated && !a.attention.output_bias, "squared_relu");
   out.emplace_back("normalization", a.norm_bias ? "LayerNorm" : "RMSNorm");
   put_flag(out, !a.tied_embeddings, "untie_embeddings_and_output_weights");
   out.emplace_back("position_embedding_type", "rope");
