@@ -88,6 +88,11 @@ std::vector<WithoutEffect> without_effect(const Scenario& sized) {
 }
 
 void drop_without_effect(Scenario& sized) {
+  // What a text for several fields sets to no effect is not refused: it is as usual.
+  for (const Field& field : table())
+    if (field.said_itself && !sized.given.test(index_of(field)) &&
+        !std::ranges::all_of(field.used_if, [&](const Condition& c) { return c.holds(sized); }))
+      field.take(sized, fields::defaults());
   // A dropped value may leave another one without effect.
   for (std::vector<WithoutEffect> all; !(all = without_effect(sized)).empty();)
     for (const WithoutEffect& one : all) {

@@ -188,6 +188,7 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
       {"faults.nvlinks", {{"parallel.ep", 8}}},
       {"training.folding", {{"parallel.ep", 4}, {"parallel.etp", 2}, {"parallel.tp", 2}, {"parallel.cp", 2}}},
       {"training.fp8_attention", {{"training.precision", "fp8"}}},
+      {"training.activations", {{"training.precision", "fp8"}, {"training.recompute", "moe_act"}}},
       {"training.sequence_parallel",
        {{"model",
          json::parse(R"({"name": "dense", "hidden": 512, "layers": 8, "experts": 0, "dense_ffn": 2048,

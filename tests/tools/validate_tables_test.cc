@@ -232,7 +232,9 @@ const std::filesystem::path kKnown = std::filesystem::path(MOESIM_SOURCE_DIR) / 
 
 // A copy of the page in which one file has another text.
 std::string copy_with(const std::string& file, const std::string& from, const std::string& to) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "known";
+  // Each test has its own: ctest runs them side by side.
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) /
+                                       ::testing::UnitTest::GetInstance()->current_test_info()->name();
   std::filesystem::remove_all(folder);
   std::filesystem::copy(kKnown, folder);
   const std::string text = read_file(kKnown / file), changed = replaced(text, from, to);

@@ -119,7 +119,7 @@ Verb plan_verb() {
   return {
       "plan",
       "from a model and its tokens to a machine, a plan, the days and the money",
-      "  moesim plan --model deepseek-v3 --tokens 14.8T --cluster h800 --gpus 2048 --precision fp8 --recipe hai-llm\n"
+      "  moesim plan --model deepseek-v3 --tokens 14.8T --cluster h800x256 --precision fp8 --recipe hai-llm\n"
       "  moesim plan --model qwen3-30b-a3b --tokens 2T --clusters h100,h200,b200 --deadline 30d",
       [](CLI::App& app) -> Run {
         auto o = std::make_shared<PlanOptions>();
