@@ -33,7 +33,6 @@ const char* unwritten_layers(const models::Architecture& a) {
 namespace {
 
 using models::Architecture;
-using models::Attention;
 using models::Scenario;
 
 void read_hybrid(JobReader& r) {

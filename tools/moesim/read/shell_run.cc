@@ -882,7 +882,7 @@ class ShellRun {
     if (nested_shell(node, words)) return;
     const bool swift = words[0] == "megatron";  // Megatron-SWIFT's launcher
     ShellCommand command{words, {file_, node.line}, uncertain_ > 0, swift ? "1" : "", "", {}};
-    const auto value_of = [this](const char* name, std::string otherwise) {
+    const auto value_of = [this](const char* name, const std::string& otherwise) {
       const Variable* v = variable(name);
       return v && !v->items.empty() && !v->items[0].empty() ? v->items[0] : otherwise;
     };
