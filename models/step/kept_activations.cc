@@ -12,7 +12,7 @@ namespace moesim::models {
 
 namespace {
 
-constexpr double kE5M6Bytes = 1.5;
+constexpr double kE5M6Bytes = 1.5;       // 12 bits: sign, 5 of exponent, 6 of mantissa
 constexpr double kIndexBytes = 4;        // per index of a chosen token
 constexpr double kScoredQueries = 4096;  // queries whose scores a framework holds at once; an estimate
 
@@ -58,11 +58,11 @@ double product_bytes(const TrainingSettings& plan) {
   return plan.gemm == DType::kBf16 ? kBf16Bytes : static_cast<double>(bytes_of(plan.gemm));
 }
 
-bool narrow(const TrainingSettings& plan) { return plan.activations == ActivationFormat::kFp8; }
+bool keeps_fp8(const TrainingSettings& plan) { return plan.activations == ActivationFormat::kFp8; }
 
 // Returns the bytes per element of an activation's input as kept.
 double activation_bytes(const TrainingSettings& plan) {
-  return narrow(plan) ? product_bytes(plan) : kBf16Bytes;
+  return keeps_fp8(plan) ? product_bytes(plan) : kBf16Bytes;
 }
 
 class Kept {
@@ -104,9 +104,10 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
   // The projection's input is the core's output: in bf16 one tensor, which recomputing the core does not
   // free. A gate, or a core on latent vectors, separates them.
   const bool one =
-      (narrow(plan) || (plan.gemm == DType::kBf16 && core == kBf16Bytes)) && s.gate == 0 && !s.gathered;
+      (keeps_fp8(plan) || (plan.gemm == DType::kBf16 && core == kBf16Bytes)) && s.gate == 0 && !s.gathered;
   kept.add("attention/gate", s.all * s.gate * kBf16Bytes);
-  kept.add("attention/input of the projection", s.all * s.projected * (narrow(plan) ? kE5M6Bytes : product));
+  kept.add("attention/input of the projection",
+           s.all * s.projected * (keeps_fp8(plan) ? kE5M6Bytes : product));
   kept.add("attention/low-rank output", s.all * s.low_rank * product);
   if (!again.attention) {
     if (!one) kept.add("attention/output of the core", s.all * s.value * core);
@@ -139,7 +140,7 @@ void ffn(Kept& kept, const std::string& module, const Architecture& a, const Siz
          const TrainingSettings& plan, std::int64_t inner) {
   const double width = static_cast<double>(inner) / s.tp;
   kept.add(module + "/up projection's output", s.all * (a.gated ? 2 : 1) * width * activation_bytes(plan));
-  if (trains_ffn(plan) && !narrow(plan))
+  if (trains_ffn(plan) && !keeps_fp8(plan))
     kept.add(module + "/activation", s.all * width * product_bytes(plan));
 }
 

@@ -69,7 +69,7 @@ class KeptRows {
   }
   double mean() const { return mean_; }
   double most() const { return most_; }
-  // What the fullest rank keeps of each of many layers: where these route alike, it is the same rank in all.
+  // Returns the rows of one of many layers on the fullest rank. Layers that route alike fill the same rank.
   double of_many() const { return q_.independent_layers ? mean_ : most_; }
 
   // For layers that are each held so many times. Sorted; one value where nothing is drawn.

@@ -59,14 +59,18 @@ std::string filled(std::string_view words, const Field& field, const Scenario& s
   return text + std::string(words);
 }
 
+const Condition* failing(const std::vector<Condition>& conditions, const Scenario& s) {
+  const auto found = std::ranges::find_if(conditions, [&](const Condition& c) { return !c.holds(s); });
+  return found == conditions.end() ? nullptr : &*found;
+}
+
 // Returns the first condition that does not hold for a value; nullptr: all hold.
 const Condition* broken(const Field& field, const std::vector<Condition>& conditions, const Scenario& s) {
   if (conditions.empty()) return nullptr;
   const bool said = s.given.test(index_of(field));
   if (field.said_itself && !said) return nullptr;
   if (!(field.said_default && said) && !fields::changed(field, s)) return nullptr;
-  const auto found = std::ranges::find_if(conditions, [&](const Condition& c) { return !c.holds(s); });
-  return found == conditions.end() ? nullptr : &*found;
+  return failing(conditions, s);
 }
 
 }  // namespace
@@ -88,10 +92,9 @@ std::vector<WithoutEffect> without_effect(const Scenario& sized) {
 }
 
 void drop_without_effect(Scenario& sized) {
-  // What a text for several fields sets to no effect is not refused: it is as usual.
+  // broken() does not refuse values that a text for several fields has set. Those without effect become defaults.
   for (const Field& field : table())
-    if (field.said_itself && !sized.given.test(index_of(field)) &&
-        !std::ranges::all_of(field.used_if, [&](const Condition& c) { return c.holds(sized); }))
+    if (field.said_itself && !sized.given.test(index_of(field)) && failing(field.used_if, sized))
       field.take(sized, fields::defaults());
   // A dropped value may leave another one without effect.
   for (std::vector<WithoutEffect> all; !(all = without_effect(sized)).empty();)

@@ -104,7 +104,7 @@ bool is_exchange(const Call& call);
 // the AllGather dispatcher.
 bool in_experts(const Step& step, std::size_t segment);
 
-// What a rank did, or does in an iteration to be simulated, in order.
+// The steps of one rank in order, recorded or to be simulated.
 struct RankSteps {
   const traces::RankRecording* recording = nullptr;  // null: made without one
   int rank = 0;

@@ -347,6 +347,11 @@ std::map<char, std::int64_t> count_layout(std::string_view layout) {
 
 std::string BrokenRule::text() const { return fmt::format("{} (rule {}: \"{}\", {})", is, id, says, source); }
 
+std::string BrokenRule::note(const std::string& file, JobFramework framework) const {
+  return fmt::format("{}: {} {} {}", file, name_of(framework), warns ? "goes on with" : "does not start with",
+                     text());
+}
+
 namespace {
 
 bool has_rules(JobFramework framework) {
@@ -430,7 +435,7 @@ std::vector<std::string> check_start(const Job& job, JobFramework framework, int
       std::ranges::any_of(job.settings.settings, [](const Setting& s) { return s.shown.starts_with("--"); });
   for (const BrokenRule& broken : broken_rules(all, framework, version))
     if (broken.warns)
-      changed.push_back(fmt::format("{}: {} goes on with {}", job.file, name_of(framework), broken.text()));
+      changed.push_back(broken.note(job.file, framework));
     else
       throw InputError(SourcePlace{job.file}, broken.text(),
                        fmt::format("arguments that {} starts with", name_of(framework)));

@@ -39,6 +39,8 @@ struct BrokenRule {
   bool told = false;   // whoever reads the job has to know it
 
   std::string text() const;  // in one line
+  // The same with the job's file, and whether the framework starts.
+  std::string note(const std::string& file, JobFramework framework) const;
 };
 
 // Returns the rules that arguments break, in the order of the file. `version`: of Megatron's core, 0.<version>;

@@ -429,8 +429,7 @@ Job read_job(const JobFile& given, JobFramework framework) {
   std::string refusal;
   for (const BrokenRule& broken : broken_rules(file, framework)) {
     if (broken.warns && !broken.told) continue;
-    notes.push_back(fmt::format("{}: {} {} {}", file.file, name_of(framework),
-                                broken.warns ? "goes on with" : "does not start with", broken.text()));
+    notes.push_back(broken.note(file.file, framework));
     if (!broken.warns && refusal.empty()) refusal = notes.back();
   }
   try {
@@ -439,7 +438,7 @@ Job read_job(const JobFile& given, JobFramework framework) {
     job.settings = std::move(file);
     return job;
   } catch (const InputError& error) {
-    // What moesim cannot read is often what the framework refuses, too.
+    // The framework often refuses what moesim cannot read.
     if (refusal.empty()) throw;
     throw InputError(fmt::format("{}; {}", error.what(), refusal));
   }

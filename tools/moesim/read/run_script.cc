@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Records its words. Shells that it starts are followed: their launchers are the same.
+// Records its words, behind the values of kJobVariables. Shells that it starts are followed: their launchers are the same.
 constexpr std::string_view kLauncher = R"(
 name=${0##*/}
 slurm() {
@@ -49,9 +49,8 @@ if [ "$name" = start ]; then
   eval "$set"
   exec "$MOESIM_BASH" "$@"
 fi
-printf '%s\0' $(($# + 1)) "${SLURM_NNODES-}" "${SLURM_NTASKS_PER_NODE-}" "${NVTE_FLASH_ATTN-}" \
-  "${NVTE_FUSED_ATTN-}" "${CUDA_DEVICE_MAX_CONNECTIONS-}" "${NCCL_GRAPH_REGISTER-}" "${PYTORCH_CUDA_ALLOC_CONF-}" \
-  "${NVTE_CPU_OFFLOAD_V1-}" "$name" "$@" >> "$MOESIM_LAUNCHES"
+printf '%s\0' $(($# + 1)) "${SLURM_NNODES-}" "${SLURM_NTASKS_PER_NODE-}" @VARIABLES@ "$name" "$@" \
+  >> "$MOESIM_LAUNCHES"
 case $name in
   srun | sbatch | salloc | mpirun | mpiexec* | orterun)
     at=0
@@ -204,7 +203,11 @@ std::vector<ShellCommand> run_with_launchers(std::string_view text, const std::s
   const Folder folder;
   const fs::path bin = folder.path() / "bin";
   fs::create_directory(bin);
-  folder.write("bin/start", "#!" + bash + kLauncher.data(), true);
+  constexpr std::string_view kVariables = "@VARIABLES@";
+  std::string launcher(kLauncher), noted_variables;
+  for (const char* one : kJobVariables) noted_variables += fmt::format(" \"${{{}-}}\"", one);
+  launcher.replace(launcher.find(kVariables), kVariables.size(), noted_variables);
+  folder.write("bin/start", "#!" + bash + launcher, true);
   for (const std::string& name : script_words("launchers")) fs::create_symlink("start", bin / name);
   folder.write("environment", environment_file());
   folder.write("launches", "");

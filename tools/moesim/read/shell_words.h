@@ -19,7 +19,7 @@ bool is_shell_name(std::string_view text);
 const std::vector<std::string>& script_words(std::string_view list);
 bool is_script_word(std::string_view list, std::string_view word);
 
-// Variables of a job's environment that its libraries read; run_script.cc notes them in this order.
+// Variables of a job's environment that its libraries read.
 inline constexpr std::array<const char*, 6> kJobVariables{
     "NVTE_FLASH_ATTN",     "NVTE_FUSED_ATTN",         "CUDA_DEVICE_MAX_CONNECTIONS",
     "NCCL_GRAPH_REGISTER", "PYTORCH_CUDA_ALLOC_CONF", "NVTE_CPU_OFFLOAD_V1"};

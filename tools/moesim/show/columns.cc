@@ -67,6 +67,11 @@ std::vector<std::string> AnyColumns::cells_of_row(std::vector<std::string> cells
   return cells;
 }
 
+void AnyColumns::append(const AnyColumns& others) {
+  columns_.insert(columns_.end(), others.columns_.begin(), others.columns_.end());
+  for (const ordered_json& one : others.either_) either_.push_back(one);
+}
+
 void AnyColumns::add_some(const AnyColumns& others, std::initializer_list<std::string_view> paths) {
   for (const std::string_view path : paths)
     for (const AnyColumn& column : others.columns_)

@@ -130,7 +130,7 @@ struct Head {
   std::function<std::string(const std::string&)> words = {};
 };
 
-// What of a column, and of a list of them, does not need the type of its rows is compiled once.
+// The part of a column that does not depend on the type of its rows. It is compiled once, not for each type.
 struct AnyColumn {
   AnyColumn(std::string_view path_or_maybe, std::function<nlohmann::ordered_json(const void*)> read_row,
             nlohmann::ordered_json type, const Help& help);
@@ -158,6 +158,7 @@ class AnyColumns {
 
   nlohmann::ordered_json json_of_row(const void* row) const;
   std::vector<std::string> cells_of_row(std::vector<std::string> cells, const void* row) const;
+  void append(const AnyColumns& others);
   void add_some(const AnyColumns& others, std::initializer_list<std::string_view> paths);
   void remove(std::string_view path);
   // Adds columns that are absent unless `holds`.
@@ -221,7 +222,8 @@ class Columns : public AnyColumns {
   template <class Part, class Get>
   Columns& add(const Columns<Part>& others, Get get) {
     constexpr bool kMaybe = MaybeNone<std::remove_cvref_t<std::invoke_result_t<const Get&, const T&>>>;
-    for (AnyColumn own : others.columns_) {
+    AnyColumns parts = others;
+    for (AnyColumn& own : parts.columns_) {
       own.maybe = own.maybe || kMaybe;
       own.read = [read = std::move(own.read), get](const void* row) {
         const auto& part = std::invoke(get, *static_cast<const T*>(row));
@@ -230,14 +232,12 @@ class Columns : public AnyColumns {
         else
           return read(static_cast<const Part*>(&part));
       };
-      columns_.push_back(std::move(own));
     }
-    for (const auto& one : others.either_) either_.push_back(one);
+    append(parts);
     return *this;
   }
   Columns& add(const Columns& others) {
-    columns_.insert(columns_.end(), others.columns_.begin(), others.columns_.end());
-    for (const auto& one : others.either_) either_.push_back(one);
+    append(others);
     return *this;
   }
   // Adds a list of parts of T, of which it tells `figures`.
