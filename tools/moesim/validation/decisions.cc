@@ -103,12 +103,24 @@ std::vector<Case> decisions_of(PublishedTable& table, int draws, const CommonOpt
   for (const SkippedRow& row : table.skipped)
     if (const auto one = std::ranges::find(cases, row.decision_id, &Case::id); one != cases.end())
       one->left_out.push_back(row.backend + ": " + row.reason);
-  for (const Case& one : cases) {
-    if (one.arms.size() >= 2) continue;
-    const RowText& only = one.arms.front().row;
-    table.skipped.push_back({only, "the only arm of its decision that can be forecast"});
-  }
-  std::erase_if(cases, [](const Case& one) { return one.arms.size() < 2; });
+  std::erase_if(cases, [&](const Case& one) {
+    const auto trainer = [](const Arm& arm) {
+      return arm.row.framework.substr(0, arm.row.framework.find(' '));
+    };
+    const auto forecast = [&](const Arm& arm) {
+      return one.forecasts()[static_cast<std::size_t>(&arm - one.arms.data())].time_us.value;
+    };
+    const auto all_equal = [&](const auto& of) {
+      return std::ranges::all_of(one.arms, [&](const Arm& arm) { return of(arm) == of(one.arms.front()); });
+    };
+    const char* reason = one.arms.size() < 2   ? "the only arm of its decision that can be forecast"
+                         : !all_equal(trainer) ? "its arms ran in several trainers, not only dispatchers"
+                         : all_equal(forecast)
+                             ? "its arms are one dispatcher here, in several implementations"
+                             : nullptr;
+    if (reason) table.skipped.push_back({one.arms.front().row, reason});
+    return reason != nullptr;
+  });
   std::ranges::sort(table.skipped, {}, &SkippedRow::line);
   for (Case& one : cases) judge(one);
   return cases;

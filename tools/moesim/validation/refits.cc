@@ -16,6 +16,7 @@
 #include "models/costs/recipe.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
+#include "models/recipes/framework_recipe.h"
 #include "models/workload/training_settings.h"
 #include "tools/moesim/validation/rows.h"
 
@@ -66,15 +67,22 @@ void change_laws(models::Profile& profile, std::string_view prefix, std::string_
 
 const std::string& gpu(const PublishedRow& row) { return row.scenario.cluster->profile.name(); }
 
+// Steps of trainers that scatter by themselves do not say what a GPU does.
+bool tuned(const PublishedRow& row) {
+  const std::string& recipe = row.scenario.recipe;
+  return !recipe.empty() && models::FrameworkRecipe::find(recipe).spread == 0;
+}
+
 StepConstant power(std::string name, std::set<std::string_view> profiles) {
   const double shipped = models::Profile::load(std::string(*profiles.begin())).device().power_slowdown;
-  return {
-      std::move(name),
-      {kBridge},
-      shipped,
-      1,
-      [profiles](const PublishedRow& row) { return row.scenario.is_step() && profiles.contains(gpu(row)); },
-      in_cluster([](Cluster& c, double value) { c.profile.device().power_slowdown = value; })};
+  return {std::move(name),
+          {kBridge},
+          shipped,
+          1,
+          [profiles](const PublishedRow& row) {
+            return row.scenario.is_step() && profiles.contains(gpu(row)) && tuned(row);
+          },
+          in_cluster([](Cluster& c, double value) { c.profile.device().power_slowdown = value; })};
 }
 
 StepConstant exchange(const std::string& kind, const std::string& network,

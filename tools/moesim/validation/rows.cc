@@ -290,9 +290,10 @@ class Reader {
           named.substr(kCapacity.size(), named.find_first_of(" ,", kCapacity.size()) - kCapacity.size()),
           row.scenario.parallel.seq);
     const std::string backend = meaning("backend", row.backend);
-    if (backend == "none")
-      throw InputError(fmt::format("backend {} is no dispatcher here", in_quotes(row.backend)));
     const std::string meant = backend.empty() ? meaning("dispatcher", named) : backend;
+    if (meant == "none")
+      throw InputError(
+          fmt::format("{} is no dispatcher here", in_quotes(backend.empty() ? named : row.backend)));
     return (framework == "torchtitan" && meant.starts_with("alltoall") ? "torchtitan-" : "") + meant;
   }
 
