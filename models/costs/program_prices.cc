@@ -39,10 +39,6 @@ constexpr double kEagerCall = 11e-6;
 // TFLOP/s on 108 SMs at 1.41 GHz).
 constexpr double kScanFlopsPerClock = 243;
 
-// SMs held by NCCL's kernels: one per channel, 16 in recipes that state it (Megatron-Bridge). Library kernels
-// hold the SMs of their programs, DeepEP 20 by default (also in the DeepSeek-V3 chunk's grids).
-constexpr int kNcclSms = 16;
-
 // Returns the size that the collective model expects (docs/spec.md 1.3).
 double asked_bytes(const Program& program, const Op& op, int rank) {
   const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
@@ -143,14 +139,18 @@ ProgramPricer::ProgramPricer(const Cluster& cluster, const Recipe& recipe)
 
 sim::Overlap ProgramPricer::overlap(const Program& dispatcher) const {
   sim::Overlap slower = overlap_;
-  if (!recipe_.framework || all_sms_ == 0) return slower;
   int held = 0;
   for (const auto* pass : {&dispatcher.forward(), &dispatcher.backward()})
     for (const Op& op : *pass)
       if (op.kind == OpKind::kCollective) held = std::max(held, op.sms > 0 ? op.sms : kNcclSms);
-  // A kernel that holds all SMs blocks computing, which waits.
-  slower.compute = std::max(slower.compute, static_cast<double>(all_sms_) / std::max(1, all_sms_ - held));
+  slower.compute = computing_beside(held);
   return slower;
+}
+
+double ProgramPricer::computing_beside(int sms) const {
+  if (!recipe_.framework || all_sms_ == 0) return overlap_.compute;
+  // A kernel that holds all SMs blocks computing, which waits.
+  return std::max(overlap_.compute, static_cast<double>(all_sms_) / std::max(1, all_sms_ - sms));
 }
 
 namespace {

@@ -57,6 +57,8 @@ class ProgramPricer {
   // Returns the slowdowns of computing and transferring while the other runs on the same GPU: measured by the
   // profile, and from the share of SMs that the dispatcher's communication kernels hold.
   sim::Overlap overlap(const Program& dispatcher) const;
+  // Returns the slowdown of computing beside NCCL's collectives, such as those of parameters and gradients.
+  double computing_beside_nccl() const { return computing_beside(kNcclSms); }
   const CollectiveModel& collectives() const { return collectives_; }
   double memory_seconds_per_byte() const { return memory_seconds_; }  // for a kernel that only moves bytes
   const Recipe& recipe() const { return recipe_; }
@@ -135,6 +137,10 @@ class ProgramPricer {
   std::optional<TrainingProducts> products_;  // with a framework's recipe only
   std::int64_t launch_ps_ = 0, bare_launch_ps_ = 0, host_sync_ps_ = 0, copy_ps_ = 0;
   sim::Overlap overlap_;  // from the profile
+  // SMs held by NCCL's kernels: one per channel, 16 in recipes that state it (Megatron-Bridge). Library kernels
+  // hold the SMs of their programs, DeepEP 20 by default (also in the DeepSeek-V3 chunk's grids).
+  static constexpr int kNcclSms = 16;
+  double computing_beside(int sms) const;
   int all_sms_ = 0;
   double power_ = 1;  // power_slowdown() of the slowest GPU
   double memory_seconds_ = 0;

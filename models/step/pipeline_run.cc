@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <span>
 
@@ -193,7 +194,8 @@ class Run {
       // The last piece of parameters computes after its arrival, and the chunk's own collectives share its
       // link.
       const std::int64_t left = std::max(duration / pieces(slot.chunk), on_link(t_.forward_link, slot.chunk));
-      more = std::max<std::int64_t>(0, parameters.last + left - end);
+      more = std::max(
+          {std::int64_t{0}, parameters.last + left - end, slowed(parameters.last - begin, duration)});
     }
     if (!t_.sharded.empty()) {
       const bool back = slot.kind != Kind::kForward;
@@ -201,8 +203,8 @@ class Run {
           t_.sharded[static_cast<std::size_t>(slot.kind == Kind::kOverlapped ? slot.back_chunk : slot.chunk)];
       const std::int64_t room =
           std::max<std::int64_t>(0, duration - (back ? s.backward_link : s.forward_link));
-      more = std::max(more, back ? s.backward - room
-                                 : s.exposed + std::max<std::int64_t>(0, s.forward - s.exposed - room));
+      const std::int64_t hides = back ? s.backward : s.forward - s.exposed;
+      more = std::max(more, (back ? 0 : s.exposed) + std::max(hides - room, slowed(hides, room)));
     }
     const std::int64_t collectives = more;
     if (!t_.offloaded.empty() && slot.kind != Kind::kWeightGradient) {
@@ -220,6 +222,12 @@ class Run {
     }
     for (std::int64_t& when : later) when += more;
     stage.clocks.wait(later);
+  }
+
+  // Returns how much longer a pass of `duration` computes beside collectives of `hidden`.
+  std::int64_t slowed(std::int64_t hidden, std::int64_t duration) const {
+    return std::llround((t_.computing_slower - 1) *
+                        static_cast<double>(std::clamp<std::int64_t>(hidden, 0, duration)));
   }
 
   // Returns the host's part in a numbered slot, which slots of equal numbers share.
@@ -379,7 +387,7 @@ class Run {
   std::int64_t gradients_end(Stage& stage) const {
     const std::int64_t free = stage.clocks.end();
     if (t_.gradients.empty()) return free;
-    std::int64_t travelled = t_.gradients_overlap ? 0 : free;
+    std::int64_t travelled = t_.gradients_overlap ? 0 : free, slower = 0;
     std::sort(stage.last_backward.begin(), stage.last_backward.end(),
               [](const Backward& a, const Backward& b) { return a.end < b.end; });
     for (const Backward& b : stage.last_backward) {
@@ -388,9 +396,11 @@ class Run {
       // The first piece leaves when its layers are done, the last one after the whole chunk.
       const std::int64_t begin =
           std::min(b.end, b.begin + (b.end - b.begin) / pieces(b.chunk) + on_link(t_.backward_link, b.chunk));
-      travelled = std::max(std::max(travelled, begin) + whole, b.end + piece);
+      const std::int64_t leaves = std::max(travelled, begin);
+      slower += slowed(std::min(whole, free - leaves), b.end - b.begin);
+      travelled = std::max(leaves + whole, b.end + piece);
     }
-    return std::max(free, travelled);
+    return std::max(free + slower, travelled);
   }
 
   std::int64_t optimizer(std::size_t s) const { return t_.optimizer.empty() ? 0 : t_.optimizer[s]; }

@@ -29,6 +29,7 @@ struct PipelineTransfers {
   std::vector<std::int64_t> forward_link, backward_link;
   bool gradients_overlap = true;  // false: all gradients travel after the last pass of the stage
   bool parameters_overlap = true;
+  double computing_slower = 1;  // slowdown of computing beside these collectives
   // Sharded weights of one stage: time in which a pass gathers and reduces beside its computing, and the part
   // of the pass's own time in which its links are busy. `exposed`, part of `forward`, cannot be hidden.
   struct Sharded {

@@ -477,6 +477,7 @@ PipelineTransfers step_transfers(const TransferInputs& in) {
   PipelineTransfers t;
   t.gradients_overlap = plan.overlap.gradients;
   t.parameters_overlap = plan.overlap.parameters;
+  t.computing_slower = in.pricer.computing_beside_nccl();
   t.optimizer.assign(static_cast<std::size_t>(in.scenario.parallel.pp), 0);
   // Inference has neither gradients nor an optimizer, and its weights stay in place.
   if (in.scenario.train) ParameterTransfers(in).add(t);

@@ -283,6 +283,17 @@ TEST(Bubbles, GradientsTravelUnderBackward) {
   EXPECT_EQ(more(), 100);
   times.transfers.parameters_overlap = false;
   EXPECT_EQ(more(), 800);
+  // Kernels that take a fifth of the SMs make computing a quarter slower as long as they run.
+  times.transfers.computing_slower = 1.25;
+  EXPECT_EQ(more(), 800);
+  times.transfers.parameters_overlap = true;
+  EXPECT_EQ(more(), 100 + 700 / 4);
+  times.transfers.parameters.clear();
+  times.transfers.gradients = {1600};
+  EXPECT_EQ(more(), 400);
+  times.transfers.gradients.clear();
+  times.transfers.sharded = {{.forward = 400, .backward = 1200}};
+  EXPECT_EQ(more(), 4 * (100 + 300));
 }
 
 // The order of every pipeline schedule: each pass once, what a stage holds, which shapes there are.

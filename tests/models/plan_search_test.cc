@@ -108,7 +108,9 @@ TEST(PlanSearch, BranchAndBoundFindsWhatTryingEverythingFinds) {
       EXPECT_EQ(all.forecast + all.illegal + all.does_not_fit, all.candidates);
       EXPECT_LE(per_token(found.best.front()) * (1 - found.gap), per_token(all.best.front()) * (1 + 1e-9))
           << routing << (large ? " large" : "");
-      EXPECT_GE(per_token(found.best.front()), per_token(all.best.front()) * (1 - 1e-9));
+      // A skewed routing is drawn anew for the fastest few alone, which may change their order.
+      const double drawn = routing == std::string_view("balanced") ? 1e-9 : 0.01;
+      EXPECT_GE(per_token(found.best.front()), per_token(all.best.front()) * (1 - drawn));
     }
 }
 
