@@ -404,15 +404,18 @@ class Stages {
       host_ += shard * (o.bytes() + plan_.gradient_bytes);
       return 0;
     }
-    both(MemoryKind::kOptimizer, fmt::format("master weights {}", name_of(o.master)), bytes_of(o.master),
-         of_optimizer, held);
+    // In bf16 the weights are their own masters.
+    const bool masters = o.master != DType::kBf16;
+    if (masters)
+      both(MemoryKind::kOptimizer, fmt::format("master weights {}", name_of(o.master)), bytes_of(o.master),
+           of_optimizer, held);
     both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(o.first)), bytes_of(o.first),
          of_moments, held);
     both(MemoryKind::kOptimizer, fmt::format("second moment {}", name_of(o.second)), bytes_of(o.second),
          of_moments, second);
     if (plan_.shampoo) both(MemoryKind::kOptimizer, kFactors, kShampooStateBytes, zero1, n);
     // Adam reads fp32 gradients: a copy of the rank's shard where they were reduced in bf16.
-    return plan_.gradient_bytes == 2 ? 4 * shard : 0;
+    return plan_.gradient_bytes == 2 && masters ? 4 * shard : 0;
   }
 
   void persistent(const std::vector<LayerKind>& kinds, const std::vector<std::size_t>& chunks) {
