@@ -19,7 +19,7 @@
 namespace moesim::models {
 
 // Budget of forecasts of a search: a second or two of two cores, for the largest models ten.
-inline constexpr std::int64_t kMostForecasts = 3000;
+inline constexpr std::int64_t kMostForecasts = 6000;
 
 struct PlanSearchOptions : PlanLimits {
   // tp, cp, pp, vpp, ep, etp, dp and the size of a microbatch; the global batch is fixed

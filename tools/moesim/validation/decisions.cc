@@ -72,6 +72,9 @@ void judge(Case& one) {
     arm.name = plain(arm);
     if (std::ranges::count(one.arms, arm.name, plain) > 1) arm.name += " (" + arm.row.backend + ")";
   }
+  for (Arm& arm : one.arms)
+    if (std::ranges::count(one.arms, arm.name, &Arm::name) > 1)
+      arm.name += fmt::format(" of line {}", arm.row.line);
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return one.arms[i].row.measured_s; });
   one.fastest = order[0], one.second = order[1];
   for (std::size_t i = 0; i < one.arms.size(); ++i) {
