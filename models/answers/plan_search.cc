@@ -601,16 +601,17 @@ std::string why_none(const Scenario& s, const PlanSearchOptions& o, const PlanSe
                        s.batch.given() ? "a global batch of " + s.batch.text() : "this batch",
                        size.empty() ? " the sizes that were said, expected others" : size);
   }
+  const auto most = std::ranges::max_element(r.rules, {}, [](const auto& rule) { return rule.second; });
   if (r.too_large()) {
     const double memory = s.cluster->profile.device().memory_bytes;
     const std::int64_t fewest = fewest_gpus(s), node = s.cluster->gpus_per_node;
     return fmt::format(
-        "none of {} plans surely fits the {} of a GPU, expected {}", r.candidates, format_bytes(memory),
+        "none of {} plans surely fits the {} of a GPU, expected {}{}", r.candidates, format_bytes(memory),
         fewest > s.job_gpus() ? fmt::format("at least {} GPUs, which weights and optimizer need",
                                             (fewest + node - 1) / node * node)
-                              : "more than these " + std::to_string(s.job_gpus()) + " GPUs");
+                              : "more than these " + std::to_string(s.job_gpus()) + " GPUs",
+        most == r.rules.end() ? "" : fmt::format("; {} are illegal, most by: {}", r.illegal, most->first));
   }
-  const auto most = std::ranges::max_element(r.rules, {}, [](const auto& rule) { return rule.second; });
   return fmt::format("found no legal plan among {}, expected at least one{}", r.candidates,
                      most == r.rules.end() ? "" : "; " + most->first);
 }

@@ -160,7 +160,9 @@ namespace {
 // Removes values that the plan's framework cannot run: without one, Megatron-LM, which has neither
 // zero-bubble nor DualPipe schedules.
 std::vector<std::string> that_run(const SearchedSetting& kind, const FrameworkRecipe& recipe) {
-  std::vector<std::string> values = kind.values;
+  std::vector<std::string> values = kind.path == "training.recompute" && !recipe.runs.recomputes.empty()
+                                        ? recipe.runs.recomputes
+                                        : kind.values;
   std::erase_if(values, [&](const std::string& value) {
     return (kind.path == "dispatcher" && !recipe.runs_dispatcher(value)) ||
            (kind.path == "training.schedule" && !recipe.runs_schedule(value)) ||

@@ -154,6 +154,7 @@ FrameworkRecipe FrameworkRecipe::parse(const JsonNode& node, std::span<const Fra
     if (const auto list = lists.find("dispatchers")) r.runs.dispatchers = texts_of(*list);
     if (const auto list = lists.find("schedules")) r.runs.schedules = texts_of(*list);
     if (const auto list = lists.find("launches")) r.runs.launches = texts_of(*list);
+    if (const auto list = lists.find("recomputes")) r.runs.recomputes = texts_of(*list);
     if (lists.at("source").string().empty()) runs->fail("no source", "where it was read");
     lists.finish();
   }

@@ -51,7 +51,7 @@ struct RecipeLine {
 
 // Capabilities of a framework; an empty list: unknown.
 struct RecipeRuns {
-  std::vector<std::string> dispatchers, schedules, launches;
+  std::vector<std::string> dispatchers, schedules, launches, recomputes;
 };
 
 struct FrameworkRecipe {

@@ -1,4 +1,4 @@
-// Rules of Megatron for its own arguments: combinations that it starts with, and that it refuses.
+// Rules of frameworks for their own arguments: combinations that they start with, and that they refuse.
 #include "tools/moesim/read/argument_checks.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,11 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
 #include "models/hardware/cluster.h"
 #include "process.h"
 #include "tests/message_of.h"
@@ -189,10 +193,7 @@ TEST(MegatronRules, AreNotHeldAgainstOtherPlans) {
   EXPECT_THAT(refusal_of(plan, JobFramework::kMegatron, 0), HasSubstr("rule M15"));
   models::Scenario other = plan;
   other.recipe = "maxtext";
-  EXPECT_EQ(refusal_of(other, JobFramework::kMegatron, 0), "");
-  other = plan;
-  other.job_framework = "torchtitan";
-  EXPECT_EQ(refusal_of(other, JobFramework::kMegatron, 0), "");
+  EXPECT_EQ(refusal_of(other, {}, 0), "");
   other = plan;
   other.model.linear.value_heads = 4;
   EXPECT_EQ(refusal_of(other, JobFramework::kMegatron, 0), "");
@@ -258,6 +259,308 @@ TEST(MegatronRules, BridgeHasItsOwn) {
   EXPECT_EQ(refusal_of(plan, JobFramework::kMegatron, 0), "");
   plan.recipe = "megatron-bridge@26.06";
   EXPECT_THAT(refusal_of(plan, JobFramework::kMegatron, 0), HasSubstr("rule X02"));
+}
+
+struct Settings {
+  JobFramework framework;
+  const char* settings;  // behind the base's, "name=value", of which lists have commas
+  const char* rules;
+  std::int64_t gpus = 64;
+};
+
+// Ids of the rules that refuse settings, without what a plan's arguments lack.
+std::string broken_by(const Settings& c) {
+  CheckedArguments all;
+  all.world = c.gpus;
+  all.gpu = "h100-sxm";
+  all.before_blackwell = true;
+  models::Scenario plan;
+  plan.model.layers = 61, plan.model.experts = 256;
+  plan.model.attention.heads = plan.model.attention.kv_heads = 128;
+  plan.dispatchers = models::DispatcherSpec::parse_list("alltoall");
+  all.plan = &plan;
+  std::string words = c.framework == JobFramework::kDeepSpeed
+                          ? "train_micro_batch_size_per_gpu=2 bf16.enabled=true zero_optimization.stage=1 "
+                          : "model.name=deepseek_v3 model.flavor=671B training.seq_len=4096 "
+                            "activation_checkpoint.mode=full ";
+  words += c.settings;
+  for (const std::string_view word : split(words, ' ')) {
+    const auto equals = word.find('=');
+    if (equals == std::string_view::npos) continue;
+    const std::string name(word.substr(0, equals)), value(word.substr(equals + 1));
+    if (name == "dispatcher") plan.dispatchers = models::DispatcherSpec::parse_list(value);
+    for (const auto& [size, of] : {std::pair{"pp", &models::Parallel::pp},
+                                   {"ep", &models::Parallel::ep},
+                                   {"etp", &models::Parallel::etp},
+                                   {"cp", &models::Parallel::cp}})
+      if (name == size) plan.parallel.*of = std::stoll(value);
+    all.values[name] = {value};
+  }
+  std::string ids;
+  for (const BrokenRule& rule : broken_rules(all, c.framework))
+    if (!rule.warns && !rule.lacks) ids += (ids.empty() ? "" : " ") + rule.id;
+  return ids;
+}
+
+class RulesOfOthers : public ::testing::TestWithParam<Settings> {};
+
+TEST_P(RulesOfOthers, AreThoseOfTheirSources) {
+  EXPECT_EQ(broken_by(GetParam()), GetParam().rules) << GetParam().settings;
+}
+
+constexpr JobFramework kTitan = JobFramework::kTorchtitan, kDs = JobFramework::kDeepSpeed;
+INSTANTIATE_TEST_SUITE_P(
+    Torchtitan, RulesOfOthers,
+    ::testing::Values(
+        Settings{kTitan, "", ""}, Settings{kTitan, "training.mixed_precision_reduce=bfloat16", "P01"},
+        Settings{kTitan, "training.dtype=bfloat16 activation_checkpoint.mode=none", ""},
+        Settings{kTitan, "model.converters=mx", "P02 F04"},
+        Settings{kTitan, "model.converters=quantize.linear.float8,quantize.grouped_mm.float8", ""},
+        Settings{kTitan, "optimizer.name=Muon", "P03"},
+        Settings{kTitan, "parallelism.tensor_parallel_degree=0", "S01 S02"},
+        Settings{kTitan, "parallelism.data_parallel_shard_degree=32", "S02"},
+        Settings{kTitan,
+                 "parallelism.data_parallel_shard_degree=32 parallelism.data_parallel_replicate_degree=2",
+                 ""},
+        Settings{kTitan,
+                 "parallelism.tensor_parallel_degree=4 parallelism.expert_parallel_degree=8 "
+                 "parallelism.expert_tensor_parallel_degree=2",
+                 "S03"},
+        Settings{kTitan,
+                 "parallelism.tensor_parallel_degree=4 parallelism.expert_parallel_degree=8 "
+                 "parallelism.expert_tensor_parallel_degree=4",
+                 ""},
+        Settings{kTitan,
+                 "parallelism.data_parallel_replicate_degree=16 parallelism.data_parallel_shard_degree=4 "
+                 "parallelism.expert_parallel_degree=8",
+                 "S04"},
+        Settings{kTitan,
+                 "parallelism.data_parallel_replicate_degree=8 parallelism.data_parallel_shard_degree=8 "
+                 "parallelism.expert_parallel_degree=8",
+                 ""},
+        Settings{kTitan, "parallelism.expert_parallel_degree=6", "S05", 48},
+        Settings{kTitan, "parallelism.tensor_parallel_degree=3 training.seq_len=4098", "S06", 48},
+        Settings{kTitan, "training.seq_len=4095", "S07"},
+        Settings{kTitan, "parallelism.tensor_parallel_degree=4 training.seq_len=4100", "S07"},
+        Settings{kTitan, "parallelism.tensor_parallel_degree=4 training.seq_len=4104", ""},
+        Settings{kTitan, "training.local_batch_size=2 training.global_batch_size=192", "B01"},
+        Settings{kTitan, "training.local_batch_size=2 training.global_batch_size=256", ""},
+        Settings{kTitan,
+                 "parallelism.pipeline_parallel_degree=4 parallelism.pipeline_parallel_microbatch_size=3",
+                 "B02 B03"},
+        Settings{kTitan, "parallelism.pipeline_parallel_degree=16", "B03"},
+        Settings{kTitan, "parallelism.pipeline_parallel_degree=8", ""},
+        Settings{kTitan,
+                 "parallelism.pipeline_parallel_degree=4 training.local_batch_size=9 "
+                 "parallelism.pipeline_parallel_schedule=Interleaved1F1B",
+                 "B04"},
+        Settings{kTitan,
+                 "parallelism.pipeline_parallel_degree=4 training.local_batch_size=10 "
+                 "parallelism.pipeline_parallel_schedule=Interleaved1F1B",
+                 ""},
+        Settings{kTitan, "parallelism.pipeline_parallel_degree=8 model.name=qwen3 model.flavor=235B-A22B",
+                 "L01"},
+        Settings{kTitan, "model.name=qwen3 model.flavor=235B-A22B", ""},
+        Settings{kTitan,
+                 "parallelism.pipeline_parallel_degree=32 training.local_batch_size=32 "
+                 "parallelism.pipeline_parallel_schedule=Interleaved1F1B",
+                 "L02"},
+        Settings{kTitan, "parallelism.pipeline_parallel_degree=4 parallelism.pipeline_parallel_schedule=2F2B",
+                 "L03"},
+        Settings{kTitan,
+                 "parallelism.pipeline_parallel_degree=4 parallelism.expert_parallel_degree=8 "
+                 "parallelism.pipeline_parallel_schedule=DualPipeV",
+                 "L04"},
+        Settings{kTitan,
+                 "parallelism.pipeline_parallel_degree=4 parallelism.expert_parallel_degree=8 "
+                 "parallelism.pipeline_parallel_schedule=DualPipeV activation_checkpoint.mode=none",
+                 ""},
+        Settings{kTitan, "parallelism.context_parallel_degree=2", "K02"},
+        Settings{kTitan, "parallelism.context_parallel_degree=2 model.name=qwen3 model.flavor=30B-A3B", ""},
+        Settings{kTitan, "parallelism.context_parallel_degree=2 model.name=gpt_oss model.flavor=20b", "K01"},
+        Settings{kTitan, "model.converters=quantize.grouped_mm.float8 parallelism.pipeline_parallel_degree=4",
+                 "F02"},
+        Settings{kTitan, "model.converters=quantize.linear.float8 parallelism.pipeline_parallel_degree=4",
+                 ""},
+        Settings{kTitan, "model.converters=quantize.linear.float8,quantize.linear.mx", "F04 F06"},
+        Settings{kTitan, "activation_checkpoint.mode=selective activation_checkpoint.selective_ac_option=all",
+                 "C01"},
+        Settings{kTitan, "activation_checkpoint.mode=selective activation_checkpoint.selective_ac_option=op",
+                 ""},
+        Settings{kTitan, "activation_checkpoint.mode=memory_budget", "C02"},
+        Settings{kTitan, "activation_checkpoint.mode=memory_budget compile.enable=true", ""},
+        Settings{kTitan, "optimizer.early_step_in_backward=true parallelism.expert_parallel_degree=8", "O01"},
+        Settings{kTitan, "optimizer.early_step_in_backward=true", ""},
+        Settings{kTitan, "parallelism.enable_async_tensor_parallel=true parallelism.tensor_parallel_degree=2",
+                 "O02"},
+        Settings{kTitan, "parallelism.expert_parallel_comm_backend=deepep", "M01"},
+        Settings{kTitan,
+                 "parallelism.expert_parallel_comm_backend=deepep parallelism.expert_parallel_degree=8 "
+                 "parallelism.tensor_parallel_degree=2 parallelism.expert_tensor_parallel_degree=2",
+                 "M02"},
+        Settings{kTitan,
+                 "parallelism.expert_parallel_comm_backend=deepep parallelism.expert_parallel_degree=8",
+                 ""}));
+
+INSTANTIATE_TEST_SUITE_P(
+    DeepSpeed, RulesOfOthers,
+    ::testing::Values(
+        Settings{kDs, "", ""}, Settings{kDs, "train_micro_batch_size_per_gpu=0", "P01"},
+        Settings{kDs, "communication_data_type=fp8", "P02"},
+        Settings{kDs, "zero_optimization.stage=4", "P03"}, Settings{kDs, "fp16.enabled=true", "P04"},
+        Settings{kDs, "data_types.param_dtype=fp32", "P05"}, Settings{kDs, "data_types.param_dtype=bf16", ""},
+        Settings{kDs, "train_batch_size=512 gradient_accumulation_steps=2", "B01"},
+        Settings{kDs, "train_batch_size=256 gradient_accumulation_steps=2", ""},
+        Settings{kDs, "train_batch_size=512 gradient_accumulation_steps=8 pp=2", ""},
+        Settings{kDs, "train_batch_size=200", "B02"}, Settings{kDs, "train_batch_size=384", ""},
+        Settings{kDs, "pp=7", "S01"}, Settings{kDs, "tensor_parallel.autotp_size=3", "S02"},
+        Settings{kDs, "ep=128 dispatcher=deepspeed", "S03"}, Settings{kDs, "ep=64 dispatcher=deepspeed", ""},
+        Settings{kDs, "ep=32 etp=2 tensor_parallel.autotp_size=4 dispatcher=deepspeed", "S04"},
+        Settings{kDs, "ep=16 etp=4 tensor_parallel.autotp_size=4 dispatcher=deepspeed", ""},
+        Settings{kDs, "ep=128", "S05"}, Settings{kDs, "ep=24 dispatcher=deepspeed", "S06", 48},
+        Settings{kDs, "cp=3", "S07", 48}, Settings{kDs, "pp=2 zero_optimization.stage=2", "Z01"},
+        Settings{kDs, "pp=2", ""}, Settings{kDs, "ep=8 dispatcher=tutel zero_optimization.stage=3", "Z02"},
+        Settings{kDs, "ep=8 dispatcher=tutel zero_optimization.stage=2", ""},
+        Settings{kDs, "ep=8 zero_optimization.stage=3", ""},
+        Settings{kDs, "ep=8 zero_optimization.stage=3 tensor_parallel.autotp_size=2", "Z03"},
+        Settings{kDs, "ep=8 zero_optimization.stage=3 sequence_parallel_size=2", "Z04"},
+        Settings{kDs, "ep=8 zero_optimization.stage=3 zero_optimization.mics_shard_size=8", "Z06"},
+        Settings{kDs, "zero_optimization.offload_optimizer.ratio=0.5", "Z08"},
+        Settings{kDs, "zero_optimization.stage=0 data_types.grad_accum_dtype=fp32", "Z09"},
+        Settings{kDs, "zero_optimization.stage=0 data_types.grad_accum_dtype=bf16", ""},
+        Settings{kDs, "data_types.grad_accum_dtype=fp32", ""}, Settings{kDs, "amp.enabled=true", "Z10"},
+        Settings{kDs, "zero_optimization.stage=3 gradient_allreduce_op=sum", "Z11"},
+        Settings{kDs, "gradient_allreduce_op=sum", ""},
+        Settings{kDs, "zero_optimization.stage=0 bf16.bf16_master_weights_and_grads=true", "Z12"},
+        Settings{kDs, "bf16.bf16_optimizer_states=true", "Z13"},
+        Settings{kDs, "bf16.bf16_optimizer_states=true bf16.bf16_master_weights_and_grads=true", ""},
+        Settings{kDs, "ep=8 tensor_parallel.autotp_size=2 pp=2", "E01"},
+        Settings{kDs, "ep=8 tensor_parallel.autotp_size=2 pp=2 dispatcher=deepspeed", ""},
+        Settings{kDs, "ep=8 tensor_parallel.autotp_size=2 sequence_parallel_size=2", "E02"},
+        Settings{kDs, "ep=8 etp=2", "E03"},
+        Settings{kDs, "ep=8 tensor_parallel.autotp_size=2 zero_optimization.offload_optimizer.device=cpu",
+                 "E04"},
+        Settings{kDs, "ep=8 tensor_parallel.autotp_size=2", ""}));
+
+TEST(RulesOfOthers, WhatTheyOverrideIsTold) {
+  CheckedArguments titan;
+  titan.world = 8;
+  titan.values = {{"parallelism.tensor_parallel_degree", {"8"}}, {"training.seq_len", {"4096"}}};
+  const auto told = broken_rules(titan, JobFramework::kTorchtitan);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told.front().note("t.toml", JobFramework::kTorchtitan),
+              HasSubstr("goes on with TP or PP without FSDP (rule F09: \"mixed precision is disabled"));
+}
+
+// A plan by its recipe: what its framework lacks counts, too. NeMo Automodel's arguments are not written here.
+TEST(RulesOfOthers, ARecipesPlansKeepThem) {
+  const auto refused = [](const char* recipe, const char* dispatcher, auto change) {
+    models::Scenario plan;
+    plan.recipe = recipe;
+    plan.dispatchers = models::DispatcherSpec::parse_list(dispatcher);
+    plan.model = models::Architecture::load("qwen3-30b-a3b");
+    plan.parallel.dp = plan.parallel.ep = plan.parallel.microbatches = 8;
+    plan.parallel.seq = 4096;
+    plan.scope = models::Scenario::Scope::kStep;
+    plan.training.sharding = models::ShardingScheme::kFsdp;
+    change(plan);
+    const std::string text = refusal_of(plan, {}, 0);
+    const std::size_t at = text.find("(rule ");
+    return at == std::string::npos ? text : text.substr(at + 6, 3);
+  };
+  const auto nothing = [](models::Scenario&) {};
+  EXPECT_EQ(refused("torchtitan", "torchtitan-alltoall", nothing), "");
+  EXPECT_EQ(refused("nemo-automodel", "flex-deepep", nothing), "");
+  EXPECT_EQ(refused("deepspeed", "alltoall", nothing), "");
+  EXPECT_EQ(refused("deepspeed", "deepspeed", nothing), "Z02");
+  using S = models::Scenario;
+  const auto lacks = [&](const char* recipe, const char* dispatcher) {
+    return [&, recipe, dispatcher](auto change) { return refused(recipe, dispatcher, change); };
+  };
+  const auto titan = lacks("torchtitan", "torchtitan-alltoall"), ds = lacks("deepspeed", "alltoall"),
+             automodel = lacks("nemo-automodel", "flex-deepep");
+  EXPECT_EQ(titan([](S& s) { s.parallel.pp = 2; }), "L01");
+  EXPECT_EQ(titan([](S& s) { s.training.recompute.activation = true; }), "C03");
+  EXPECT_EQ(titan([](S& s) { s.training.recompute.operations = true; }), "");
+  EXPECT_EQ(titan([](S& s) { s.training.sharding = models::ShardingScheme::kZero1; }), "D02");
+  EXPECT_EQ(titan([](S& s) { s.training.gradient_bytes = 2; }), "P01");
+  EXPECT_EQ(titan([](S& s) { s.training.overlap.expert_communication = true; }), "O03");
+  EXPECT_EQ(titan([](S& s) { s.training.set_precision("nvfp4"); }), "F08");
+  EXPECT_EQ(titan([](S& s) { s.training.offload = models::Offload::kOptimizer; }), "O04");
+  EXPECT_EQ(ds([](S& s) { s.training.set_precision("fp8"); }), "F01");
+  EXPECT_EQ(ds([](S& s) { s.training.overlap.expert_communication = true; }), "O01");
+  EXPECT_EQ(ds([](S& s) { s.parallel.pp = 2; }), "Z01");
+  EXPECT_EQ(automodel([](S& s) { s.training.sharding = models::ShardingScheme::kDdp; }), "S01");
+  EXPECT_EQ(automodel([](S& s) { s.training.sharding = models::ShardingScheme::kZero1; }), "S02");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.ep = 3, s.parallel.dp = 6; }), "S05");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.tp = 2; }), "S07");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.cp = 3; }), "S08");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.ep = 1; }), "M01");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.pp = 16; }), "B01");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.pp = 8; }), "");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.pp = 16, s.parallel.vpp = 4, s.parallel.microbatches = 16; }),
+            "L01");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.pp = 4, s.parallel.vpp = 8; }), "L02");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.pp = 4, s.parallel.vpp = 6; }), "");
+  EXPECT_EQ(automodel([](S& s) { s.parallel.pp = 4, s.parallel.vpp = 2, s.parallel.microbatches = 9; }),
+            "B02");
+  EXPECT_EQ(automodel([](S& s) { s.training.recompute.norms = true; }), "C01");
+  EXPECT_EQ(automodel([](S& s) { s.training.overlap.expert_communication = true; }), "O01");
+  EXPECT_EQ(automodel([](S& s) { s.training.set_precision("nvfp4"); }), "F01");
+}
+
+// What a search shows breaks none, and what breaks one is named.
+TEST(RulesOfOthers, PlansAreSearchedByThem) {
+  for (const std::string recipe : {"torchtitan", "deepspeed", "nemo-automodel"}) {
+    const auto plan = testing::run_moesim({"plan", "--model", "gpt-oss-20b", "--tokens", "1T", "--cluster",
+                                           "h100", "--gpus", "16", "--recipe", recipe, "--draws", "0",
+                                           "--most", "60", "--no-upgrades", "--format", "json"});
+    ASSERT_EQ(plan.exit_code, 0) << plan.err;
+    const auto answer = nlohmann::json::parse(plan.out);
+    for (const auto& one : answer.at("plans")) {
+      models::Scenario s = models::Scenario::parse(JsonNode::from_json(one.at("scenario"), recipe));
+      s.resolve();
+      EXPECT_EQ(rules_of(s), recipe);
+      EXPECT_EQ(refusal_of(s, {}, 0), "") << recipe;
+    }
+  }
+  const auto compare = [](const std::string& model) {
+    return testing::run_moesim({"compare", "--scope", "step", "--model", model, "--cluster", "h100", "--gpus",
+                                "64", "--pp", "2", "--ep", "8", "--recipe", "torchtitan", "--arguments",
+                                "torchtitan", "--draws", "0"});
+  };
+  EXPECT_EQ(compare("deepseek-v2-lite").exit_code, 0);
+  const auto refused = compare("qwen3-30b-a3b");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("rule L01"));
+  const auto plan = [](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"plan", "--model",   "qwen3-30b-a3b", "--tokens", "1T", "--gpus",
+                                   "64",   "--cluster", "h100",          "--draws",  "0",  "--pp",
+                                   "2",    "--recipe",  "torchtitan"};
+    words.insert(words.end(), more.begin(), more.end());
+    return testing::run_moesim(words);
+  };
+  const auto none = plan({"--dp", "32", "--ep", "8", "--recompute", "full", "--micro-batch", "1"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("rule L01"));
+  EXPECT_THAT(plan({"--framework-version", "0.16"}).err, HasSubstr("whose rules have versions"));
+}
+
+// A batch script starts torchtitan with its file; DeepSpeed's program is the user's.
+TEST(RulesOfOthers, ScriptsStartTheFrameworkOfThePlan) {
+  testing::TempFolder folder;
+  const auto script = [&](const std::string& recipe) {
+    return testing::run_moesim({"plan", "--model", "deepseek-v2-lite", "--tokens", "1T", "--cluster", "h100",
+                                "--gpus", "16", "--draws", "0", "--most", "60", "--no-upgrades", "--recipe",
+                                recipe, "--script", folder / "x.sh"});
+  };
+  EXPECT_EQ(script("torchtitan").exit_code, 0);
+  const std::string text = testing::read_text(folder.path() / "x.sh");
+  EXPECT_THAT(text, HasSubstr("flavor = \"16B\""));
+  EXPECT_THAT(text, HasSubstr("-m torchtitan.train --job.config_file job.toml \"$@\""));
+  const auto ds = script("deepspeed");
+  EXPECT_EQ(ds.exit_code, 2);
+  EXPECT_THAT(ds.err, HasSubstr("found a plan of deepspeed"));
 }
 
 TEST(MegatronRules, LayoutsAreCounted) {

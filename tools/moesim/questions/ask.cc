@@ -15,15 +15,15 @@
 
 namespace moesim::tools {
 
-models::PlanRules framework_rules(int version, JobFramework framework) {
+models::PlanRules framework_rules(int version, std::optional<JobFramework> framework) {
   return [=](const models::Scenario& plan) { return refusal_of(plan, framework, version); };
 }
 
-models::ResolveOptions resolving(const CommonOptions& common) {
+models::ResolveOptions resolving(const CommonOptions& common, std::optional<JobFramework> framework) {
   models::ResolveOptions o;
   o.threads = common.threads;
   o.open_routing = replay::open_routing;
-  o.refused = framework_rules();
+  o.refused = framework_rules(0, framework);
   return o;
 }
 
@@ -41,8 +41,9 @@ Comparison ask(models::Scenario scenario, const models::AnswerOptions& options) 
   return models::answer(std::move(scenario), with_rules);
 }
 
-Base Base::of(Question question, const CommonOptions& common, bool plan) {
-  models::ResolveOptions options = resolving(common);
+Base Base::of(Question question, const CommonOptions& common, bool plan,
+              std::optional<JobFramework> framework) {
+  models::ResolveOptions options = resolving(common, framework);
   options.plan = plan;
   models::Resolver resolver(std::move(options));
   models::Resolved resolved = resolver.resolve(question);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "models/answers/answer.h"
@@ -29,11 +30,11 @@ using models::split_assignment;
 using models::unit_of;
 using models::value_of;
 
-// The rules of a framework, which every plan keeps that a search shows: `version`: of Megatron's core, 0: the newest. A
-// job of another framework, or with its recipe, has none.
-models::PlanRules framework_rules(int version = 0, JobFramework framework = JobFramework::kMegatron);
+// The rules of a framework, or of the plan's own (refusal_of()), which every plan keeps that a search shows. `version`:
+// of Megatron's core, 0: the newest.
+models::PlanRules framework_rules(int version = 0, std::optional<JobFramework> framework = {});
 // Returns the command line's options for resolving: its threads, a reader for routing files, and rules.
-models::ResolveOptions resolving(const CommonOptions& common);
+models::ResolveOptions resolving(const CommonOptions& common, std::optional<JobFramework> framework = {});
 // models::resolve() with these options.
 models::Resolved settle(const Question& question, const CommonOptions& common);
 
@@ -45,7 +46,8 @@ struct Base {
   bool planned = true;  // false: open sizes are still open, and effects are not checked
 
   // `plan`: false where the caller searches plans itself. Throws InputError for settings without effect.
-  static Base of(Question question, const CommonOptions& common, bool plan = true);
+  static Base of(Question question, const CommonOptions& common, bool plan = true,
+                 std::optional<JobFramework> framework = {});
   // Resolves another question, searching its plan again only where necessary. Throws InputError for settings
   // without effect among the `changed` ones.
   Base with(Question other, const std::vector<ScenarioPath>& changed = {}) const;

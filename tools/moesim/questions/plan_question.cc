@@ -218,6 +218,10 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
                                  draws_, q.deadline_days > 0 ? "deadline" : "budget", kFewestDraws));
   q.most = most_;
   q.spread = models::plan_spread();
+  if (!version_.empty() && rules_of(s) != "megatron")
+    throw InputError(fmt::format(
+        "plan: found --framework-version with {}, expected a plan of Megatron, whose rules have versions",
+        s.recipe.empty() ? s.job_framework : s.recipe));
   q.refused = framework_rules(version());
   replay::open_routing(s.routing);
   return q;

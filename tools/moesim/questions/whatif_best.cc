@@ -205,7 +205,7 @@ int whatif_best(const Base& base, const WhatifBest& o, const CommonOptions& comm
   if (scenario.dispatchers.size() > 1) scenario.give("dispatcher");
   std::optional<JobFramework> framework;
   if (!o.arguments.empty()) framework.emplace(framework_named(o.arguments));
-  options.refused = framework_rules(0, framework.value_or(JobFramework::kMegatron));
+  options.refused = framework_rules(0, framework);
   if (framework && common.format == Format::kCsv)
     throw InputError("whatif: found --arguments with --format csv, expected table or json");
   const PlanSearchResult r = [&] {

@@ -13,6 +13,7 @@
 #include "models/hardware/cluster.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/hardware/gpu_family.h"
+#include "models/workload/fields.h"
 #include "tools/moesim/read/layer_list.h"
 #include "tools/moesim/read/megatron_rules.h"
 
@@ -149,6 +150,8 @@ struct Rule {
   int since = 0;
 };
 
+constexpr std::string_view kPlan = "plan.";  // what a resolved plan says
+
 struct RuleBook {
   std::map<std::string, Value, std::less<>> defaults;
   std::map<std::string, Node, std::less<>> shared;
@@ -159,8 +162,7 @@ RuleBook read_book(std::string_view framework) {
   const JsonNode file = JsonNode::parse(models::embedded_table("argument_checks"), "argument_checks.json");
   JsonObject object(*file.find(framework));
   RuleBook book;
-  const std::string sources = object.at("sources").string(), bridge = object.at("sources_of_bridge").string();
-  const JsonNode defaults = object.at("defaults"), let = object.at("let");
+  const JsonNode sources = object.at("sources"), defaults = object.at("defaults"), let = object.at("let");
   for (const std::string& name : defaults.keys()) {
     const JsonNode value = *defaults.find(name);
     book.defaults[name] =
@@ -175,7 +177,11 @@ RuleBook read_book(std::string_view framework) {
     rule.rule.is = row.at("is").string();
     rule.rule.says = row.at("says").string();
     const std::string at = row.at("at").string();
-    rule.rule.source = at + ", " + (at.starts_with("src/megatron/bridge") ? bridge : sources);
+    std::string from;  // the longest beginning of the path
+    for (const std::string& begin : sources.keys())
+      if (at.starts_with(begin) && begin.size() >= from.size()) from = begin;
+    rule.rule.source = at + ", " + sources.find(from)->string();
+    rule.rule.lacks = row.boolean("lacks", false);
     rule.rule.told = row.boolean("told", false);
     rule.rule.warns = rule.rule.told || row.boolean("warns", false);
     rule.since = static_cast<int>(row.integer("since", 0, 0, 1000));
@@ -217,6 +223,7 @@ class Conditions {
       if (known != known_.end()) return known->second;
       return known_[name] = value(at->second);
     }
+    if (name.starts_with(kPlan)) return planned(name.substr(kPlan.size()));
     if (name == "world") return Value::of(static_cast<double>(arguments_.world));
     if (name == "environment") return Value::of(arguments_.environment);
     if (name == "complete") return Value::of(arguments_.complete);
@@ -228,9 +235,28 @@ class Conditions {
     return at == book_.defaults.end() ? Value{} : at->second;
   }
 
+  // A size of the plan's model, its dispatcher, or a field of its scenario.
+  Value planned(std::string_view name) const {
+    if (!arguments_.plan) return {};
+    const models::Scenario& s = *arguments_.plan;
+    for (const auto& [size, value] :
+         {std::pair<std::string_view, std::int64_t>{"model.layers", s.model.layers},
+          {"model.experts", s.model.experts},
+          {"model.heads", s.model.attention.heads},
+          {"model.kv_heads", s.model.attention.kv_heads},
+          {"model.mtp_layers", s.model.mtp_layers}})
+      if (name == size) return Value::of(static_cast<double>(value));
+    if (name == "dispatcher") return s.model.experts > 0 ? Value::of(s.dispatchers.front().name) : Value{};
+    const models::Field* field = models::find_field(name);
+    check(field != nullptr, "a field of a scenario");
+    const nlohmann::ordered_json value = field->value(*field, s);
+    return Value::of(value.is_string() ? value.get<std::string>() : value.dump());
+  }
+
   Value call(const Node& node) {
     const std::string& name = node.parts.front().word;
     const auto* values = given(name);
+    if (node.word == "given" && name.starts_with(kPlan)) return Value::of(named(name).holds());
     if (node.word == "given")
       return Value::of(values && (values->empty() || Value::of(values->front()).holds()));
     if (node.word == "has" || node.word == "only") {
@@ -352,26 +378,19 @@ std::string BrokenRule::note(const std::string& file, JobFramework framework) co
                      text());
 }
 
-namespace {
-
-bool has_rules(JobFramework framework) {
-  return framework == JobFramework::kMegatron || framework == JobFramework::kNemo;
+std::string_view rules_of(std::string_view recipe) {
+  if (recipe.empty() || recipe.starts_with("megatron")) return "megatron";
+  for (const std::string_view name : {"torchtitan", "deepspeed", "nemo-automodel"})
+    if (recipe == name) return name;
+  return "";
 }
 
-}  // namespace
+std::string_view rules_of(JobFramework framework) {
+  return framework == JobFramework::kNemo ? "megatron" : name_of(framework);
+}
 
-std::string refusal_of(const models::Scenario& plan, JobFramework framework, int version) {
-  // Plans of other frameworks, and those that the arguments cannot say, are not held against the rules.
-  const auto another = [](std::string_view name) { return !name.empty() && !name.starts_with("megatron"); };
-  if (!has_rules(framework) || another(plan.job_framework) || another(plan.recipe) ||
-      megatron::unwritten_layers(plan.model) || plan.training.recompute.operations ||
-      plan.training.sharding == models::ShardingScheme::kHsdp)
-    return "";
-  if (plan.model.experts > 0 && !megatron::writes_dispatcher(plan.dispatchers.front().name)) return "";
-  if (plan.recipe.starts_with("megatron-bridge")) framework = JobFramework::kNemo;
-  for (const BrokenRule& broken : broken_rules(plan, written_arguments(plan, framework), framework, version))
-    if (!broken.warns) return broken.text();
-  return "";
+std::string_view rules_of(const models::Scenario& plan) {
+  return rules_of(plan.recipe.empty() ? plan.job_framework : plan.recipe);
 }
 
 int framework_version(std::string_view text) {
@@ -387,19 +406,20 @@ int framework_version(std::string_view text) {
   return static_cast<int>(*n);
 }
 
-std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFramework framework, int version) {
-  if (!has_rules(framework)) return {};
-  static const RuleBook book = read_book("megatron");
-  CheckedArguments all = arguments;
-  all.bridge = framework == JobFramework::kNemo;
-  Conditions conditions(book, all);
+namespace {
+
+std::vector<BrokenRule> broken_of(const CheckedArguments& arguments, std::string_view rules, int version) {
+  static const std::map<std::string_view, RuleBook> books{{"megatron", read_book("megatron")},
+                                                          {"torchtitan", read_book("torchtitan")},
+                                                          {"deepspeed", read_book("deepspeed")},
+                                                          {"nemo-automodel", read_book("nemo-automodel")}};
+  const RuleBook& book = books.at(rules);
+  Conditions conditions(book, arguments);
   std::vector<BrokenRule> broken;
   for (const Rule& rule : book.rules)
     if ((version == 0 || rule.since <= version) && conditions.holds(rule.when)) broken.push_back(rule.rule);
   return broken;
 }
-
-namespace {
 
 CheckedArguments checked(const JobFile& file, const models::Scenario* plan) {
   CheckedArguments all;
@@ -411,10 +431,23 @@ CheckedArguments checked(const JobFile& file, const models::Scenario* plan) {
     const models::GpuFamily* family = models::gpu_family(all.gpu);
     all.before_blackwell = family && !family->amd() && !family->blackwell();
   }
+  all.plan = plan;
+  return all;
+}
+
+CheckedArguments checked(const Arguments& arguments, const models::Scenario& plan) {
+  CheckedArguments all = checked(file_of(arguments, plan.parallel.world()), &plan);
+  all.environment = true;
   return all;
 }
 
 }  // namespace
+
+std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFramework framework, int version) {
+  CheckedArguments all = arguments;
+  all.bridge = framework == JobFramework::kNemo;
+  return broken_of(all, rules_of(framework), version);
+}
 
 std::vector<BrokenRule> broken_rules(const JobFile& file, JobFramework framework, int version) {
   return broken_rules(checked(file, nullptr), framework, version);
@@ -422,9 +455,25 @@ std::vector<BrokenRule> broken_rules(const JobFile& file, JobFramework framework
 
 std::vector<BrokenRule> broken_rules(const models::Scenario& plan, const Arguments& arguments,
                                      JobFramework framework, int version) {
-  CheckedArguments all = checked(file_of(arguments, plan.parallel.world()), &plan);
-  all.environment = true;
-  return broken_rules(all, framework, version);
+  return broken_rules(checked(arguments, plan), framework, version);
+}
+
+std::string refusal_of(const models::Scenario& plan, std::optional<JobFramework> framework, int version) {
+  const std::string_view rules = framework ? rules_of(*framework) : rules_of(plan);
+  if (rules.empty()) return "";
+  // What Megatron's arguments cannot say is not held against its rules.
+  if (rules == "megatron" &&
+      (megatron::unwritten_layers(plan.model) || plan.training.recompute.operations ||
+       plan.training.sharding == models::ShardingScheme::kHsdp ||
+       (plan.model.experts > 0 && !megatron::writes_dispatcher(plan.dispatchers.front().name))))
+    return "";
+  const bool automodel = rules == "nemo-automodel";  // moesim has no words for its arguments
+  CheckedArguments all =
+      checked(automodel ? Arguments{} : written_arguments(plan, framework_named(rules)), plan);
+  all.bridge = framework == JobFramework::kNemo || plan.recipe.starts_with("megatron-bridge");
+  for (const BrokenRule& broken : broken_of(all, rules, version))
+    if (!broken.warns && !(framework && broken.lacks)) return broken.text();
+  return "";
 }
 
 std::vector<std::string> check_start(const Job& job, JobFramework framework, int version,
@@ -436,7 +485,7 @@ std::vector<std::string> check_start(const Job& job, JobFramework framework, int
   for (const BrokenRule& broken : broken_rules(all, framework, version))
     if (broken.warns)
       changed.push_back(broken.note(job.file, framework));
-    else
+    else if (!broken.lacks)
       throw InputError(SourcePlace{job.file}, broken.text(),
                        fmt::format("arguments that {} starts with", name_of(framework)));
   return changed;

@@ -27,7 +27,8 @@ struct CheckedArguments {
   bool typed = false;        // a command line that is to start, with all that is not a default
   bool bridge = false;       // of Megatron-Bridge
   bool before_blackwell = false;
-  std::string gpu;  // its profile; empty: unknown
+  std::string gpu;                         // its profile; empty: unknown
+  const models::Scenario* plan = nullptr;  // resolved; null: unknown
 };
 
 struct BrokenRule {
@@ -37,6 +38,7 @@ struct BrokenRule {
   std::string source;  // file and version
   bool warns = false;  // the framework starts, and does something else
   bool told = false;   // whoever reads the job has to know it
+  bool lacks = false;  // of a plan, which the arguments cannot say
 
   std::string text() const;  // in one line
   // The same with the job's file, and whether the framework starts.
@@ -44,8 +46,7 @@ struct BrokenRule {
 };
 
 // Returns the rules that arguments break, in the order of the file. `version`: of Megatron's core, 0.<version>;
-// 0: the newest. Of an older version those that came later are left out. Other frameworks than
-// Megatron and NeMo have none here.
+// 0: the newest. Of an older version those that came later are left out. Other frameworks' rules have no versions.
 std::vector<BrokenRule> broken_rules(const CheckedArguments& arguments, JobFramework framework,
                                      int version = 0);
 // Likewise of a file's settings, and of a resolved scenario's plan.
@@ -56,9 +57,14 @@ std::vector<BrokenRule> broken_rules(const models::Scenario& plan, const Argumen
 // returns what it does otherwise than they say, one line each. `plan`: as resolved, or null.
 std::vector<std::string> check_start(const Job& job, JobFramework framework, int version,
                                      const models::Scenario* plan);
-// Returns the first rule that a resolved plan with one dispatcher breaks, in one line; "" where there is none, for
-// what the framework's arguments cannot say, and for another framework's job or recipe.
-std::string refusal_of(const models::Scenario& plan, JobFramework framework, int version);
+// Returns whose rules hold for a recipe, or for a plan with its recipe or of its job: "megatron" (without one, too),
+// "torchtitan", "deepspeed", "nemo-automodel"; "": nobody's.
+std::string_view rules_of(std::string_view recipe);
+std::string_view rules_of(JobFramework framework);
+std::string_view rules_of(const models::Scenario& plan);
+// Returns the first rule that a resolved plan with one dispatcher breaks, in one line; "" where there is none, and for
+// what Megatron's arguments cannot say. nullopt: by the plan's own rules, with what its framework lacks.
+std::string refusal_of(const models::Scenario& plan, std::optional<JobFramework> framework, int version);
 // Parses "0.14", "core_r0.16.0" or "newest". Throws InputError.
 int framework_version(std::string_view text);
 

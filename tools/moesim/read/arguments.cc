@@ -478,7 +478,7 @@ JobArguments arguments_of(const models::Scenario& s, JobFramework framework, int
   JobArguments result;
   result.arguments = written_arguments(s, framework);
   for (const BrokenRule& broken : broken_rules(s, result.arguments, framework, version))
-    if (!broken.warns)
+    if (!broken.warns && !broken.lacks)
       throw InputError(
           fmt::format("the plan in arguments of {}: found {}, expected a plan that {} starts with",
                       name_of(framework), broken.text(), name_of(framework)));

@@ -169,8 +169,14 @@ void write_precision(const Scenario& s, Arguments& out) {
   if (s.training.optimizer == models::OptimizerTypes{bf16, bf16, bf16})
     out.emplace_back("training.dtype", "bfloat16");
   const std::string& p = s.training.precision;
-  if (p == "fp8" || p == "mxfp8")
-    out.emplace_back("model.converters", nlohmann::ordered_json::array({p == "fp8" ? "float8" : "mx"}));
+  if (p != "fp8" && p != "mxfp8") return;
+  const std::string type = p == "fp8" ? "float8" : "mx", experts = "quantize.grouped_mm." + type;
+  nlohmann::ordered_json converters{"quantize.linear." + type};
+  if (s.model.experts > 0) {
+    converters.push_back(experts);
+    out.emplace_back(experts + ".fqns", nlohmann::ordered_json{"experts"});
+  }
+  out.emplace_back("model.converters", converters);
 }
 
 void read_recompute(JobReader& r) {
@@ -178,6 +184,9 @@ void read_recompute(JobReader& r) {
       r.choice("activation_checkpoint.mode", "selective", {"none", "full", "selective", "memory_budget"});
   if (mode == "memory_budget") r.fail("activation_checkpoint.mode", "none, full or selective");
   if (mode == "selective") {
+    if (!r.has("activation_checkpoint.selective_ac_option"))
+      r.approximate("activation_checkpoint.mode",
+                    "without selective_ac_option every second layer is recomputed; priced as op");
     if (const std::string option = r.text("activation_checkpoint.selective_ac_option", "op"); option != "op")
       r.fail("activation_checkpoint.selective_ac_option", "op: recomputing some layers is not modelled here");
   }
@@ -187,6 +196,7 @@ void read_recompute(JobReader& r) {
 void write_recompute(const Scenario& s, Arguments& out) {
   const models::StepRecompute& c = s.training.recompute;
   out.emplace_back("activation_checkpoint.mode", !c.any() ? "none" : c.full ? "full" : "selective");
+  if (c.any() && !c.full) out.emplace_back("activation_checkpoint.selective_ac_option", "op");
 }
 
 void read_optimizer(JobReader& r) {

@@ -236,9 +236,10 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
     throw InputError("compare: found --arguments with --format csv, expected table or json");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
   // Whether the job as it is starts, before what moesim itself may not take.
-  const bool same = answer.framework && loaded.job && loaded.job->framework.starts_with("megatron");
+  const bool same =
+      answer.framework && loaded.job && rules_of(loaded.job->framework) == rules_of(*answer.framework);
   if (same) check_start(*loaded.job, *answer.framework, answer.version, nullptr);
-  const Base base = Base::of(question, common);
+  const Base base = Base::of(question, common, true, answer.framework);
   models::Resolved& resolved = answer.resolved = base.resolved;
   std::vector<std::string> told;
   if (same) told = check_start(*loaded.job, *answer.framework, answer.version, &resolved.scenario);

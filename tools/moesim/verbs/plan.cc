@@ -14,6 +14,7 @@
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/read/argument_checks.h"
 #include "tools/moesim/read/arguments.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
@@ -37,11 +38,22 @@ struct PlanOptions {
   std::string report, script;
 };
 
-// Returns a bash script with lines for sbatch, torchrun and pretrain_gpt.py of Megatron-LM with the plan's
-// arguments; comments above them give the moesim command that forecasts the plan (`command`) and what the
-// arguments leave out. Throws InputError for features that Megatron lacks.
+// Refuses plans of frameworks whose program is the user's.
+void check_script(const models::Scenario& plan) {
+  const std::string_view rules = rules_of(plan);
+  if (rules == "deepspeed" || rules == "nemo-automodel")
+    throw InputError(
+        fmt::format("--script: found a plan of {}, expected one of Megatron or torchtitan", rules));
+}
+
+// Returns a bash script with lines for sbatch and torchrun, and the plan's arguments for pretrain_gpt.py of Megatron-LM
+// or as torchtitan's file; comments above them give the moesim command that forecasts the plan (`command`) and what
+// the arguments leave out. Throws InputError for features that the framework lacks.
 std::string launch_script(const models::Scenario& plan, const std::string& command, int version) {
-  const JobArguments made = arguments_of(plan, JobFramework::kMegatron, version);
+  const bool titan = rules_of(plan) == "torchtitan";
+  const JobFramework framework = titan ? JobFramework::kTorchtitan : JobFramework::kMegatron;
+  const JobArguments made = arguments_of(plan, framework, version);
+  const std::string arguments = arguments_text(made.arguments, framework);
   // A rack of 72 GPUs in one NVLink domain is made of hosts of 4 (NVIDIA's GB200 NVL72: 18 compute trays).
   const std::int64_t world = plan.parallel.world(), node = plan.cluster->gpus_per_node;
   const std::int64_t host = node > 16 && node % 4 == 0 ? 4 : node;
@@ -56,12 +68,16 @@ std::string launch_script(const models::Scenario& plan, const std::string& comma
   text += "# Data, tokenizer, learning rate and checkpoints are yours: \"$@\".\nset -euo pipefail\n";
   text += fmt::format(
       "{}MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
-      "ARGUMENTS=(\n{})\n"
-      "srun torchrun --nnodes={} --nproc-per-node={} --rdzv-backend=c10d \\\n"
+      "{}srun torchrun --nnodes={} --nproc-per-node={} --rdzv-backend=c10d \\\n"
       "  --rdzv-endpoint=\"$MASTER_ADDR:29500\" --rdzv-id=\"$SLURM_JOB_ID\" \\\n"
-      "  pretrain_{}.py \"${{ARGUMENTS[@]}}\" \"$@\"\n",
-      variables_text(made.arguments), arguments_text(made.arguments, JobFramework::kMegatron), hosts,
-      world / hosts, plan.model.pattern.empty() ? "gpt" : "mamba");
+      "  {} \"$@\"\n",
+      variables_text(made.arguments),
+      titan ? fmt::format("cat > job.toml <<'END'\n{}END\n", arguments)
+            : fmt::format("ARGUMENTS=(\n{})\n", arguments),
+      hosts, world / hosts,
+      titan                        ? "-m torchtitan.train --job.config_file job.toml"
+      : plan.model.pattern.empty() ? "pretrain_gpt.py \"${ARGUMENTS[@]}\""
+                                   : "pretrain_mamba.py \"${ARGUMENTS[@]}\"");
   return text;
 }
 
@@ -74,6 +90,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
     throw InputError(
         "--search: found with plan, which searches every size that you do not give; expected it with another verb");
   models::RunQuestion q = o.question.question(Base::of(options.question(common), common, false), batch);
+  if (!o.script.empty()) check_script(q.scenario);
   q.upgrades = !o.no_upgrades;
   q.threads = common.threads;
   std::optional<Comparison> run;  // of the existing job
@@ -131,7 +148,7 @@ Verb plan_verb() {
             ->check(CLI::Range(1, 1000))
             ->group(kQuestionGroup);
         app.add_option("--script", o->script,
-                       "Write a batch script (sbatch, torchrun, Megatron's) of the best plan")
+                       "Write a batch script (sbatch, torchrun, Megatron's or torchtitan's) of the best plan")
             ->type_name("FILE")
             ->group(kQuestionGroup);
         o->scenario.declare(app);
