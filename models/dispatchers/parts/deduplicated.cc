@@ -152,11 +152,13 @@ void drop_above(ProgramBuilder& b, const LayerSizes& f, std::vector<std::int64_t
         "{} rows above the static budget of {} rows per rank are dropped", b.program().dropped_rows, budget));
 }
 
-// The permutation is fused into the exchange: only rows beyond the first copy of a token are written again.
+// The permutation is fused into the exchange: only rows beyond the first copy of a token are written again, all of them
+// where one rank exchanges nothing.
 void copy_locally(ProgramBuilder& b, std::string_view name, Category category, const LayerSizes& f,
                   const std::vector<std::int64_t>& unique, const ExpertBlock& block) {
   std::vector<std::int64_t> more(f.R);
-  for (int r = 0; r < f.R; ++r) more[r] = std::max<std::int64_t>(0, block.rows[r] - unique[r]);
+  for (int r = 0; r < f.R; ++r)
+    more[r] = std::max<std::int64_t>(0, block.rows[r] - (f.R > 1 ? unique[r] : 0));
   b.kernel(name, category, KernelClass::kGatherRows, b.scaled(more, f.w), b.scaled(more, f.w));
 }
 
@@ -188,7 +190,7 @@ std::int64_t FlexHybrid::counted(std::int64_t tokens) const {
 }
 
 std::optional<std::string> FlexHybrid::illegal(const MoeLayer& layer) const {
-  if (layer.ranks() == 1)
+  if (layer.ranks() == 1 && library_ == ExchangeLibrary::kNcclEp)  // HybridEP copies at home
     return fmt::format("it needs more than one rank: {} exchanges rows between ranks", name_of(library_));
   if (mode_ == kDropAndPad && !layer.routing->equal_tokens())
     return "mode=pad needs the same number of tokens on every rank: all must agree on the capacity";
