@@ -248,6 +248,32 @@ TEST(MegatronRules, AJobThatDoesNotStartIsNotGivenArguments) {
   EXPECT_THAT(graphs.err, HasSubstr("left out: flex-deepep"));
 }
 
+// What Megatron starts with is read: HybridEP on one rank, NCCL EP, and modules that no layer has.
+TEST(MegatronRules, LegalJobsAreRead) {
+  const auto job = [](const std::string& more) {
+    return read_job(read_shell_job("pretrain_gpt.py " + std::string(kDense) + kMoe + more, "train.sh", {}),
+                    JobFramework::kMegatron)
+        .scenario;
+  };
+  EXPECT_EQ(job("--recompute-granularity selective --recompute-modules mlp")["training"]["recompute"],
+            "none");
+  EXPECT_EQ(job("--recompute-granularity selective --recompute-modules mlp moe_act")["training"]["recompute"],
+            "moe_act");
+  EXPECT_EQ(job("--recompute-granularity selective --recompute-modules mlp --moe-layer-freq '([0]*1+[1]*35)'")
+                ["training"]["recompute"],
+            "mlp");
+  EXPECT_EQ(job("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend ncclep "
+                "--moe-flex-dispatcher-num-sms 24")["dispatcher"],
+            nlohmann::ordered_json({{"name", "nccl-ep"}, {"sms", 24}}));
+  const auto compare = [](const std::string& dispatcher) {
+    return testing::run_moesim({"compare", "--model", "olmoe", "--cluster", "h100", "--ep", "1",
+                                "--dispatcher", dispatcher, "--draws", "0"});
+  };
+  EXPECT_EQ(compare("flex-hybridep").exit_code, 0);
+  for (const char* other : {"flex-deepep", "nccl-ep"})
+    EXPECT_THAT(compare(other).err, HasSubstr("needs more than one rank")) << other;
+}
+
 // DeepEP has no kernels for GB200's links, says Megatron-Bridge alone.
 TEST(MegatronRules, BridgeHasItsOwn) {
   models::Scenario plan;

@@ -141,6 +141,7 @@ TEST_P(FrameworkArguments, AreReadBackAsTheScenarioThatWasWritten) {
                                     "alltoall:pad_rows=16",
                                     "flex-deepep:sms=24",
                                     "flex-hybridep",
+                                    "nccl-ep:sms=24",
                                     "torchtitan-alltoall",
                                     "torchtitan-local"};
   const std::string name = kFiles[static_cast<std::size_t>(framework)];

@@ -138,11 +138,12 @@ void read_dispatcher(JobReader& r) {
   } else if (type == "alltoall_seq") {
     spec = {{"name", "alltoall-legacy"}};
   } else {
-    const std::string backend = r.choice("moe_flex_dispatcher_backend", "deepep", {"deepep", "hybridep"});
+    const std::string backend =
+        r.choice("moe_flex_dispatcher_backend", "deepep", {"deepep", "hybridep", "ncclep"});
     r.flag("moe_enable_deepep");
-    spec = {{"name", "flex-" + backend}};
+    spec = {{"name", backend == "ncclep" ? "nccl-ep" : "flex-" + backend}};
     auto sms = r.whole("moe_flex_dispatcher_num_sms");
-    if (!sms) sms = r.whole(backend == "deepep" ? "moe_deepep_num_sms" : "moe_hybridep_num_sms");
+    if (!sms && backend != "ncclep") sms = r.whole("moe_" + backend + "_num_sms");
     if (sms) spec["sms"] = *sms;
     if (rows > 0) spec[backend == "deepep" ? "pad_rows" : "align"] = rows;
     if (shared && backend == "deepep") spec["shared_overlap"] = true;
@@ -180,11 +181,13 @@ void write_dispatcher(const Scenario& s, Arguments& out) {
     put_flag(out, is_on("permute_fusion", true), "moe_permute_fusion");
   } else if (d.name == "alltoall-legacy") {
     named("alltoall_seq");
-  } else if (d.name == "flex-deepep" || d.name == "flex-hybridep") {
+  } else {
     named("flex");
-    out.emplace_back("moe_flex_dispatcher_backend", d.name.substr(5));
+    const std::string backend = d.name == "nccl-ep" ? "ncclep" : d.name.substr(5);
+    out.emplace_back("moe_flex_dispatcher_backend", backend);
     if (const auto sms = parse_int(option("sms")))
-      out.emplace_back(d.name == "flex-deepep" ? "moe_deepep_num_sms" : "moe_hybridep_num_sms", *sms);
+      out.emplace_back(backend == "ncclep" ? "moe_flex_dispatcher_num_sms" : "moe_" + backend + "_num_sms",
+                       *sms);
   }
   if (const auto factor = parse_number(option("capacity_factor")); factor && *factor > 0)
     out.emplace_back("moe_expert_capacity_factor", *factor);
@@ -199,8 +202,8 @@ void write_dispatcher(const Scenario& s, Arguments& out) {
 }  // namespace
 
 bool writes_dispatcher(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kNames{"allgather", "alltoall", "alltoall-legacy", "flex-deepep",
-                                                   "flex-hybridep"};
+  constexpr std::array<std::string_view, 6> kNames{"allgather",   "alltoall",      "alltoall-legacy",
+                                                   "flex-deepep", "flex-hybridep", "nccl-ep"};
   return std::ranges::find(kNames, name) != kNames.end();
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json_reader.h"
 #include "base/text.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/read/megatron_rules.h"
@@ -41,8 +42,15 @@ void read_recompute(JobReader& r) {
     modules.emplace_back("moe");
   if (modules.empty()) return;
   try {
-    const auto recompute = models::StepRecompute::parse(join(modules, "+"));
+    auto recompute = models::StepRecompute::parse(join(modules, "+"));
     if (recompute.operations) throw InputError("op is torchtitan's");
+    // Megatron takes mlp where no layer has a dense FFN, and does nothing.
+    const nlohmann::ordered_json& job = r.job().scenario;
+    if (recompute.dense && job.contains("model") &&
+        !models::Architecture::parse(JsonNode::from_json(job["model"], "model")).has_dense_ffn()) {
+      recompute.dense = false;
+      if (!recompute.any()) r.without_effect("recompute_modules", "no layer has a dense FFN");
+    }
     r.set("training.recompute", recompute.text());
   } catch (const InputError& error) {
     r.fail("recompute_modules", std::string("other modules: ") + error.what());
