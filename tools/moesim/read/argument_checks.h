@@ -1,10 +1,11 @@
 // A framework's rules for its own arguments: which of them a job or a plan breaks, so that the framework would
 // refuse to start.
 //
-// argument_checks.json has a row for each rule, with a condition in a small language: names of arguments and of
-// shared conditions, numbers, 'texts', + - * / %, comparisons, in (...), and, or (its first value that is not
-// nothing), not, given(name), count(list), product(list), length() of a list in short form, has(list, 'item', ...),
-// only(list, 'item', ...), and stages(), letters() and ordered() of a pipeline's layout.
+// argument_checks.json has a row for each rule, with a condition in a small language: names of arguments, of shared
+// conditions and of what a resolved plan says (plan.parallel.pp, plan.model.layers, plan.dispatcher), numbers, 'texts',
+// + - * / %, comparisons, in (...), and, or (its first value that is not nothing), not, given(name), count(list),
+// product(list), length() of a list in short form, has(list, 'item', ...), only(list, 'item', ...), and stages(),
+// letters() and ordered() of a pipeline's layout.
 #pragma once
 
 #include <cstdint>
