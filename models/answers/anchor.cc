@@ -136,9 +136,11 @@ void scale(Answer& a, double factor) {
   a.network.calibrated_us *= factor;
   for (double& part : a.breakdown_us) part *= factor;
   const auto scale_ps = [factor](std::int64_t& ps) { ps = std::llround(static_cast<double>(ps) * factor); };
-  for (PassTrace& pass : a.layer)
-    for (auto* times : {&pass.trace.start, &pass.trace.begin, &pass.trace.end})
-      std::ranges::for_each(*times, scale_ps);
+  if (a.layer) {
+    auto layer = std::make_shared<LayerTrace>(*a.layer);
+    layer->timeline.scale(factor);
+    a.layer = std::move(layer);
+  }
   for (SlotTrace& slot : a.slots) scale_ps(slot.from), scale_ps(slot.to);
   std::ranges::for_each(a.stage_end, scale_ps);
   for (Answer::MemorySample& sample : a.memory_over_time) sample.time_us *= factor;

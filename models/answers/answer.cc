@@ -301,13 +301,16 @@ class Answering {
     const LayerForecaster own(s_, programs, routing_, faults_, own_contention ? &*own_contention : nullptr),
         before(s_, without, routing_, faults_, other_contention ? &*other_contention : nullptr);
     std::int64_t paid = 0;
-    for (const PassTrace& pass : own.trace(pricer)) {
+    const auto layer = own.trace(pricer);
+    for (const LayerTrace::Pass& pass : layer->passes) {
       if (!pass.dispatcher) continue;
-      for (std::size_t i = 0; i < pass.pass().size(); ++i) {
-        if (!pays_for_balance(pass.pass()[i])) continue;
+      for (std::size_t i = 0; i < pass.ops().size(); ++i) {
+        if (!pays_for_balance(pass.ops()[i])) continue;
         std::int64_t longest = 0;  // a rank that sends nothing waits for the others later
-        for (std::size_t at = i * pass.trace.ranks; at < (i + 1) * pass.trace.ranks; ++at)
-          longest = std::max(longest, pass.trace.end[at] - pass.trace.begin[at]);
+        for (std::size_t r = 0; r < layer->ranks; ++r) {
+          const LayerTrace::Span span = layer->span(pass, i, r);
+          longest = std::max(longest, span.end - span.begin);
+        }
         paid += longest;
       }
     }
@@ -377,30 +380,26 @@ class Answering {
   // An allocation happens at the start of its rank's next operation; a release at the end of the previous
   // one.
   std::vector<Answer::MemorySample> memory_over_time(const Answer& a) const {
-    const auto trace_of = [&](bool forward) -> const sim::LockstepTrace* {
-      for (const PassTrace& t : a.layer)
-        if (t.dispatcher && t.forward == forward) return &t.trace;
-      return nullptr;
-    };
     std::vector<Answer::MemorySample> samples;
     const auto rank = static_cast<std::size_t>(a.memory.rank);
-    const auto R = static_cast<std::size_t>(a.program().ranks());
     double latest = 0;
     for (const MemoryPoint& point : memory_of_layer(a.program(), a.memory.rank, a.memory.worst, s_.train)) {
-      const std::vector<Op>& pass = point.forward ? a.program().forward() : a.program().backward();
-      const sim::LockstepTrace* trace = trace_of(point.forward);
-      if (!trace || trace->ranks != R) continue;
+      const auto pass = std::ranges::find_if(a.layer->passes, [&](const LayerTrace::Pass& one) {
+        return one.dispatcher && one.forward == point.forward;
+      });
+      if (pass == a.layer->passes.end()) continue;
+      const std::vector<Op>& ops = pass->ops();
       const auto at = static_cast<std::size_t>(std::max(point.op, 0));
+      const auto span = [&](std::size_t i) { return a.layer->span(*pass, i, rank); };
       const auto on_device = [&](std::size_t i) {
-        return pass[i].kind != OpKind::kAllocate && pass[i].kind != OpKind::kFree &&
-               trace->end[i * R + rank] > 0;
+        return ops[i].kind != OpKind::kAllocate && ops[i].kind != OpKind::kFree && span(i).end > 0;
       };
       std::int64_t ps = -1;
-      if (point.op >= 0 && at < pass.size() && pass[at].kind == OpKind::kAllocate)
-        for (std::size_t i = at + 1; i < pass.size() && ps < 0; ++i)
-          if (on_device(i)) ps = trace->start[i * R + rank];
-      for (std::size_t i = std::min(at, pass.size()); i > 0 && ps < 0; --i)
-        if (on_device(i - 1)) ps = trace->end[(i - 1) * R + rank];
+      if (point.op >= 0 && at < ops.size() && ops[at].kind == OpKind::kAllocate)
+        for (std::size_t i = at + 1; i < ops.size() && ps < 0; ++i)
+          if (on_device(i)) ps = span(i).start;
+      for (std::size_t i = std::min(at, ops.size()); i > 0 && ps < 0; --i)
+        if (on_device(i - 1)) ps = span(i - 1).end;
       latest = std::max(latest, static_cast<double>(std::max<std::int64_t>(ps, 0)) * 1e-6);
       samples.push_back({latest, point});
     }

@@ -35,24 +35,12 @@
 
 namespace moesim::models {
 
-// Programs as a task graph for the simulator, for shared networks: collectives of several dispatch groups
-// contend, so their times are not known in advance (timing `flow`).
-
-// A pass of a program with its prices.
-struct PricedPass {
-  const Program* program = nullptr;
-  const std::vector<Op>* ops = nullptr;
-  const sim::LockstepProgram* priced = nullptr;
-};
-
-// Returns a graph of the passes, one after the other, on dispatch groups that all do the same at the same
-// time: rank r of group c is rank groups[c][r] of the graph, a GPU of the cluster; ranks in no group are
-// idle. A rank's host launches every operation and takes launch_ps per kernel; a blocking wait is a host task
-// behind its copy. Computing takes its price; collectives carry their bytes and those that travel inside them
-// (Op::fused). A collective whose group lies partly outside of the dispatch group takes its price. The first
-// operations of a pass wait for everything that their rank did in the previous one.
-sim::TaskGraph layer_graph(std::span<const PricedPass> passes, std::int64_t launch_ps,
-                           std::span<const std::vector<std::int32_t>> groups);
+// Returns a graph of a pass on dispatch groups that all do the same at the same time and contend for a shared
+// network (timing `flow`): rank r of group c is rank groups[c][r] of the graph, a GPU of the cluster; ranks in
+// no group are idle. Computing takes its price; collectives carry their bytes and those that travel inside
+// them (Op::fused). A collective whose group lies partly outside of the dispatch group takes its price.
+sim::TaskGraph layer_graph(const Program& program, const std::vector<Op>& ops, sim::LockstepProgram priced,
+                           std::int64_t launch_ps, std::span<const std::vector<std::int32_t>> groups);
 
 // Most ranks simulated for each kind of group; further groups are left out.
 inline constexpr std::size_t kMostFlowRanks = 1024;

@@ -15,19 +15,36 @@
 #include "models/step/pipeline_schedule.h"
 #include "models/step/step_memory.h"
 #include "models/step/step_overload.h"
-#include "sim/run/lockstep.h"
+#include "sim/graph/task_graph.h"
+#include "sim/run/timeline.h"
 
 namespace moesim::models {
 
-// Spans of the operations of one pass of a program, by rank of the dispatch group.
-struct PassTrace {
-  std::shared_ptr<const void> held;  // keeps `program` alive
+struct ProgramPass {
   const Program* program = nullptr;
   bool forward = true;
   bool dispatcher = false;  // false: the part that is the same for all dispatchers
-  sim::LockstepTrace trace;
 
-  const std::vector<Op>& pass() const { return forward ? program->forward() : program->backward(); }
+  const std::vector<Op>& ops() const { return forward ? program->forward() : program->backward(); }
+};
+
+// One MoE layer as it runs from idle clocks.
+struct LayerTrace {
+  struct Pass : ProgramPass {
+    std::shared_ptr<const void> held;  // keeps `program` alive
+    std::vector<sim::TaskId> tasks;    // [operation * ranks + rank]
+  };
+  // Picoseconds. A collective starts when its rank arrives and begins when the last member has arrived;
+  // others begin when they start.
+  struct Span {
+    std::int64_t start = 0, begin = 0, end = 0;
+  };
+  Span span(const Pass& pass, std::size_t op, std::size_t rank) const;
+
+  sim::TaskGraph graph;
+  sim::Timeline timeline;
+  std::size_t ranks = 0;  // of the dispatch group
+  std::vector<Pass> passes;
 };
 
 // A slot of a stage's schedule with its span on the stage's last rank, picoseconds.
@@ -70,9 +87,8 @@ struct Forecast {
   FlowReport network;              // with timing `flow`
   std::vector<std::string> warnings;
 
-  // On request: traces of one MoE layer; for a step, of one layer of the critical stage, run from idle
-  // clocks.
-  std::vector<PassTrace> layer;
+  // On request: a trace of the layer; for a step, of one MoE layer of the critical stage.
+  std::shared_ptr<const LayerTrace> layer;
   std::vector<SlotTrace> slots;         // for a step, stage by stage
   std::vector<std::int64_t> stage_end;  // ps, with gradients and optimizer
 

@@ -6,6 +6,8 @@
 #include "models/step/contention.h"
 #include "models/step/training_flops.h"
 #include "sim/run/booking.h"
+#include "sim/run/lockstep_graph.h"
+#include "sim/run/simulator.h"
 
 namespace moesim::models {
 
@@ -58,26 +60,29 @@ sim::Lockstep LayerForecaster::run(StepPasses& passes, const ProgramPricer& pric
   return lockstep;
 }
 
-std::vector<PassTrace> LayerForecaster::trace(const ProgramPricer& pricer) const {
+std::shared_ptr<const LayerTrace> LayerForecaster::trace(const ProgramPricer& pricer) const {
   StepPasses passes(programs_, routing_, pricer, options(true));
-  sim::Lockstep lockstep(passes.ranks(), clocks(pricer));
-  std::vector<std::vector<sim::LockstepTrace>> traces;
-  sim::LockstepWatch watch;
-  watch.traces = &traces;
-  lockstep.watch(&watch);
-  std::vector<PassTrace> all;
+  sim::LockstepGraph written(passes.ranks(), {clocks(pricer), {}, nullptr});
+  auto trace = std::make_shared<LayerTrace>();
+  trace->ranks = passes.ranks();
   for (const PipelineSlot& slot : slots()) {
-    const auto programs = passes.programs_of(0, slot);
-    passes.run(0, slot, lockstep);
-    for (std::size_t c = 0; c < programs.size(); ++c)
-      for (std::size_t p = 0; p < programs[c].size(); ++p) {
-        const StepPasses::Ran& ran = programs[c][p];
-        std::shared_ptr<const void> held = programs_.dense();
-        if (ran.dispatcher) held = programs_.first();
-        all.push_back({std::move(held), ran.program, ran.forward, ran.dispatcher, std::move(traces[c][p])});
+    const StepPasses::Slot runs = passes.runs_of(0, slot);
+    sim::LockstepGraph::Tasks tasks = written.run(
+        runs.chains, runs.order,
+        [&](std::size_t c, std::size_t p, std::size_t op) { return runs.passes[c][p].ops()[op].name; });
+    for (std::size_t c = 0; c < tasks.size(); ++c)
+      for (std::size_t p = 0; p < tasks[c].size(); ++p) {
+        LayerTrace::Pass& pass = trace->passes.emplace_back(runs.passes[c][p]);
+        if (pass.dispatcher)
+          pass.held = programs_.first();
+        else
+          pass.held = programs_.dense();
+        pass.tasks = std::move(tasks[c][p]);
       }
   }
-  return all;
+  trace->graph = written.finalize();
+  trace->timeline = sim::run(trace->graph, written, {.detail = sim::Detail::times});
+  return trace;
 }
 
 Forecast LayerForecaster::forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn,

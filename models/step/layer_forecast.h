@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,8 +26,7 @@ class LayerForecaster {
                     bool trace) const;
   // Returns picoseconds of the layer alone. `faults`: false for the healthy machine.
   std::int64_t total_ps(const ProgramPricer& pricer, bool faults = true) const;
-  // Returns the spans of every operation.
-  std::vector<PassTrace> trace(const ProgramPricer& pricer) const;
+  std::shared_ptr<const LayerTrace> trace(const ProgramPricer& pricer) const;
 
  private:
   StepPasses::Options options(bool faults) const;

@@ -181,7 +181,7 @@ std::int32_t StepPasses::add(Built& built, const PricedProgram& priced, Pass pas
                                                                   : priced.weight_gradients;
   if (program.ops.empty()) return -1;
   built.chain.push_back(&program);
-  built.ran.push_back({priced.program, pass == Pass::kForward, priced.moe != nullptr});
+  built.passes.push_back({priced.program, pass == Pass::kForward, priced.moe != nullptr});
   return static_cast<std::int32_t>(built.chain.size()) - 1;
 }
 
@@ -211,13 +211,11 @@ LayerPlaces StepPasses::add_layer(Built& built, Dense& d, const Moe& moe, std::s
   return places;
 }
 
-StepPasses::Built StepPasses::pass_of(int stage, std::int32_t chunk, std::int32_t microbatch, Pass pass,
-                                      PassPlaces* places) {
+StepPasses::Built StepPasses::pass_of(int stage, std::int32_t chunk, std::int32_t microbatch, Pass pass) {
   const Chunk& c = (*o_.chunks)[static_cast<std::size_t>(chunk)];
   Dense& d = dense(stage);
   Built built;
-  PassPlaces unused;
-  PassPlaces& p = places ? *places : unused;
+  PassPlaces& p = built.places;
   const auto whole = [&](std::vector<std::int32_t>& where, const PricedProgram& program) {
     if (const std::int32_t at = add(built, program, pass); at >= 0) where.push_back(at);
   };
@@ -229,10 +227,7 @@ StepPasses::Built StepPasses::pass_of(int stage, std::int32_t chunk, std::int32_
     const LayerKind& kind = c.layers[at];
     const std::size_t layer = c.first + at;
     Moe own_moe;
-    if (kind.ffn == LayerKind::Ffn::kMoe) {
-      own_moe = moe(stage, programs_.ordinal(layer), microbatch);
-      built.held.push_back(own_moe);
-    }
+    if (kind.ffn == LayerKind::Ffn::kMoe) own_moe = moe(stage, programs_.ordinal(layer), microbatch);
     // A multi-token-prediction layer has its own pass of the head.
     std::vector<std::int32_t> own_head;
     if (kind.mtp && !forward) whole(own_head, head(d));
@@ -246,57 +241,40 @@ StepPasses::Built StepPasses::pass_of(int stage, std::int32_t chunk, std::int32_
   return built;
 }
 
-StepPasses::SlotPasses StepPasses::passes_of(int stage, const PipelineSlot& slot) {
-  SlotPasses all;
-  const auto add_pass = [&](std::int32_t chunk, std::int32_t microbatch, Pass pass) {
-    all.places.emplace_back();
-    all.built.push_back(pass_of(stage, chunk, microbatch, pass, &all.places.back()));
+StepPasses::Slot StepPasses::runs_of(int stage, const PipelineSlot& slot) {
+  using Kind = PipelineSlot::Kind;
+  std::vector<Built> all;
+  const auto back = [&](Pass pass) {
+    all.push_back(pass_of(stage, slot.back_chunk, slot.back_microbatch, pass));
   };
-  switch (slot.kind) {
-    case PipelineSlot::Kind::kForward:
-      add_pass(slot.chunk, slot.microbatch, Pass::kForward);
-      break;
-    case PipelineSlot::Kind::kBackward:
-      add_pass(slot.chunk, slot.microbatch, Pass::kBackward);
-      break;
-    case PipelineSlot::Kind::kInputGradient:
-      add_pass(slot.chunk, slot.microbatch, Pass::kInputGradient);
-      break;
-    case PipelineSlot::Kind::kWeightGradient:
-      add_pass(slot.chunk, slot.microbatch, Pass::kWeightGradient);
-      break;
-    case PipelineSlot::Kind::kOverlapped:
-      add_pass(slot.chunk, slot.microbatch, Pass::kForward);
-      add_pass(slot.back_chunk, slot.back_microbatch,
-               o_.delayed_weight_gradients ? Pass::kInputGradient : Pass::kBackward);
-      if (o_.delayed_weight_gradients) add_pass(slot.back_chunk, slot.back_microbatch, Pass::kWeightGradient);
-      break;
-  }
-  return all;
-}
-
-void StepPasses::run(int stage, const PipelineSlot& slot, sim::Lockstep& clocks) {
-  const SlotPasses passes = passes_of(stage, slot);
-  if (passes.built.size() == 1) {
-    clocks.run(passes.built.front().chain);
-    return;
-  }
-  std::vector<sim::LockstepChain> chains;
+  const bool both = slot.kind == Kind::kOverlapped;
+  all.push_back(pass_of(stage, slot.chunk, slot.microbatch,
+                        slot.kind == Kind::kBackward         ? Pass::kBackward
+                        : slot.kind == Kind::kInputGradient  ? Pass::kInputGradient
+                        : slot.kind == Kind::kWeightGradient ? Pass::kWeightGradient
+                                                             : Pass::kForward));
+  if (both) back(o_.delayed_weight_gradients ? Pass::kInputGradient : Pass::kBackward);
+  if (both && o_.delayed_weight_gradients) back(Pass::kWeightGradient);
+  Slot runs;
   std::vector<std::vector<std::int32_t>> sizes;
-  for (const Built& built : passes.built) {
-    chains.push_back(built.chain);
+  for (Built& built : all) {
     sizes.emplace_back();
     for (const LockstepProgram* program : built.chain)
       sizes.back().push_back(static_cast<std::int32_t>(program->ops.size()));
+    runs.chains.push_back(std::move(built.chain));
+    runs.passes.push_back(std::move(built.passes));
   }
-  clocks.run(chains, interleaved(passes.places[0], passes.places[1],
-                                 passes.places.size() > 2 ? passes.places[2] : PassPlaces{}, sizes));
+  if (both)
+    runs.order =
+        interleaved(all[0].places, all[1].places, all.size() > 2 ? all[2].places : PassPlaces{}, sizes);
+  else
+    runs.order = sim::one_by_one(runs.chains[0]);
+  return runs;
 }
 
-std::vector<std::vector<StepPasses::Ran>> StepPasses::programs_of(int stage, const PipelineSlot& slot) {
-  std::vector<std::vector<Ran>> all;
-  for (const Built& built : passes_of(stage, slot).built) all.push_back(built.ran);
-  return all;
+void StepPasses::run(int stage, const PipelineSlot& slot, sim::Lockstep& clocks) {
+  const Slot runs = runs_of(stage, slot);
+  clocks.run(runs.chains, runs.order);
 }
 
 std::uint64_t StepPasses::alike(const PipelineSlot& slot) const {
@@ -313,8 +291,8 @@ std::optional<std::uint64_t> StepPasses::same(int, const PipelineSlot& slot) con
 
 PipelinePasses::Host StepPasses::host(int stage, const PipelineSlot& slot) {
   Host all{0, false};
-  for (const Built& built : passes_of(stage, slot).built)
-    for (const LockstepProgram* program : built.chain) {
+  for (const sim::LockstepChain& chain : runs_of(stage, slot).chains)
+    for (const LockstepProgram* program : chain) {
       all.launching_ps += program->launches() * pricer_.launch_ps();
       all.waits = all.waits || program->waits_on_host();
     }

@@ -13,6 +13,7 @@
 #include "models/costs/program_prices.h"
 #include "models/programs/interleave.h"
 #include "models/step/faults.h"
+#include "models/step/forecast.h"
 #include "models/step/layer_programs.h"
 #include "models/step/pipeline_run.h"
 #include "models/workload/layer_stack.h"
@@ -80,13 +81,13 @@ class StepPasses : public PipelinePasses {
   // NVLink domains.
   Times network_of(std::size_t chunk);
 
-  // The programs that a slot runs, parallel to the traces of its run: [chain][program].
-  struct Ran {
-    const Program* program = nullptr;
-    bool forward = true;
-    bool dispatcher = false;  // false: the part that is the same for all dispatchers
+  // What a slot runs: a pass, or forward, backward and weight gradients together.
+  struct Slot {
+    std::vector<sim::LockstepChain> chains;
+    std::vector<sim::LockstepPiece> order;
+    std::vector<std::vector<ProgramPass>> passes;  // [chain][program]
   };
-  std::vector<std::vector<Ran>> programs_of(int stage, const PipelineSlot& slot);
+  Slot runs_of(int stage, const PipelineSlot& slot);
 
   // Adds the operations of one microbatch through all layers to the report of the measured domain.
   void report(DomainReport& into);
@@ -100,11 +101,11 @@ class StepPasses : public PipelinePasses {
     std::optional<PricedProgram> after, embedding, head;
   };
   using Moe = std::shared_ptr<const PricedProgram>;
-  // Programs in the order in which they run, and the objects that keep them alive.
+  // Programs in the order in which they run.
   struct Built {
     sim::LockstepChain chain;
-    std::vector<Ran> ran;  // parallel to the chain
-    std::vector<Moe> held;
+    std::vector<ProgramPass> passes;  // parallel to the chain
+    PassPlaces places;
   };
 
   PricedProgram price(const Program& program, const UnevenLoads& loads, const RankFaults* faults,
@@ -120,13 +121,7 @@ class StepPasses : public PipelinePasses {
   // Adds a program to the chain and returns its place; -1 where it has no operation.
   static std::int32_t add(Built& built, const PricedProgram& priced, Pass pass);
   LayerPlaces add_layer(Built& built, Dense& dense, const Moe& moe, std::size_t kind, Pass pass) const;
-  Built pass_of(int stage, std::int32_t chunk, std::int32_t microbatch, Pass pass, PassPlaces* places);
-  // The passes of a slot: one, or forward, backward and weight gradients that run together.
-  struct SlotPasses {
-    std::vector<Built> built;
-    std::vector<PassPlaces> places;
-  };
-  SlotPasses passes_of(int stage, const PipelineSlot& slot);
+  Built pass_of(int stage, std::int32_t chunk, std::int32_t microbatch, Pass pass);
   Times times_of(const PricedProgram& program) const;
   Times twice(const Built& forward, const Built& backward) const;
 
@@ -140,7 +135,7 @@ class StepPasses : public PipelinePasses {
   std::vector<std::unique_ptr<Dense>> dense_;  // one entry for each distinct set of faults
   // Routings of a layer that are priced; microbatches beyond share them in turn.
   std::int64_t routings_ = std::numeric_limits<std::int64_t>::max();
-  std::map<std::array<int, 3>, Moe> moe_;  // stage with faults or -1, ordinal, routing
+  std::map<std::array<int, 3>, Moe> moe_;  // kept: stage with faults or -1, ordinal, routing
 };
 
 }  // namespace moesim::models

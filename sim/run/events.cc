@@ -105,7 +105,7 @@ class Events {
         ready_.pop_back();
         begin(task);
       }
-      adjust_rates();
+      if (queue_.next() > now_) adjust_rates();  // once an instant, whatever takes no time in it
       const Time next = std::min(queue_.next(), flows_ ? flows_->next() : Time::kMax);
       if (next == Time::kMax) break;
       now_ = next;

@@ -50,7 +50,6 @@ struct Lockstep::Chain {
   std::size_t at = 0;                       // program whose operations `end` holds
   std::vector<std::int64_t> end;            // [operation * ranks + rank]
   std::vector<std::int64_t> entry, latest;  // by rank: earliest start of the program; latest end so far
-  std::vector<LockstepTrace>* traces = nullptr;
 
   const LockstepProgram& program() const { return *(*programs)[at]; }
   void enter(std::size_t program, std::size_t ranks) {
@@ -63,22 +62,17 @@ struct Lockstep::Chain {
 Lockstep::Lockstep(std::size_t ranks, const LockstepOptions& options)
     : options_(options), ready_(ranks), host_(ranks), streams_(kLockstepStreams * ranks), start_(ranks) {}
 
-void Lockstep::run(const LockstepChain& chain) {
+std::vector<LockstepPiece> one_by_one(const LockstepChain& chain) {
   std::vector<LockstepPiece> order;
   for (std::size_t p = 0; p < chain.size(); ++p)
     order.push_back({0, static_cast<std::int32_t>(p), 0, static_cast<std::int32_t>(chain[p]->ops.size())});
-  run(std::span(&chain, 1), order);
+  return order;
 }
+
+void Lockstep::run(const LockstepChain& chain) { run(std::span(&chain, 1), one_by_one(chain)); }
 
 void Lockstep::run(std::span<const LockstepChain> chains, std::span<const LockstepPiece> order) {
   const std::size_t R = ready_.size();
-  auto* const traces = watch_ ? watch_->traces : nullptr;
-  if (traces) traces->assign(chains.size(), {});
-  for (std::size_t c = 0; traces && c < chains.size(); ++c)
-    for (const LockstepProgram* program : chains[c]) {
-      const std::vector<std::int64_t> none(program->ops.size() * R);
-      (*traces)[c].push_back({none, none, none, R});
-    }
   const bool slows = options_.overlap.compute != 1 || options_.overlap.communication != 1;
   if (slows) {
     bool alone = chains.size() == 1;
@@ -99,7 +93,6 @@ void Lockstep::run(std::span<const LockstepChain> chains, std::span<const Lockst
   for (std::size_t c = 0; c < chains.size(); ++c) {
     state[c].programs = &chains[c];
     state[c].latest = ready_;
-    if (traces) state[c].traces = &(*traces)[c];
     if (!chains[c].empty()) state[c].enter(0, R);
   }
   for (const LockstepPiece& piece : order) {
@@ -188,15 +181,6 @@ void Lockstep::issue(Chain& chain, std::int32_t index) {
     last = std::max(last, end[r]);
   }
   check_clock(last);
-
-  if (!chain.traces) return;
-  LockstepTrace& trace = (*chain.traces)[chain.at];
-  const auto at = static_cast<std::size_t>(index) * R;
-  for (std::size_t r = 0; r < R; ++r) {
-    trace.end[at + r] = end[r];
-    trace.begin[at + r] = op.kind == Kind::nothing ? end[r] : end[r] - program.at(op, r);
-    trace.start[at + r] = op.kind == Kind::transfer ? start[r] : trace.begin[at + r];
-  }
 }
 
 // Runs the operation on the ranks that issue it; on others it keeps its place on the stream without time and

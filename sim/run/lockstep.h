@@ -5,8 +5,8 @@
 // operation starts when the host has launched it, its stream is free, its dependencies have ended, and its
 // rank has finished the previous program. A collective begins when its last member has started, and each
 // member ends after its own duration. run() does the same with a task graph of these operations
-// (tests/sim/lockstep_test.cc compares both to the picosecond). Since all ranks run the same operations, no
-// graph is needed, and an operation costs a few vector instructions.
+// (lockstep_graph.h). Since all ranks run the same operations, no graph is needed, and an operation costs a
+// few vector instructions.
 #pragma once
 
 #include <array>
@@ -83,18 +83,11 @@ struct LockstepPiece {
   std::int32_t chain = 0, program = 0;
   std::int32_t from = 0, to = 0;
 };
-
-// Times of a program's operations, in picoseconds: [operation * ranks + rank]. A transfer starts when its
-// rank arrives and begins when the last member has arrived; other operations begin when they start.
-struct LockstepTrace {
-  std::vector<std::int64_t> start, begin, end;
-  std::size_t ranks = 0;
-};
+std::vector<LockstepPiece> one_by_one(const LockstepChain& chain);  // whole programs, of chain 0
 
 struct LockstepWatch {
-  int rank = -1;                                              // rank whose spans are kept; -1: none
-  std::vector<BusySpan> spans;                                // of that rank, over all runs
-  std::vector<std::vector<LockstepTrace>>* traces = nullptr;  // [chain][program] of each run; null: not kept
+  int rank = -1;                // rank whose spans are kept; -1: none
+  std::vector<BusySpan> spans;  // of that rank, over all runs
 };
 
 struct LockstepOptions {

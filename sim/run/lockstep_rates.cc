@@ -19,9 +19,8 @@ class Issue {
   struct Op {
     const LockstepOp* op;
     const LockstepProgram* program;
-    std::int32_t chain, place, index;  // place: of the program in its chain
-    std::int32_t instance;             // of the program among all
-    std::uint16_t waits_for = 0;       // operations, and one for the previous program
+    std::int32_t instance;        // of the program among all
+    std::uint16_t waits_for = 0;  // operations, and one for the previous program
   };
 
   Issue(std::span<const LockstepChain> chains, std::span<const LockstepPiece> order) {
@@ -51,7 +50,7 @@ class Issue {
         const LockstepOp& op = program.ops[static_cast<std::size_t>(i)];
         const auto id = static_cast<std::int32_t>(ops.size());
         members_[static_cast<std::size_t>(instance)][static_cast<std::size_t>(i)] = id;
-        ops.push_back({&op, &program, piece.chain, piece.program, i, instance});
+        ops.push_back({&op, &program, instance});
         successors.emplace_back();
         for (const std::int32_t other : op.after)
           if (other >= 0)
@@ -362,30 +361,15 @@ void run_with_rates(std::span<const LockstepChain> chains, std::span<const Locks
   const Issue issue(chains, order);
   Rates rates(issue, options, ready, host);
   rates.run();
-  if (!watch) return;
-  const std::size_t R = ready.size();
-  if (watch->rank >= 0)
-    for (std::size_t i = 0; i < issue.ops.size(); ++i) {
-      const LockstepOp& op = *issue.ops[i].op;
-      if (op.kind == Kind::nothing || !issue.ops[i].program->runs(op, static_cast<std::size_t>(watch->rank)))
-        continue;
-      const Rates::State& s = rates.state(i, static_cast<std::size_t>(watch->rank));
-      const bool host_op = op.kind == Kind::host;
-      note_spans(op, host_op ? s.begin : s.launched - options.launch_ps * op.launches,
-                 host_op ? s.end : s.launched, s.start, s.begin, s.end, watch->spans);
-    }
-  if (!watch->traces) return;
+  if (!watch || watch->rank < 0) return;
   for (std::size_t i = 0; i < issue.ops.size(); ++i) {
-    const Issue::Op& o = issue.ops[i];
-    LockstepTrace& trace =
-        (*watch->traces)[static_cast<std::size_t>(o.chain)][static_cast<std::size_t>(o.place)];
-    for (std::size_t r = 0; r < R; ++r) {
-      const Rates::State& s = rates.state(i, r);
-      const std::size_t at = static_cast<std::size_t>(o.index) * R + r;
-      trace.end[at] = s.end;
-      trace.begin[at] = o.op->kind == Kind::nothing ? s.end : s.begin;
-      trace.start[at] = o.op->kind == Kind::transfer ? s.start : trace.begin[at];
-    }
+    const LockstepOp& op = *issue.ops[i].op;
+    if (op.kind == Kind::nothing || !issue.ops[i].program->runs(op, static_cast<std::size_t>(watch->rank)))
+      continue;
+    const Rates::State& s = rates.state(i, static_cast<std::size_t>(watch->rank));
+    const bool host_op = op.kind == Kind::host;
+    note_spans(op, host_op ? s.begin : s.launched - options.launch_ps * op.launches,
+               host_op ? s.end : s.launched, s.start, s.begin, s.end, watch->spans);
   }
 }
 

@@ -10,7 +10,7 @@
 
 namespace moesim::sim {
 
-// As Lockstep::run(), which has made the traces of `watch`. `ready` and `host`: the clocks before and after.
+// As Lockstep::run(). `ready` and `host`: the clocks before and after.
 void run_with_rates(std::span<const LockstepChain> chains, std::span<const LockstepPiece> order,
                     const LockstepOptions& options, std::vector<std::int64_t>& ready,
                     std::vector<std::int64_t>& host, LockstepWatch* watch);

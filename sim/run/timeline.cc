@@ -1,6 +1,7 @@
 #include "sim/run/timeline.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "sim/run/booking.h"
@@ -91,6 +92,14 @@ Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, boo
     timeline.last_arrival_ = std::move(times.last_arrival);
   }
   return timeline;
+}
+
+void Timeline::scale(double factor) {
+  const auto scaled = [&](Time time) {
+    return Time::from_ps(std::llround(static_cast<double>(time.ps()) * factor));
+  };
+  iteration_ = scaled(iteration_);
+  for (auto* times : {&start_, &end_, &begin_}) std::ranges::transform(*times, times->begin(), scaled);
 }
 
 std::vector<PathStep> Timeline::critical_path(const TaskGraph& graph) const {

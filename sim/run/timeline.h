@@ -71,6 +71,9 @@ class Timeline {
   Time begin(CollectiveId collective) const { return begin_[index(collective)]; }
   TaskId last_arrival(CollectiveId collective) const { return last_arrival_[index(collective)]; }
 
+  // Multiplies the iteration and the times of tasks and transfers; the ranks' summaries stay.
+  void scale(double factor);
+
   // Returns the critical path of the iteration. With Detail::full only.
   std::vector<PathStep> critical_path(const TaskGraph& graph) const;
 

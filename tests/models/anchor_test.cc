@@ -175,9 +175,11 @@ TEST(Anchor, SpansAreAsLongAsTheTime) {
     EXPECT_TRUE(by_factor(after.slots[i].to, before.slots[i].to)) << i;
   for (std::size_t i = 0; i < after.stage_end.size(); ++i)
     EXPECT_TRUE(by_factor(after.stage_end[i], before.stage_end[i])) << i;
-  ASSERT_FALSE(before.layer.empty());
-  for (std::size_t i = 0; i < before.layer.front().trace.end.size(); ++i)
-    EXPECT_TRUE(by_factor(after.layer.front().trace.end[i], before.layer.front().trace.end[i])) << i;
+  ASSERT_TRUE(before.layer);
+  for (std::uint32_t i = 0; i < before.layer->graph.task_count(); ++i)
+    EXPECT_TRUE(by_factor(after.layer->timeline.end(sim::TaskId(i)).ps(),
+                          before.layer->timeline.end(sim::TaskId(i)).ps()))
+        << i;
 }
 
 // A law: a slower run never makes another dispatcher's forecast faster.

@@ -165,21 +165,19 @@ Halves forecast(std::int64_t tokens, std::int64_t hidden, std::int64_t inner, st
   s.set_dispatchers("allgather-torch");
   const Comparison c = answer(s, {.draws = 0, .breakdown = false, .trace = true});
   const Answer& f = c.answers.front();
-  const auto part =
-      std::find_if(f.layer.begin(), f.layer.end(), [](const PassTrace& p) { return p.dispatcher; });
-  const sim::LockstepTrace& trace = part->trace;
+  const auto pass = std::ranges::find_if(f.layer->passes, &ProgramPass::dispatcher);
   const auto ms = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-9; };
   Halves halves;
   double gathered_from = 0, activation_to = 0, last = 0;
   for (std::size_t i = 0; i < f.program().forward().size(); ++i) {
     const Op& op = f.program().forward()[i];
-    const std::size_t at = i * trace.ranks;
-    if (op.name == "tokens") gathered_from = ms(trace.begin[at]);
+    const LayerTrace::Span span = f.layer->span(*pass, i, 0);
+    if (op.name == "tokens") gathered_from = ms(span.begin);
     if (op.name == "activation") {
-      halves.layer0_ms = ms(trace.start[at]) - gathered_from;
-      activation_to = ms(trace.end[at]);
+      halves.layer0_ms = ms(span.start) - gathered_from;
+      activation_to = ms(span.end);
     }
-    last = std::max(last, ms(trace.end[at]));
+    last = std::max(last, ms(span.end));
   }
   halves.layer1_ms = last - activation_to;
   return halves;

@@ -77,24 +77,25 @@ TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
         const UnevenLoads loads(program, shapes);
         const auto forward = prices.price(program, program.forward(), shapes, loads);
         const auto backward = prices.price(program, program.backward(), shapes, loads);
-        const std::vector<PricedPass> segments{{&program, &program.forward(), &forward},
-                                               {&program, &program.backward(), &backward}};
-        sim::Lockstep clocks(static_cast<std::size_t>(program.ranks()),
-                             {prices.launch_ps(), prices.overlap(program)});
-        for (const PricedPass& pass : segments) clocks.run({pass.priced});
-        const auto recursion = static_cast<double>(clocks.end());
-        const double one = static_cast<double>(
-            sim::run(layer_graph(segments, prices.launch_ps(), consecutive(1, ep)), costs).iteration().ps());
-        EXPECT_NEAR(one / recursion, 1.0, 1e-6) << entry.name << " ep " << ep;
-        if (ep == 4) {
-          // Groups on the same node shape do the same.
-          const double four = static_cast<double>(
-              sim::run(layer_graph(segments, prices.launch_ps(), consecutive(4, ep)), costs)
-                  .iteration()
-                  .ps());
-          EXPECT_EQ(four, one) << entry.name;
+        for (const bool there : {true, false}) {
+          const sim::LockstepProgram& priced = there ? forward : backward;
+          const auto seconds = [&](int groups) {
+            const sim::TaskGraph graph = layer_graph(program, there ? program.forward() : program.backward(),
+                                                     priced, prices.launch_ps(), consecutive(groups, ep));
+            return sim::run(graph, costs).iteration().seconds();
+          };
+          sim::Lockstep clocks(static_cast<std::size_t>(program.ranks()),
+                               {prices.launch_ps(), prices.overlap(program)});
+          clocks.run({&priced});
+          const double one = seconds(1);
+          EXPECT_NEAR(one / (static_cast<double>(clocks.end()) * 1e-12), 1.0, 1e-6)
+              << entry.name << " ep " << ep;
+          if (ep == 4) {
+            // Groups on the same node shape do the same.
+            EXPECT_EQ(seconds(4), one) << entry.name;
+          }
+          ++compared;
         }
-        ++compared;
       }
   EXPECT_GT(compared, 20);
 }
@@ -125,8 +126,7 @@ TEST(LayerGraph, AHostThatWaitsLaunchesLater) {
   add(Kind::delay, 300, 0, ops[1]);
   add(Kind::host, 50, 0, ops[2]);
   add(Kind::compute, 2000, 1, ops[3]);
-  const std::vector<PricedPass> pass{{&program, &program.forward(), &priced}};
-  const sim::TaskGraph graph = layer_graph(pass, 100, consecutive(1, 1));
+  const sim::TaskGraph graph = layer_graph(program, ops, priced, 100, consecutive(1, 1));
   const ClusterCosts costs(Cluster::load("dgx-h100x1"));
   EXPECT_EQ(sim::run(graph, costs).iteration().ps(), 100 + 1000 + 300 + 50 + 100 + 2000);
 }
@@ -143,14 +143,15 @@ TEST(LayerGraph, FusedExchangesAreOne) {
     const Program program = b.finish();
     sim::LockstepProgram priced;
     priced.ps = {1};
+    priced.groups = std::make_shared<sim::LockstepGroups>(sim::LockstepGroups{{{0, 0}, 1}});
     for (const Op& op : program.forward()) {
       sim::LockstepOp one;
       one.kind = op.fused ? sim::LockstepOp::Kind::nothing : sim::LockstepOp::Kind::transfer;
       one.after = op.after;
+      one.group = 0;
       priced.ops.push_back(one);
     }
-    const std::vector<PricedPass> pass{{&program, &program.forward(), &priced}};
-    return layer_graph(pass, 0, consecutive(1, 2)).collective_count();
+    return layer_graph(program, program.forward(), priced, 0, consecutive(1, 2)).collective_count();
   };
   EXPECT_EQ(collectives(false), 2u);
   EXPECT_EQ(collectives(true), 1u);
@@ -186,7 +187,7 @@ TEST(LayerForecaster, BookingAddsUpToTheTimeOfTheCriticalRank) {
     const Forecast f = job.forecaster().forecast(job.pricer, {}, true, false);
     const double booked = std::accumulate(f.breakdown_us.begin(), f.breakdown_us.end(), 0.0);
     EXPECT_NEAR(booked, f.time_us.value, 1e-6) << dispatcher;
-    EXPECT_TRUE(f.layer.empty());
+    EXPECT_FALSE(f.layer);
   }
 }
 
@@ -196,7 +197,7 @@ TEST(LayerForecaster, ServingIsForwardOnly) {
   s.train = false;
   const Job serving(s);
   EXPECT_LT(serving.forecaster().total_ps(serving.pricer), training.forecaster().total_ps(training.pricer));
-  for (const PassTrace& pass : serving.forecaster().trace(serving.pricer)) EXPECT_TRUE(pass.forward);
+  EXPECT_TRUE(std::ranges::all_of(serving.forecaster().trace(serving.pricer)->passes, &ProgramPass::forward));
 }
 
 // The first layer is dense: the answer is of the second one, whose dispatcher runs there and back.
@@ -205,12 +206,13 @@ TEST(LayerForecaster, TracesAreOfTheFirstMoeLayer) {
   const Forecast f = job.forecaster().forecast(job.pricer, {}, false, true);
   int forward = 0, backward = 0;
   std::int64_t last = 0;
-  for (const PassTrace& pass : f.layer) {
-    ASSERT_EQ(pass.trace.end.size(), pass.pass().size() * pass.trace.ranks);
-    for (std::size_t i = 0; i < pass.trace.end.size(); ++i) {
-      EXPECT_LE(pass.trace.start[i], pass.trace.begin[i]);
-      EXPECT_LE(pass.trace.begin[i], pass.trace.end[i]);
-      last = std::max(last, pass.trace.end[i]);
+  for (const LayerTrace::Pass& pass : f.layer->passes) {
+    ASSERT_EQ(pass.tasks.size(), pass.ops().size() * f.layer->ranks);
+    for (std::size_t i = 0; i < pass.tasks.size(); ++i) {
+      const LayerTrace::Span span = f.layer->span(pass, i / f.layer->ranks, i % f.layer->ranks);
+      EXPECT_LE(span.start, span.begin);
+      EXPECT_LE(span.begin, span.end);
+      last = std::max(last, span.end);
     }
     if (!pass.dispatcher) continue;
     EXPECT_EQ(pass.program, &job.programs.first()->program);
@@ -240,8 +242,7 @@ TEST(LayerForecaster, RecomputationRunsTheForwardAgain) {
   const Job plain(one_layer()), again(s);
   EXPECT_GT(again.forecaster().total_ps(again.pricer), plain.forecaster().total_ps(plain.pricer));
   const auto forwards = [](const Job& job) {
-    const std::vector<PassTrace> passes = job.forecaster().trace(job.pricer);
-    return std::ranges::count(passes, true, &PassTrace::forward);
+    return std::ranges::count(job.forecaster().trace(job.pricer)->passes, true, &ProgramPass::forward);
   };
   EXPECT_EQ(forwards(again), 2 * forwards(plain));
 }
@@ -379,13 +380,13 @@ TEST(Contention, AgreesWithThePassFollowedWhole) {
     const Program& program = job.programs.first()->program;
     sim::LockstepProgram priced =
         job.pricer.price(program, program.forward(), job.programs.shapes(), job.programs.first()->loads);
-    const PricedPass pass{&program, &program.forward(), &priced};
-    std::vector<std::vector<std::int32_t>> groups = job.placement.dispatch_groups(0);
+    const std::vector<std::vector<std::int32_t>> groups = job.placement.dispatch_groups(0);
     sim::RunOptions options;
     options.timing = sim::Timing::flow;
     options.fabric = &job.fabric;
-    const sim::Timeline whole = sim::run(layer_graph(std::span(&pass, 1), job.pricer.launch_ps(), groups),
-                                         ClusterCosts(*job.scenario.cluster), options);
+    const sim::Timeline whole =
+        sim::run(layer_graph(program, program.forward(), priced, job.pricer.launch_ps(), groups),
+                 ClusterCosts(*job.scenario.cluster), options);
     job.contention.slow(program, true, priced);
     sim::Lockstep clocks(32, {job.pricer.launch_ps(), {}});
     clocks.run({&priced});

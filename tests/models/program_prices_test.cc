@@ -14,6 +14,8 @@
 #include "models/answers/answer.h"
 #include "models/costs/recipe.h"
 #include "models/hardware/cluster.h"
+#include "sim/run/lockstep_graph.h"
+#include "sim/run/simulator.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {
@@ -228,21 +230,21 @@ TEST(ExchangeKernel, WhatFollowsWaitsForIt) {
       int exchanges = 0;
       for (const std::vector<Op>* pass : {&p.forward(), &p.backward()}) {
         const sim::LockstepProgram priced = costs.price(p, *pass, shapes, loads);
-        std::vector<std::vector<sim::LockstepTrace>> traces;
-        sim::LockstepWatch watch;
-        watch.traces = &traces;
-        sim::Lockstep run(static_cast<std::size_t>(p.ranks()), {});
-        run.watch(&watch);
-        run.run({&priced});
-        const sim::LockstepTrace& trace = traces[0][0];
+        const auto R = static_cast<std::size_t>(p.ranks());
+        sim::LockstepGraph written(R, {});
+        const sim::LockstepChain chain{&priced};
+        const auto tasks = written.run({&chain, 1}, sim::one_by_one(chain),
+                                       [](std::size_t, std::size_t, std::size_t) { return ""; })[0][0];
+        const sim::TaskGraph graph = written.finalize();
+        const sim::Timeline timeline = sim::run(graph, written);
         for (std::size_t i = 0; i < pass->size(); ++i) {
           if ((*pass)[i].library == ExchangeLibrary::kNone || (*pass)[i].fused) continue;
           std::size_t next = i + 1;
           while (next < pass->size() && !sim::LockstepProgram::on_device(priced.ops[next].kind)) ++next;
           if (next == pass->size()) continue;
           ++exchanges;
-          for (std::size_t r = 0; r < trace.ranks; ++r)
-            EXPECT_GE(trace.start[next * trace.ranks + r], trace.end[i * trace.ranks + r]) << (*pass)[i].name;
+          for (std::size_t r = 0; r < R; ++r)
+            EXPECT_GE(timeline.start(tasks[next * R + r]), timeline.end(tasks[i * R + r])) << (*pass)[i].name;
         }
       }
       EXPECT_EQ(exchanges, 2);  // dispatch and the output gradient; combine and its backward end their passes

@@ -112,8 +112,8 @@ TEST(StepPasses, SlotsAreTheSameOnlyUnderOneRouting) {
 TEST(StepPasses, AChunkIsItsLayersBetweenEmbeddingAndHead) {
   const Job job(routed("balanced"));
   StepPasses passes = job.passes();
-  const auto forward = passes.programs_of(0, {PipelineSlot::Kind::kForward, 0, 0}),
-             backward = passes.programs_of(0, {PipelineSlot::Kind::kBackward, 0, 0});
+  const auto forward = passes.runs_of(0, {PipelineSlot::Kind::kForward, 0, 0}).passes,
+             backward = passes.runs_of(0, {PipelineSlot::Kind::kBackward, 0, 0}).passes;
   ASSERT_EQ(forward.size(), 1u);
   ASSERT_EQ(forward[0].size(), 1u + 1 + 3 * 3 + 1);
   EXPECT_EQ(forward[0].front().program, &job.programs.embedding());
@@ -125,7 +125,7 @@ TEST(StepPasses, AChunkIsItsLayersBetweenEmbeddingAndHead) {
   std::vector<const Program*> there, back;
   for (auto ran = forward[0].rbegin(); ran != forward[0].rend(); ++ran)
     if (ran->program != &job.programs.after()) there.push_back(ran->program);
-  for (const StepPasses::Ran& ran : backward[0]) back.push_back(ran.program);
+  for (const ProgramPass& ran : backward[0]) back.push_back(ran.program);
   EXPECT_EQ(back, there);
   EXPECT_FALSE(backward[0].front().forward);
 }
@@ -136,9 +136,9 @@ TEST(StepPasses, FullRecomputeRunsLayersTwice) {
   StepPasses::Options full;
   full.full_recompute = true;
   StepPasses passes = job.passes(full);
-  const auto backward = passes.programs_of(0, {PipelineSlot::Kind::kBackward, 0, 0});
+  const auto backward = passes.runs_of(0, {PipelineSlot::Kind::kBackward, 0, 0}).passes;
   std::size_t again = 0;
-  for (const StepPasses::Ran& ran : backward[0]) again += ran.forward ? 1 : 0;
+  for (const ProgramPass& ran : backward[0]) again += ran.forward ? 1 : 0;
   EXPECT_EQ(again, 1u + 3 * 3);
   EXPECT_EQ(backward[0].size(), 1u + 1 + 3 * 2 + 1 + again);
 }
@@ -173,11 +173,11 @@ TEST(StepPasses, OverlappedSlotsHaveTwoChainsOrThree) {
   const Job job(routed("balanced"));
   PipelineSlot both{PipelineSlot::Kind::kOverlapped, 1, 0, 0, 0};
   StepPasses together = job.passes();
-  EXPECT_EQ(together.programs_of(0, both).size(), 2u);
+  EXPECT_EQ(together.runs_of(0, both).chains.size(), 2u);
   StepPasses::Options delayed;
   delayed.split = delayed.delayed_weight_gradients = true;
   StepPasses apart = job.passes(delayed);
-  EXPECT_EQ(apart.programs_of(0, both).size(), 3u);
+  EXPECT_EQ(apart.runs_of(0, both).chains.size(), 3u);
   // Run together they take no longer than one after the other.
   sim::Lockstep clocks(together.ranks(), {job.pricer.launch_ps(), {}});
   together.run(0, {PipelineSlot::Kind::kForward, 0, 0}, clocks);

@@ -6,6 +6,8 @@
 #include <rapidcheck.h>
 
 #include "sim/run/deadlock.h"
+#include "sim/run/lockstep_graph.h"
+#include "sim/run/lockstep_rates.h"
 #include "sim/run/simulator.h"
 #include "tests/sim/test_costs.h"
 
@@ -27,148 +29,7 @@ struct Job {
   std::vector<Run> runs;
 };
 
-// A Job as a task graph for run().
-class Written {
- public:
-  explicit Written(const Job& job) : job_(job) {
-    costs.slowdown = job.options.overlap;
-    costs.duration = [this](const CollectiveShape& shape, std::size_t member) {
-      return durations_[shape.traffic.bytes][member];
-    };
-    b_.add_ranks(job.ranks);
-    for (std::size_t r = 0; r < job.ranks; ++r) {
-      const RankId rank(static_cast<std::uint32_t>(r));
-      for (std::size_t s = 0; s < kLockstepStreams; ++s)
-        streams_.push_back(b_.add_stream(rank, s == 1 ? StreamKind::comm : StreamKind::compute));
-      hosts_.push_back(b_.add_stream(rank, StreamKind::host));
-    }
-    for (std::size_t c = 0; c < kCategories; ++c)
-      labels_.push_back(b_.add_label(std::to_string(c), static_cast<Category>(c)));
-    done_.resize(job.ranks);
-    for (const Job::Run& run : job.runs) write(run);
-    graph = b_.finalize();
-  }
-
-  // The task of an operation on a rank; invalid for Kind::nothing.
-  TaskId task(std::size_t run, const LockstepPiece& piece, std::int32_t op, std::size_t rank) const {
-    return tasks_[run][static_cast<std::size_t>(piece.chain)][static_cast<std::size_t>(piece.program)]
-                 [static_cast<std::size_t>(op)][rank]
-                     .front();
-  }
-
-  TaskGraph graph;
-  TestCosts costs;
-
- private:
-  using Tasks = std::vector<TaskId>;
-
-  void write(const Job::Run& run) {
-    tasks_.emplace_back(run.chains.size());
-    auto& tasks = tasks_.back();
-    std::vector<std::vector<Tasks>> before(run.chains.size(), done_);  // [chain][rank]: what comes first
-    std::vector<std::int32_t> at(run.chains.size(), 0);
-    for (std::size_t c = 0; c < run.chains.size(); ++c) tasks[c].resize(run.chains[c].size());
-    for (const LockstepPiece& piece : run.order) {
-      const auto c = static_cast<std::size_t>(piece.chain), p = static_cast<std::size_t>(piece.program);
-      for (; at[c] < piece.program; ++at[c])
-        for (const auto& op : tasks[c][static_cast<std::size_t>(at[c])])
-          for (std::size_t r = 0; r < job_.ranks; ++r)
-            before[c][r].insert(before[c][r].end(), op[r].begin(), op[r].end());
-      const LockstepProgram& program = *run.chains[c][p];
-      tasks[c][p].resize(program.ops.size());
-      for (std::int32_t i = piece.from; i < piece.to; ++i)
-        tasks[c][p][static_cast<std::size_t>(i)] =
-            write(program, program.ops[static_cast<std::size_t>(i)], tasks[c][p], before[c]);
-    }
-    for (const auto& chain : tasks)
-      for (const auto& program : chain)
-        for (const auto& op : program)
-          for (std::size_t r = 0; r < job_.ranks; ++r)
-            done_[r].insert(done_[r].end(), op[r].begin(), op[r].end());
-  }
-
-  std::vector<Tasks> write(const LockstepProgram& program, const LockstepOp& op,
-                           const std::vector<std::vector<Tasks>>& earlier, const std::vector<Tasks>& entry) {
-    std::vector<CollectiveId> collectives;
-    if (op.kind == Kind::transfer) {
-      std::vector<std::vector<RankId>> members(job_.ranks);
-      for (std::size_t r = 0; r < job_.ranks; ++r)
-        members[group_of(program, op, r)].emplace_back(static_cast<std::uint32_t>(r));
-      collectives.resize(job_.ranks);
-      for (std::size_t g = 0; g < job_.ranks; ++g) {
-        if (members[g].empty()) continue;
-        std::vector<Time> times;
-        for (const RankId r : members[g]) times.push_back(Time::from_ps(program.at(op, index(r))));
-        durations_.push_back(times);
-        collectives[g] = b_.add_collective(CollectiveOp::all_to_all, b_.add_group(members[g]),
-                                           uniform_traffic(durations_.size() - 1),
-                                           labels_[static_cast<std::size_t>(op.category)]);
-      }
-    }
-    std::vector<std::uint32_t> member(job_.ranks);
-    std::vector<Tasks> all(job_.ranks);
-    for (std::size_t r = 0; r < job_.ranks; ++r) {
-      Tasks after = op.kind == Kind::host ? Tasks() : entry[r];
-      for (const std::int32_t other : op.after)
-        if (other >= 0) {
-          const Tasks& t = earlier[static_cast<std::size_t>(other)][r];
-          after.insert(after.end(), t.begin(), t.end());
-        }
-      std::sort(after.begin(), after.end());
-      after.erase(std::unique(after.begin(), after.end()), after.end());
-      if (op.kind == Kind::nothing) {
-        all[r] = after;
-        continue;
-      }
-      if (!program.runs(op, r) && op.kind == Kind::host) {
-        all[r] = after;
-        continue;
-      }
-      if (!program.runs(op, r)) {
-        const TaskId place =
-            b_.add_delay(streams_[r * kLockstepStreams + op.stream], Time(), labels_.front());
-        for (const TaskId t : after) b_.add_dependency(t, place);
-        all[r] = {place};
-        continue;
-      }
-      const Time time = Time::from_ps(program.at(op, r));
-      const LabelId label = labels_[static_cast<std::size_t>(op.category)];
-      TaskId task;
-      if (op.kind == Kind::host) {
-        task = b_.add_host(hosts_[r], time, label);
-      } else {
-        const StreamId stream = streams_[r * kLockstepStreams + op.stream];
-        const TaskId launched = b_.add_host(hosts_[r], Time::from_ps(job_.options.launch_ps * op.launches),
-                                            labels_[static_cast<std::size_t>(Category::host_sync)]);
-        const std::size_t g = group_of(program, op, r);
-        task = op.kind == Kind::compute ? b_.add_compute(stream, time, label)
-               : op.kind == Kind::delay ? b_.add_delay(stream, time, label)
-                                        : b_.add_member(stream, collectives[g], member[g]++);
-        b_.add_dependency(launched, task);
-      }
-      for (const TaskId t : after) b_.add_dependency(t, task);
-      all[r] = {task};
-    }
-    return all;
-  }
-
-  std::size_t group_of(const LockstepProgram& program, const LockstepOp& op, std::size_t rank) const {
-    if (op.group < 0) return rank;
-    return static_cast<std::size_t>((*program.groups)[static_cast<std::size_t>(op.group)].of_rank[rank]);
-  }
-
-  const Job& job_;
-  TaskGraphBuilder b_;
-  std::vector<StreamId> streams_, hosts_;
-  std::vector<LabelId> labels_;
-  std::vector<std::vector<Time>> durations_;
-  std::vector<Tasks> done_;
-  std::vector<std::vector<std::vector<std::vector<std::vector<Tasks>>>>>
-      tasks_;  // [run][chain][program][op][rank]
-};
-
-// `partial`: some operations are not of all ranks.
-std::unique_ptr<LockstepProgram> random_program(std::size_t ranks, bool serial, bool partial) {
+std::unique_ptr<LockstepProgram> random_program(std::size_t ranks, bool serial) {
   auto program = std::make_unique<LockstepProgram>();
   auto groups = std::make_shared<LockstepGroups>();
   for (std::size_t size = 1; size <= ranks; size *= 2) {
@@ -199,8 +60,8 @@ std::unique_ptr<LockstepProgram> random_program(std::size_t ranks, bool serial, 
     op.step = *rc::gen::inRange<std::uint32_t>(0, 2);
     for (std::size_t r = 0; r < (op.step ? ranks : 1); ++r)
       program->ps.push_back(*rc::gen::inRange<std::int64_t>(0, 100000));
-    op.partial = partial && op.step == 1 && op.kind != Kind::transfer && op.kind != Kind::nothing &&
-                 *rc::gen::arbitrary<bool>();
+    op.partial =
+        op.step == 1 && op.kind != Kind::transfer && op.kind != Kind::nothing && *rc::gen::arbitrary<bool>();
     for (std::size_t r = 0; op.partial && r < ranks; ++r)
       if (*rc::gen::arbitrary<bool>()) program->ps[op.first + r] = -1;
     program->ops.push_back(op);
@@ -243,7 +104,7 @@ Job random_job(bool overlap) {
     run.chains.resize(static_cast<std::size_t>(*rc::gen::inRange(1, 4)));
     for (LockstepChain& chain : run.chains)
       for (int n = *rc::gen::inRange(1, 4); n > 0; --n) {
-        job.programs.push_back(random_program(job.ranks, run.chains.size() == 1 && n == 1, !overlap));
+        job.programs.push_back(random_program(job.ranks, run.chains.size() == 1 && n == 1));
         chain.push_back(job.programs.back().get());
       }
     run.order = random_order(run.chains);
@@ -252,43 +113,60 @@ Job random_job(bool overlap) {
   return job;
 }
 
-// Asserts that run() and Lockstep agree on every operation, on the end, and on the booking of one rank.
+bool is_launch(const BusySpan& span) {
+  return span.activity == Activity::host && span.category == Category::host_sync;
+}
+
+// Asserts that run() and Lockstep agree on every operation of every rank, on the end, and on the booking.
 void expect_equal(const Job& job) {
-  Written written(job);
-  const Timeline timeline = run(written.graph, written.costs);
-  const int watched = *rc::gen::inRange(0, static_cast<int>(job.ranks));
-  std::vector<std::vector<LockstepTrace>> traces;
-  LockstepWatch watch;
-  watch.rank = watched;
-  watch.traces = &traces;
-  Lockstep lockstep(job.ranks, job.options);
-  lockstep.watch(&watch);
-  for (std::size_t i = 0; i < job.runs.size(); ++i) {
-    lockstep.run(job.runs[i].chains, job.runs[i].order);
-    for (const LockstepPiece& piece : job.runs[i].order) {
-      const auto c = static_cast<std::size_t>(piece.chain), p = static_cast<std::size_t>(piece.program);
-      const LockstepProgram& program = *job.runs[i].chains[c][p];
-      for (std::int32_t op = piece.from; op < piece.to; ++op) {
-        if (program.ops[static_cast<std::size_t>(op)].kind == Kind::nothing) continue;
-        for (std::size_t r = 0; r < job.ranks; ++r) {
-          if (!program.runs(program.ops[static_cast<std::size_t>(op)], r)) continue;
-          const TaskId task = written.task(i, piece, op, r);
-          const std::size_t at = static_cast<std::size_t>(op) * job.ranks + r;
-          RC_ASSERT(traces[c][p].end[at] == timeline.end(task).ps());
-          RC_ASSERT(traces[c][p].start[at] == timeline.start(task).ps());
+  LockstepGraph written(job.ranks, {job.options, {}, nullptr});
+  std::vector<LockstepGraph::Tasks> tasks;
+  const auto name = [](std::size_t, std::size_t, std::size_t) { return "operation"; };
+  for (const Job::Run& run : job.runs) tasks.push_back(written.run(run.chains, run.order, name));
+  const TaskGraph graph = written.finalize();
+  const Timeline timeline = run(graph, written);
+  for (std::size_t r = 0; r < job.ranks; ++r) {
+    LockstepWatch watch;
+    watch.rank = static_cast<int>(r);
+    Lockstep lockstep(job.ranks, job.options);
+    lockstep.watch(&watch);
+    std::vector<BusySpan> expected;
+    for (std::size_t i = 0; i < job.runs.size(); ++i) {
+      lockstep.run(job.runs[i].chains, job.runs[i].order);
+      for (const LockstepPiece& piece : job.runs[i].order) {
+        const auto c = static_cast<std::size_t>(piece.chain), p = static_cast<std::size_t>(piece.program);
+        const LockstepProgram& program = *job.runs[i].chains[c][p];
+        for (auto at = static_cast<std::size_t>(piece.from); at < static_cast<std::size_t>(piece.to); ++at) {
+          const LockstepOp& op = program.ops[at];
+          if (op.kind == Kind::nothing || !program.runs(op, r)) continue;
+          const TaskId task = tasks[i][c][p][at * job.ranks + r];
+          const std::int64_t start = timeline.start(task).ps(), end = timeline.end(task).ps();
+          if (op.kind == Kind::host)
+            note_spans(op, start, end, 0, 0, 0, expected);
+          else
+            note_spans(op, 0, 0, start,
+                       op.kind == Kind::transfer ? timeline.begin(graph.collective(task)).ps() : start, end,
+                       expected);
         }
       }
     }
+    std::int64_t end = 0;
+    for (const RankSummary& rank : timeline.ranks()) end = std::max(end, rank.end.ps());
+    RC_ASSERT(std::max(lockstep.end(), *std::max_element(lockstep.host().begin(), lockstep.host().end())) ==
+              end);
+    RankSummary booked;
+    book(watch.spans, Time::from_ps(end), booked);
+    const RankSummary& summary = timeline.rank(RankId(static_cast<std::uint32_t>(r)));
+    RC_ASSERT(booked.breakdown == summary.breakdown);
+    RC_ASSERT(booked.exposed_comm == summary.exposed_comm);
+    std::erase_if(watch.spans, is_launch);  // no task of an operation; the ends and bookings hold them
+    RC_ASSERT(watch.spans.size() == expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const BusySpan &is = watch.spans[i], &should = expected[i];
+      RC_ASSERT(is.from == should.from && is.to == should.to && is.activity == should.activity &&
+                is.category == should.category);
+    }
   }
-  std::int64_t end = 0;
-  for (const RankSummary& rank : timeline.ranks()) end = std::max(end, rank.end.ps());
-  RC_ASSERT(std::max(lockstep.end(), *std::max_element(lockstep.host().begin(), lockstep.host().end())) ==
-            end);
-  RankSummary booked;
-  book(watch.spans, Time::from_ps(end), booked);
-  const RankSummary& expected = timeline.rank(RankId(static_cast<std::uint32_t>(watched)));
-  RC_ASSERT(booked.breakdown == expected.breakdown);
-  RC_ASSERT(booked.exposed_comm == expected.exposed_comm);
 }
 
 TEST(Lockstep, EqualsTheSimulatorOnRandomPrograms) {

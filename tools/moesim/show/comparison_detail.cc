@@ -207,20 +207,20 @@ std::vector<RankWork> ranks_of(const Answer& f) {
     rows[r].balanced = f.program().balanced_rows[r];
     rows[r].computed = f.program().computed_rows[r];
   }
-  for (const models::PassTrace& part : f.layer) {
-    if (!part.dispatcher || part.trace.ranks != rows.size()) continue;
-    const std::vector<models::Op>& pass = part.pass();
-    for (std::size_t i = 0; i < pass.size(); ++i)
+  if (!f.layer) return rows;
+  for (const models::LayerTrace::Pass& pass : f.layer->passes) {
+    if (!pass.dispatcher) continue;
+    for (std::size_t i = 0; i < pass.ops().size(); ++i)
       for (std::size_t r = 0; r < rows.size(); ++r) {
-        const std::size_t at = i * rows.size() + r;
+        const models::Op& op = pass.ops()[i];
         const auto us = [&](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
-        const double time = us(part.trace.end[at] - part.trace.begin[at]);
-        if (pass[i].kind == models::OpKind::kGemm) rows[r].expert_us += time;
-        if (pass[i].kind != models::OpKind::kCollective) continue;
-        rows[r].transfer_us += time;
-        rows[r].wait_us += us(part.trace.begin[at] - part.trace.start[at]);
-        rows[r].sent += f.program().value(pass[i].tx, static_cast<int>(r));
-        rows[r].received += f.program().value(pass[i].rx, static_cast<int>(r));
+        const models::LayerTrace::Span span = f.layer->span(pass, i, r);
+        if (op.kind == models::OpKind::kGemm) rows[r].expert_us += us(span.end - span.begin);
+        if (op.kind != models::OpKind::kCollective) continue;
+        rows[r].transfer_us += us(span.end - span.begin);
+        rows[r].wait_us += us(span.begin - span.start);
+        rows[r].sent += f.program().value(op.tx, static_cast<int>(r));
+        rows[r].received += f.program().value(op.rx, static_cast<int>(r));
       }
   }
   return rows;
@@ -272,18 +272,15 @@ std::string_view kind_of(const models::Op& op) {
 std::vector<LayerOperation> operations_of(const models::Answer& f) {
   std::vector<LayerOperation> rows;
   const auto us = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
-  for (const models::PassTrace& part : f.layer) {
-    const std::vector<models::Op>& pass = part.pass();
-    const auto rank = static_cast<std::size_t>(f.critical_rank);
-    if (part.trace.ranks <= rank) continue;
-    for (std::size_t i = 0; i < pass.size(); ++i) {
-      if (pass[i].kind == models::OpKind::kAllocate || pass[i].kind == models::OpKind::kFree) continue;
-      const std::size_t at = i * part.trace.ranks + rank;
-      rows.push_back({part.forward, !part.dispatcher, &pass[i], us(part.trace.start[at]),
-                      us(part.trace.begin[at] - part.trace.start[at]),
-                      us(part.trace.end[at] - part.trace.begin[at])});
+  if (!f.layer) return rows;
+  for (const models::LayerTrace::Pass& pass : f.layer->passes)
+    for (std::size_t i = 0; i < pass.ops().size(); ++i) {
+      const models::Op& op = pass.ops()[i];
+      if (op.kind == models::OpKind::kAllocate || op.kind == models::OpKind::kFree) continue;
+      const models::LayerTrace::Span span = f.layer->span(pass, i, static_cast<std::size_t>(f.critical_rank));
+      rows.push_back({pass.forward, !pass.dispatcher, &op, us(span.start), us(span.begin - span.start),
+                      us(span.end - span.begin)});
     }
-  }
   return rows;
 }
 

@@ -106,8 +106,6 @@ struct TimelineOptions {
 // sent bytes.
 TimelineView timeline_view(std::string title, const replay::Iteration& iteration,
                            const TimelineBounds& bounds);
-TimelineView timeline_view(std::string title, const sim::TaskGraph& graph, const sim::Timeline& timeline,
-                           const TimelineBounds& bounds);
 
 // Returns the MoE layer of one dispatcher of a comparison, rank by rank. Needs AnswerOptions::trace.
 TimelineView timeline_view(const models::Answer& forecast, const TimelineBounds& bounds);

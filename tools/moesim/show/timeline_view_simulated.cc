@@ -5,7 +5,6 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <set>
 
 #include "base/check.h"
@@ -16,16 +15,21 @@ namespace moesim::tools {
 
 namespace {
 
-using models::OpKind;
 using sim::TaskId;
 
-// What timelines of a task graph and of a layer share: the ranks to show, causes of waits, rates of sending.
+// The view of a graph and its timeline.
 class Builder {
- protected:
-  Builder(std::string title, std::size_t ranks, const TimelineBounds& bounds)
-      : bounds_(bounds), shown_(ranks, true), sent_(ranks) {
+ public:
+  Builder(std::string title, const sim::TaskGraph& graph, const sim::Timeline& timeline,
+          const TimelineBounds& bounds)
+      : graph_(graph),
+        timeline_(timeline),
+        bounds_(bounds),
+        shown_(graph.rank_count(), true),
+        sent_(graph.rank_count()) {
     view_.title = std::move(title);
-    view_.ranks = static_cast<int>(ranks);
+    view_.ranks = static_cast<int>(graph.rank_count());
+    view_.end_ps = timeline.iteration().ps();
   }
 
   bool shown(int rank) const { return shown_[static_cast<std::size_t>(rank)]; }
@@ -49,71 +53,8 @@ class Builder {
     if (count < R) view_.left_out.push_back(fmt::format("{} of {} ranks", R - count, R));
   }
 
-  std::uint32_t note_of(sim::Cause cause) {
-    static constexpr const char* kText[] = {"waited for nothing", "waited for the operation before it",
-                                            "waited for another stream", "waited for the host",
-                                            "waited for the last member to come"};
-    const auto at = static_cast<std::size_t>(cause);
-    if (notes_[at] == TimelineView::kNone) notes_[at] = view_.notes.add(kText[at]);
-    return notes_[at];
-  }
-
-  // Counts what a rank sends from `begin` to `end` as the mean rate of the transfer.
-  void add_sent(int rank, std::int64_t begin, std::int64_t end, double bytes) {
-    if (end <= begin) return;
-    const double rate = bytes / static_cast<double>(end - begin) * 1e3;  // bytes per ps to GB/s
-    sent_[static_cast<std::size_t>(rank)][begin] += rate;
-    sent_[static_cast<std::size_t>(rank)][end] -= rate;
-  }
-
-  void add_sending() {
-    for (std::size_t r = 0; r < sent_.size(); ++r) {
-      if (sent_[r].empty()) continue;
-      TimelineView::Counter counter{static_cast<int>(r), "sending [GB/s]", {}};
-      double rate = 0;
-      for (const auto& [when, by] : sent_[r]) {
-        rate += by;
-        if (rate < 1e-6) rate = 0;  // rounding of sums of differences
-        if (counter.points.empty() || counter.points.back().second != rate)
-          counter.points.emplace_back(when, rate);
-      }
-      view_.counters.push_back(std::move(counter));
-    }
-  }
-
-  // Keeps the tracks of `order`, in this order.
-  void keep_tracks(const std::vector<std::uint32_t>& order) {
-    std::vector<std::uint32_t> place(view_.tracks.size());
-    std::vector<TimelineView::Track> kept;
-    for (const std::uint32_t track : order) {
-      place[track] = static_cast<std::uint32_t>(kept.size());
-      kept.push_back(std::move(view_.tracks[track]));
-    }
-    view_.tracks = std::move(kept);
-    for (TimelineView::Arrow& arrow : view_.arrows) {
-      arrow.from_track = place[arrow.from_track];
-      arrow.to_track = place[arrow.to_track];
-    }
-  }
-
-  const TimelineBounds& bounds_;
-  TimelineView view_;
-
- private:
-  std::vector<bool> shown_;
-  std::vector<std::map<std::int64_t, double>> sent_;  // by rank: changes of its rate
-  std::array<std::uint32_t, 5> notes_{TimelineView::kNone, TimelineView::kNone, TimelineView::kNone,
-                                      TimelineView::kNone, TimelineView::kNone};
-};
-
-class IterationBuilder : Builder {
- public:
-  IterationBuilder(std::string title, const sim::TaskGraph& graph, const sim::Timeline& timeline,
-                   const TimelineBounds& bounds)
-      : Builder(std::move(title), graph.rank_count(), bounds), graph_(graph), timeline_(timeline) {
-    view_.end_ps = timeline.iteration().ps();
-    choose_ranks();
-  }
+  // The streams of a rank, in the order of the graph; as a rule they are named after their kind.
+  void name_streams(std::span<const char* const> names) { stream_names_ = names; }
 
   void leave_out(std::span<const replay::StepSpan> spans) {
     if (bounds_.microbatches.empty()) return;
@@ -134,18 +75,43 @@ class IterationBuilder : Builder {
 
   void add_steps(std::span<const replay::StepSpan> spans) {
     std::map<int, std::size_t> track_of;
-    const auto add = [&](int rank, std::string stream, const replay::StepSpan& span) {
-      const auto [at, added] = track_of.try_emplace(rank, view_.tracks.size());
-      if (added) view_.tracks.push_back({rank, std::move(stream), {}});
+    for (const replay::StepSpan& span : spans) {
+      if (!shown(span.rank) || !bounds_.holds_microbatch(span.microbatch)) continue;
+      const auto [at, added] = track_of.try_emplace(span.rank, view_.tracks.size());
+      if (added) view_.tracks.push_back({span.rank, "steps", {}});
       TimelineView::Track& track = view_.tracks[at->second];
       const std::int64_t from = timeline_.start(span.first).ps(), to = timeline_.end(span.last).ps();
       const std::int64_t free = track.slices.empty() ? 0 : track.slices.back().to_ps;
-      if (to <= std::max(from, free)) return;  // the other half of a fused pair
+      if (to <= std::max(from, free)) continue;  // the other half of a fused pair
       track.slices.push_back({view_.names.add(fmt::format("{} {}", replay::name(span.kind), span.microbatch)),
                               category_of(span), std::max(from, free), to});
-    };
-    for (const replay::StepSpan& span : spans)
-      if (shown(span.rank) && bounds_.holds_microbatch(span.microbatch)) add(span.rank, "steps", span);
+    }
+  }
+
+  void add(TimelineView::Counter counter) {
+    if (!counter.points.empty()) view_.counters.push_back(std::move(counter));
+  }
+
+  // Counts what a rank sends from `begin` to `end` as the mean rate of the transfer.
+  void add_sent(int rank, std::int64_t begin, std::int64_t end, double bytes) {
+    if (end <= begin || !shown(rank)) return;
+    const double rate = bytes / static_cast<double>(end - begin) * 1e3;  // bytes per ps to GB/s
+    sent_[static_cast<std::size_t>(rank)][begin] += rate;
+    sent_[static_cast<std::size_t>(rank)][end] -= rate;
+  }
+
+  // As add_sent(), for every collective of the graph.
+  void add_sent() {
+    for (std::size_t c = 0; c < graph_.collective_count(); ++c) {
+      const sim::CollectiveId collective(static_cast<std::uint32_t>(c));
+      const sim::CollectiveShape shape = graph_.shape(collective);
+      const auto members = graph_.members(collective);
+      for (std::size_t m = 0; m < members.size(); ++m)
+        if (const auto rank = static_cast<int>(graph_.rank(members[m]).value());
+            shown(rank) && !hidden(members[m]))
+          add_sent(rank, timeline_.begin(collective).ps(), timeline_.end(members[m]).ps(),
+                   bytes_sent(shape, m));
+    }
   }
 
   TimelineView run() {
@@ -157,7 +123,7 @@ class IterationBuilder : Builder {
     }
     add_arrows();
     if (steps > 0) sort_tracks();
-    add_counters();
+    for (std::size_t r = 0; r < sent_.size(); ++r) add(sending(static_cast<int>(r), sent_[r]));
     for (const sim::LinkUse& use : timeline_.links())
       view_.links.push_back({fmt::format("link {}", use.link.value()), use.bytes, use.utilisation});
     std::stable_sort(view_.links.begin(), view_.links.end(),
@@ -168,18 +134,16 @@ class IterationBuilder : Builder {
 
  private:
   int rank_of(sim::StreamId stream) const { return static_cast<int>(graph_.rank_of(stream).value()); }
-  bool hidden(TaskId task) const { return !hidden_.empty() && hidden_[sim::index(task)]; }
+  // Also tasks without a name, which only order others.
+  bool hidden(TaskId task) const {
+    return graph_.label(task).name.empty() || (!hidden_.empty() && hidden_[sim::index(task)]);
+  }
 
-  // The rank that ends last, then those that compute and wait most and least.
-  void choose_ranks() {
-    const auto ranks = timeline_.ranks();
-    std::vector<int> first{static_cast<int>(timeline_.critical_rank().value())};
-    for (const auto value :
-         {&sim::RankSummary::busy, &sim::RankSummary::straggler_wait, &sim::RankSummary::bubble}) {
-      const auto [low, high] = std::ranges::minmax_element(ranks, {}, value);
-      for (const auto at : {high, low}) first.push_back(static_cast<int>(at - ranks.begin()));
-    }
-    show_ranks(graph_.task_count() * 2 / std::max<std::size_t>(1, graph_.rank_count()), first);
+  std::uint32_t note_of(sim::Cause cause) {
+    static constexpr const char* kText[] = {"waited for nothing", "waited for the operation before it",
+                                            "waited for another stream", "waited for the host",
+                                            "waited for the last member to come"};
+    return view_.notes.add(kText[static_cast<std::size_t>(cause)]);
   }
 
   static sim::Category category_of(const replay::StepSpan& span) {
@@ -198,6 +162,18 @@ class IterationBuilder : Builder {
                : replay::is_gradient_sync(span.kind) ? sim::Category::grad_sync
                                                      : sim::Category::other;
     }
+  }
+
+  static TimelineView::Counter sending(int rank, const std::map<std::int64_t, double>& changes) {
+    TimelineView::Counter counter{rank, "sending [GB/s]", {}};
+    double rate = 0;
+    for (const auto& [when, by] : changes) {
+      rate += by;
+      if (rate < 1e-6) rate = 0;  // rounding of sums of differences
+      if (counter.points.empty() || counter.points.back().second != rate)
+        counter.points.emplace_back(when, rate);
+    }
+    return counter;
   }
 
   // Tasks that start together (a send and a receive) overlap; the second ones go to a separate track.
@@ -220,31 +196,36 @@ class IterationBuilder : Builder {
   }
 
   void add_stream(sim::StreamId stream) {
-    if (!graph_.first_of(stream).valid()) return;
     const std::size_t track = view_.tracks.size();
     std::size_t beside = kNoTrack;
-    view_.tracks.push_back({rank_of(stream), std::string(sim::name(graph_.kind_of(stream))), {}});
-    track_of_stream_[stream] = track;
+    const std::string_view name = stream_names_.empty()
+                                      ? sim::name(graph_.kind_of(stream))
+                                      : stream_names_[stream.value() % stream_names_.size()];
+    view_.tracks.push_back({rank_of(stream), std::string(name), {}});
     for (TaskId task = graph_.first_of(stream); task.valid(); task = graph_.next_on_stream(task)) {
       if (hidden(task)) continue;
       const sim::Label& label = graph_.label(task);
       const std::uint32_t name = view_.names.add(label.name);
       const std::int64_t start = timeline_.start(task).ps(), end = timeline_.end(task).ps();
-      if (graph_.kind(task) != sim::TaskKind::member) {
-        put(track, beside, {name, label.category, start, end, note_of(timeline_.cause(task))});
-        continue;
+      std::int64_t begin = start;
+      if (graph_.kind(task) == sim::TaskKind::member) {
+        const sim::CollectiveId collective = graph_.collective(task);
+        begin = timeline_.begin(collective).ps();
+        if (begin > start)
+          put(track, beside,
+              {view_.names.add(
+                   fmt::format("wait for rank {}", graph_.rank(timeline_.last_arrival(collective)).value())),
+               sim::Category::straggler_wait, start, begin,
+               view_.notes.add(fmt::format("before {}", label.name))});
       }
-      const sim::CollectiveId collective = graph_.collective(task);
-      const std::int64_t begin = timeline_.begin(collective).ps();
-      if (begin > start) {
-        const TaskId last = timeline_.last_arrival(collective);
-        put(track, beside,
-            {view_.names.add(fmt::format("wait for rank {}", graph_.rank(last).value())),
-             sim::Category::straggler_wait, start, begin,
-             view_.notes.add(fmt::format("before {}", label.name))});
-      }
-      put(track, beside, {name, label.category, begin, end, note_of(sim::Cause::rendezvous)});
+      put(track, beside,
+          {name, label.category, begin, end,
+           note_of(begin > start ? sim::Cause::rendezvous : timeline_.cause(task))});
     }
+    if (view_.tracks[track].slices.empty())
+      view_.tracks.pop_back();
+    else
+      track_of_stream_[stream] = track;
   }
 
   void add_arrows() {
@@ -268,218 +249,90 @@ class IterationBuilder : Builder {
       const TaskId from = timeline_.last_arrival(collective);
       if (timeline_.end(from).ps() <= begin) continue;
       for (const TaskId to : members)
-        if (to != from && timeline_.end(to).ps() > begin) add(from, to, false);
+        if (timeline_.start(to).ps() < begin && timeline_.end(to).ps() > begin) add(from, to, false);
     }
   }
 
+  // By rank, in the order in which they were added.
   void sort_tracks() {
-    std::vector<std::uint32_t> order(view_.tracks.size());
+    std::vector<std::uint32_t> order(view_.tracks.size()), place(order.size());
     std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return view_.tracks[a].rank < view_.tracks[b].rank;
-    });
-    keep_tracks(order);
-  }
-
-  void add_counters() {
-    for (std::size_t c = 0; c < graph_.collective_count(); ++c) {
-      const sim::CollectiveId collective(static_cast<std::uint32_t>(c));
-      const sim::CollectiveShape shape = graph_.shape(collective);
-      const auto members = graph_.members(collective);
-      const std::int64_t begin = timeline_.begin(collective).ps();
-      for (std::size_t m = 0; m < members.size(); ++m) {
-        const auto rank = static_cast<int>(graph_.rank(members[m]).value());
-        if (!shown(rank) || hidden(members[m])) continue;
-        add_sent(rank, begin, timeline_.end(members[m]).ps(), bytes_sent(shape, m));
-      }
+    std::ranges::stable_sort(order, {}, [&](std::uint32_t track) { return view_.tracks[track].rank; });
+    std::vector<TimelineView::Track> sorted;
+    for (const std::uint32_t track : order) {
+      place[track] = static_cast<std::uint32_t>(sorted.size());
+      sorted.push_back(std::move(view_.tracks[track]));
     }
-    add_sending();
+    view_.tracks = std::move(sorted);
+    for (TimelineView::Arrow& arrow : view_.arrows) {
+      arrow.from_track = place[arrow.from_track];
+      arrow.to_track = place[arrow.to_track];
+    }
   }
 
   static constexpr std::size_t kNoTrack = static_cast<std::size_t>(-1);
 
   const sim::TaskGraph& graph_;
   const sim::Timeline& timeline_;
-  std::vector<bool> hidden_;  // by task; empty: none
+  const TimelineBounds& bounds_;
+  TimelineView view_;
+  std::vector<bool> shown_;                           // by rank
+  std::vector<bool> hidden_;                          // by task; empty: none
+  std::span<const char* const> stream_names_;         // of a rank; empty: their kind
+  std::vector<std::map<std::int64_t, double>> sent_;  // by rank: changes of its rate
   std::map<sim::StreamId, std::size_t> track_of_stream_;
 };
 
 constexpr std::array<const char*, models::kStreams> kStreamNames{"compute", "communication", "copy",
                                                                  "shared expert", "host"};
 
-class LayerBuilder : Builder {
- public:
-  LayerBuilder(const models::Answer& forecast, const TimelineBounds& bounds)
-      : Builder(forecast.dispatcher, static_cast<std::size_t>(forecast.program().ranks()), bounds),
-        forecast_(forecast),
-        track_(static_cast<std::size_t>(view_.ranks), 0) {
-    choose_ranks();
-    for (int r = 0; r < view_.ranks; ++r) {
-      if (!shown(r)) continue;
-      track_[static_cast<std::size_t>(r)] = view_.tracks.size();
-      for (const char* stream : kStreamNames) view_.tracks.push_back({r, stream, {}});
-    }
-  }
-
-  TimelineView run() {
-    for (const models::PassTrace& pass : forecast_.layer) add_pass(pass);
-    for (TimelineView::Track& track : view_.tracks) part_slices(track);
-    for (std::size_t first = 0; first < view_.tracks.size(); first += models::kStreams) add_causes(first);
-    add_counters();
-    drop_empty_tracks();
-    join_short_slices(view_, bounds_.most_slices);
-    return std::move(view_);
-  }
-
- private:
-  // The rank that ends last, then those with most and least to compute.
-  void choose_ranks() {
-    std::size_t ops = 1;
-    for (const models::PassTrace& pass : forecast_.layer) ops += pass.pass().size();
-    const auto& rows = forecast_.program().computed_rows;
-    const auto [low, high] = std::ranges::minmax_element(rows);
-    show_ranks(ops, {forecast_.critical_rank, static_cast<int>(high - rows.begin()),
-                     static_cast<int>(low - rows.begin())});
-  }
-
-  std::size_t track_of(int rank, models::Stream stream) const {
-    return track_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(stream);
-  }
-
-  void add_pass(const models::PassTrace& part) {
-    const models::Program& program = *part.program;
-    const std::vector<models::Op>& pass = part.pass();
-    const sim::LockstepTrace& trace = part.trace;
-    if (trace.ranks != static_cast<std::size_t>(view_.ranks)) return;
-    for (std::size_t i = 0; i < pass.size(); ++i) {
-      const models::Op& op = pass[i];
-      if (op.kind == OpKind::kAllocate || op.kind == OpKind::kFree || op.fused) continue;
-      const std::uint32_t name = view_.names.add(op.name);
-      const std::vector<int> last = last_members(program, op, trace, i);
-      for (int r = 0; r < view_.ranks; ++r) {
-        const std::size_t at = i * trace.ranks + static_cast<std::size_t>(r);
-        const std::int64_t start = trace.start[at], begin = trace.begin[at], end = trace.end[at];
-        view_.end_ps = std::max(view_.end_ps, end);
-        if (!shown(r)) continue;
-        const int late = last.empty() ? r : last[static_cast<std::size_t>(r)];
-        auto& slices = view_.tracks[track_of(r, op.stream)].slices;
-        if (begin > start)
-          slices.push_back(
-              {view_.names.add(late == r ? std::string("wait") : fmt::format("wait for rank {}", late)),
-               sim::Category::straggler_wait, start, begin,
-               view_.notes.add(fmt::format("before {}", op.name))});
-        if (end > begin) slices.push_back({name, op.category, begin, end});
-        if (last.empty()) continue;
-        add_sent(r, begin, end, static_cast<double>(program.value(op.tx, r)));
-        if (begin > start && late != r && shown(late))
-          view_.arrows.push_back({static_cast<std::uint32_t>(track_of(late, op.stream)),
-                                  static_cast<std::uint32_t>(track_of(r, op.stream)), begin, begin, name});
-      }
-    }
-  }
-
-  // Returns by rank the member of its group that came last, in a collective of whole groups; else nothing.
-  static std::vector<int> last_members(const models::Program& program, const models::Op& op,
-                                       const sim::LockstepTrace& trace, std::size_t i) {
-    if (op.kind != OpKind::kCollective || program.ranks() % program.group_size(op.group) != 0) return {};
-    std::vector<int> last(trace.ranks);
-    const auto start = [&](int rank) {
-      return trace.start[i * trace.ranks + static_cast<std::size_t>(rank)];
-    };
-    for (int group = 0; group < program.group_count(op.group); ++group) {
-      int late = program.rank_of(op.group, group, 0);
-      for (int m = 1; m < program.group_size(op.group); ++m)
-        if (const int rank = program.rank_of(op.group, group, m); start(rank) > start(late)) late = rank;
-      for (int m = 0; m < program.group_size(op.group); ++m)
-        last[static_cast<std::size_t>(program.rank_of(op.group, group, m))] = late;
-    }
-    return last;
-  }
-
-  // Segments of different microbatches may interleave on a stream (batch-level overlap).
-  static void part_slices(TimelineView::Track& track) {
-    std::stable_sort(track.slices.begin(), track.slices.end(),
-                     [](const auto& a, const auto& b) { return a.from_ps < b.from_ps; });
-    std::int64_t free = 0;
-    for (TimelineView::Slice& slice : track.slices) {
-      slice.from_ps = std::max(slice.from_ps, free);
-      slice.to_ps = std::max(slice.to_ps, slice.from_ps);
-      free = slice.to_ps;
-    }
-    std::erase_if(track.slices, [](const auto& slice) { return slice.to_ps <= slice.from_ps; });
-  }
-
-  // Sets the causes of the waits of a rank's slices, whose tracks begin at `first`: slices that ended when
-  // they began.
-  void add_causes(std::size_t first) {
-    constexpr std::int64_t kSame = 1000;                     // ps
-    std::vector<std::pair<std::int64_t, std::size_t>> ends;  // of its slices, with their stream
-    for (std::size_t s = 0; s < models::kStreams; ++s)
-      for (const TimelineView::Slice& slice : view_.tracks[first + s].slices)
-        ends.emplace_back(slice.to_ps, s);
-    std::sort(ends.begin(), ends.end());
-    const auto ended = [&](std::int64_t when, bool on_host) {
-      for (auto at = std::lower_bound(ends.begin(), ends.end(), std::pair(when - kSame, std::size_t{0}));
-           at != ends.end() && at->first <= when + kSame; ++at)
-        if ((at->second == static_cast<std::size_t>(models::Stream::kHost)) == on_host) return true;
-      return false;
-    };
-    for (std::size_t s = 0; s < models::kStreams; ++s) {
-      std::int64_t before = -kSame - 1;
-      bool waited = false;
-      for (TimelineView::Slice& slice : view_.tracks[first + s].slices) {
-        std::optional<sim::Cause> cause;
-        if (slice.from_ps - before <= kSame)
-          cause = waited ? sim::Cause::rendezvous : sim::Cause::stream;
-        else if (ended(slice.from_ps, false))
-          cause = sim::Cause::dependency;
-        else if (ended(slice.from_ps, true))
-          cause = sim::Cause::host;
-        else if (slice.from_ps == 0)
-          cause = sim::Cause::none;
-        if (slice.note == TimelineView::kNone && cause) slice.note = note_of(*cause);
-        before = slice.to_ps;
-        waited = slice.category == sim::Category::straggler_wait;
-      }
-    }
-  }
-
-  void add_counters() {
-    TimelineView::Counter memory{forecast_.memory.rank, "memory [GB]", {}};
-    for (const auto& [time_us, point] : forecast_.memory_over_time)
-      memory.points.emplace_back(static_cast<std::int64_t>(time_us * 1e6), point.bytes * 1e-9);
-    if (!memory.points.empty()) view_.counters.push_back(std::move(memory));
-    add_sending();
-  }
-
-  void drop_empty_tracks() {
-    std::vector<std::uint32_t> kept;
-    for (std::uint32_t t = 0; t < view_.tracks.size(); ++t)
-      if (!view_.tracks[t].slices.empty()) kept.push_back(t);
-    keep_tracks(kept);
-  }
-
-  const models::Answer& forecast_;
-  std::vector<std::size_t> track_;  // by rank: its first track
-};
-
 }  // namespace
-
-TimelineView timeline_view(std::string title, const sim::TaskGraph& graph, const sim::Timeline& timeline,
-                           const TimelineBounds& bounds) {
-  return IterationBuilder(std::move(title), graph, timeline, bounds).run();
-}
 
 TimelineView timeline_view(std::string title, const replay::Iteration& iteration,
                            const TimelineBounds& bounds) {
-  IterationBuilder builder(std::move(title), iteration.graph, iteration.timeline, bounds);
+  Builder builder(std::move(title), iteration.graph, iteration.timeline, bounds);
+  const auto ranks = iteration.timeline.ranks();
+  // First the rank that ends last, then those that compute and wait most and least.
+  std::vector<int> first{static_cast<int>(iteration.timeline.critical_rank().value())};
+  for (const auto value :
+       {&sim::RankSummary::busy, &sim::RankSummary::straggler_wait, &sim::RankSummary::bubble}) {
+    const auto [low, high] = std::ranges::minmax_element(ranks, {}, value);
+    for (const auto at : {high, low}) first.push_back(static_cast<int>(at - ranks.begin()));
+  }
+  builder.show_ranks(iteration.graph.task_count() * 2 / std::max<std::size_t>(1, ranks.size()), first);
   builder.leave_out(iteration.spans);
   builder.add_steps(iteration.spans);
+  builder.add_sent();
   return builder.run();
 }
 
 TimelineView timeline_view(const models::Answer& forecast, const TimelineBounds& bounds) {
-  return LayerBuilder(forecast, bounds).run();
+  const models::LayerTrace& layer = *forecast.layer;
+  const models::Program& program = forecast.program();
+  Builder builder(forecast.dispatcher, layer.graph, layer.timeline, bounds);
+  builder.name_streams(kStreamNames);
+  std::size_t ops = 1;
+  for (const models::LayerTrace::Pass& pass : layer.passes) ops += pass.ops().size();
+  // First the rank that ends last, then those with most and least to compute.
+  const auto& rows = program.computed_rows;
+  const auto [low, high] = std::ranges::minmax_element(rows);
+  builder.show_ranks(ops, {forecast.critical_rank, static_cast<int>(high - rows.begin()),
+                           static_cast<int>(low - rows.begin())});
+  TimelineView::Counter memory{forecast.memory.rank, "memory [GB]", {}};
+  for (const auto& [time_us, point] : forecast.memory_over_time)
+    memory.points.emplace_back(static_cast<std::int64_t>(time_us * 1e6), point.bytes * 1e-9);
+  builder.add(std::move(memory));
+  for (const models::LayerTrace::Pass& pass : layer.passes)
+    for (std::size_t i = 0; i < pass.ops().size(); ++i) {
+      const models::Op& op = pass.ops()[i];
+      if (op.kind != models::OpKind::kCollective || op.fused) continue;
+      for (std::size_t r = 0; r < layer.ranks; ++r) {
+        const models::LayerTrace::Span span = layer.span(pass, i, r);
+        builder.add_sent(static_cast<int>(r), span.begin, span.end,
+                         static_cast<double>(pass.program->value(op.tx, static_cast<int>(r))));
+      }
+    }
+  return builder.run();
 }
 
 }  // namespace moesim::tools
