@@ -508,29 +508,14 @@ Verb calibrate_verb() {
       "  moesim calibrate import nccl-tests all_gather.log --gpu h200-sxm --out raw.json\n"
       "  moesim calibrate check --all --against collectives.csv --max-error 10%\n";
   verb.declare = [](CLI::App& app) -> Run {
-    auto commands = std::make_shared<std::vector<std::pair<CLI::App*, Run>>>();
-    const auto add = [&](const char* name, const char* summary, Run (*declare)(CLI::App&)) {
-      CLI::App* sub = app.add_subcommand(name, summary);
-      sub->fallthrough();  // --format and similar may follow
-      sub->allow_extras();
-      commands->emplace_back(sub, declare(*sub));
-    };
-    add("node", "Measure this machine and write a cluster file of it, in one command", declare_node);
-    add("measure", "Measure this machine with the programs of calibration/bench", declare_measure);
-    add("import", "Turn logs and tables into a measurement file", declare_import);
-    add("fit", "Fit a profile to measurements", declare_fit);
-    add("refine", "Make a built-in profile one's own with a few rows", declare_refine);
-    add("next", "What to measure next, so that a scenario is decided right", declare_next);
-    add("check", "Compare a profile with measured rows", declare_check);
-    app.require_subcommand(0, 1);
-    return [commands](const CommonOptions& common) {
-      std::vector<std::string> names;
-      for (const auto& [sub, run] : *commands) {
-        if (sub->parsed()) return run(common);
-        names.push_back(sub->get_name());
-      }
-      throw InputError({"moesim calibrate"}, "no command", "one of " + join(names, ", "));
-    };
+    return declare_commands(
+        app, {{"node", "Measure this machine and write a cluster file of it, in one command", declare_node},
+              {"measure", "Measure this machine with the programs of calibration/bench", declare_measure},
+              {"import", "Turn logs and tables into a measurement file", declare_import},
+              {"fit", "Fit a profile to measurements", declare_fit},
+              {"refine", "Make a built-in profile one's own with a few rows", declare_refine},
+              {"next", "What to measure next, so that a scenario is decided right", declare_next},
+              {"check", "Compare a profile with measured rows", declare_check}});
   };
   return verb;
 }

@@ -355,15 +355,6 @@ Run declare_merge(CLI::App& app) {
   };
 }
 
-// Refuses options of `sweep` itself beside the name of a command, where they would have no effect.
-void refuse_of_other(const CLI::App& sweep, const CLI::App& command, const std::vector<std::string>& own) {
-  for (const CLI::Option option : sweep.get_options())
-    if (option->count() > 0 && std::find(own.begin(), own.end(), option->get_name()) != own.end())
-      throw InputError(
-          fmt::format("sweep {0}: found {1}, expected options of `moesim sweep {0} --help` behind {0}",
-                      command.get_name(), option->get_name()));
-}
-
 }  // namespace
 
 Verb sweep_verb() {
@@ -372,33 +363,15 @@ Verb sweep_verb() {
           "  moesim sweep scenario.json --grid parallel.ep=8,16,32 --grid topk=1..8 --out results.csv\n"
           "  mpirun -n 8 moesim sweep scenario.json --sample 1000 --range topk=1..8 --out results.csv",
           [](CLI::App& app) -> Run {
-            auto commands = std::make_shared<std::vector<std::pair<CLI::App*, Run>>>();
-            const auto add = [&](const char* name, const char* summary, const char* examples) {
-              CLI::App* command = app.add_subcommand(name, summary);
-              command->footer(std::string("Examples:\n") + examples);
-              command->fallthrough();  // --format and similar may follow
-              command->allow_extras();
-              return command;
-            };
-            for (const SweepCommand& kind : kSweepCommands) {
-              CLI::App* command = add(kind.name, kind.summary, kind.examples);
-              commands->emplace_back(command, declare_kind(*command, kind.make(), false));
-            }
-            CLI::App* merge = add("merge", "one table out of the tables of all parts (--shard)",
-                                  "  moesim sweep merge part0.csv part1.csv --out results.csv");
-            commands->emplace_back(merge, declare_merge(*merge));
-            app.require_subcommand(0, 1);
             const Run scenarios = declare_kind(app, sweep_of_scenarios(), true);
-            std::vector<std::string> own;
-            for (const CLI::Option option : app.get_options()) own.push_back(option->get_name());
-            return [commands, scenarios, own, sweep = &app](const CommonOptions& common) {
-              for (const auto& [command, run] : *commands)
-                if (command->parsed()) {
-                  refuse_of_other(*sweep, *command, own);
-                  return run(common);
-                }
-              return scenarios(common);
-            };
+            std::vector<Command> commands;
+            for (const SweepCommand& kind : kSweepCommands)
+              commands.push_back({kind.name, kind.summary,
+                                  [&](CLI::App& own) { return declare_kind(own, kind.make(), false); },
+                                  kind.examples});
+            commands.push_back({"merge", "one table out of the tables of all parts (--shard)", declare_merge,
+                                "  moesim sweep merge part0.csv part1.csv --out results.csv"});
+            return declare_commands(app, commands, scenarios);
           },
           {"--model", "--cluster", "--set", "--grid", "--list", "--sample", "--range", "--out", "--pareto",
            "--report"}};

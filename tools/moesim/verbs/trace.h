@@ -1,18 +1,13 @@
-// The commands of `moesim trace`: each declares itself on the trace subcommand and returns its function.
+// The commands of `moesim trace`: each declares its options and returns its function.
 #pragma once
 
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 
-struct TraceCommand {
-  CLI::App* command = nullptr;
-  Run run;
-};
-
-TraceCommand declare_trace_info(CLI::App& trace);
-TraceCommand declare_trace_check(CLI::App& trace);
-TraceCommand declare_trace_convert(CLI::App& trace);
-TraceCommand declare_trace_synthesize(CLI::App& trace);
+Run declare_trace_info(CLI::App& app);
+Run declare_trace_check(CLI::App& app);
+Run declare_trace_convert(CLI::App& app);
+Run declare_trace_synthesize(CLI::App& app);
 
 }  // namespace moesim::tools

@@ -130,25 +130,18 @@ int run(const ConvertOptions& options, const CommonOptions& common) {
 
 }  // namespace
 
-TraceCommand declare_trace_convert(CLI::App& trace) {
-  CLI::App* command = trace.add_subcommand("convert",
-                                           "write a recording, CMD files or traces of the PyTorch profiler "
-                                           "or of Chakra, as CMD files; routers' choices as a dispatching "
-                                           "file");
+Run declare_trace_convert(CLI::App& app) {
   const auto options = std::make_shared<ConvertOptions>();
-  command
-      ->add_option(
+  app.add_option(
           "recording", options->from,
           "a folder of rank files, of *.json[.gz] traces or of Megatron-Core's router_trace_rank*.jsonl, "
           "one per rank; one file")
       ->required();
-  command->add_option("folder", options->to, "where to write; new or empty")->required();
-  command
-      ->add_option("--from", options->format,
+  app.add_option("folder", options->to, "where to write; new or empty")->required();
+  app.add_option("--from", options->format,
                    "cmd, kineto, chakra or router-trace; default: what the files look like")
       ->check(CLI::IsMember({"cmd", "kineto", "chakra", "router-trace"}).description(""));
-  command
-      ->add_option("--pass", options->pass,
+  app.add_option("--pass", options->pass,
                    "which pass of a folder, or profiled step of traces, that holds several, from 0")
       ->capture_default_str();
   struct Size {
@@ -159,18 +152,15 @@ TraceCommand declare_trace_convert(CLI::App& trace) {
   for (const Size& size : {Size{"--tp", &options->tp, "tensor-parallel size"},
                            {"--pp", &options->pp, "pipeline stages"},
                            {"--ep", &options->ep, "expert-parallel size"}})
-    command
-        ->add_option(size.option, *size.value, std::string(size.help) + " of traces, where they do not tell")
+    app.add_option(size.option, *size.value, std::string(size.help) + " of traces, where they do not tell")
         ->check(CLI::Range(1, 1 << 20).description(""));
-  command
-      ->add_option("--iterations", options->iterations,
+  app.add_option("--iterations", options->iterations,
                    "how many a trace without ProfilerStep marks holds; default: what repeats")
       ->check(CLI::Range(1, 1 << 20).description(""));
-  command
-      ->add_option("--experts", options->experts,
+  app.add_option("--experts", options->experts,
                    "of a router-trace; default: as the largest that was chosen")
       ->check(CLI::Range(1, 1 << 16).description(""));
-  return {command, [options](const CommonOptions& common) { return run(*options, common); }};
+  return [options](const CommonOptions& common) { return run(*options, common); };
 }
 
 const ResultSchema kTraceConvertSchema("trace-convert", "trace convert", schema_of<Converted>);

@@ -327,17 +327,14 @@ int run_check(const TraceOptions& options, const CommonOptions& common) {
 
 }  // namespace
 
-TraceCommand declare_trace_info(CLI::App& trace) {
-  CLI::App* command =
-      trace.add_subcommand("info", "what a recording is: side, topology, operations, what is missing");
-  const auto options = declare_options(*command);
-  return {command, [options](const CommonOptions& common) { return run_info(*options, common); }};
+Run declare_trace_info(CLI::App& app) {
+  const auto options = declare_options(app);
+  return [options](const CommonOptions& common) { return run_info(*options, common); };
 }
 
-TraceCommand declare_trace_check(CLI::App& trace) {
-  CLI::App* command = trace.add_subcommand("check", "exit 1 when a replay of the recording would stumble");
-  const auto options = declare_options(*command);
-  return {command, [options](const CommonOptions& common) { return run_check(*options, common); }};
+Run declare_trace_check(CLI::App& app) {
+  const auto options = declare_options(app);
+  return [options](const CommonOptions& common) { return run_check(*options, common); };
 }
 
 const ResultSchema kTraceInfoSchema("trace-info", "trace info", schema_of<Examined>);

@@ -88,34 +88,27 @@ int run(const SynthesizeOptions& options, const CommonOptions& common) {
 
 }  // namespace
 
-TraceCommand declare_trace_synthesize(CLI::App& trace) {
+Run declare_trace_synthesize(CLI::App& app) {
   auto options = std::make_shared<SynthesizeOptions>();
-  CLI::App* command =
-      trace.add_subcommand("synthesize", "make recordings from the models, to try things out");
-  command->footer(
-      "Examples:\n"
-      "  moesim trace synthesize --out synthetic --routing zipf:1.2 --seed 7\n"
-      "  moesim trace synthesize --out synthetic --model qwen3-30b-a3b --pp 4 --ep 2 --dp 4 --seq 2048");
-  command
-      ->add_option("--out", options->out,
+  app.add_option("--out", options->out,
                    "gets a folder named by the job's sizes, with scaling/ and realistic/")
       ->required()
       ->type_name("DIR");
-  command->add_option("--model", options->model)->capture_default_str();
-  command->add_option("--cluster", options->cluster)->capture_default_str();
-  command->add_option("--routing", options->routing, "a named distribution")->capture_default_str();
+  app.add_option("--model", options->model)->capture_default_str();
+  app.add_option("--cluster", options->cluster)->capture_default_str();
+  app.add_option("--routing", options->routing, "a named distribution")->capture_default_str();
   const auto size = CLI::Range(1, 1 << 20).description("");
-  command->add_option("--tp", options->tp)->check(size)->capture_default_str();
-  command->add_option("--pp", options->pp)->check(size)->capture_default_str();
-  command->add_option("--ep", options->ep)->check(size)->capture_default_str();
-  command->add_option("--dp", options->dp, "contains ep")->check(size)->capture_default_str();
-  command->add_option("--layers", options->layers)->check(size)->capture_default_str();
-  command->add_option("--microbatches", options->microbatches)->check(size)->capture_default_str();
-  command->add_option("--seq", options->seq)->check(size)->capture_default_str();
-  command->add_option("--noise", options->noise, "standard deviation of computing times, as a share")
+  app.add_option("--tp", options->tp)->check(size)->capture_default_str();
+  app.add_option("--pp", options->pp)->check(size)->capture_default_str();
+  app.add_option("--ep", options->ep)->check(size)->capture_default_str();
+  app.add_option("--dp", options->dp, "contains ep")->check(size)->capture_default_str();
+  app.add_option("--layers", options->layers)->check(size)->capture_default_str();
+  app.add_option("--microbatches", options->microbatches)->check(size)->capture_default_str();
+  app.add_option("--seq", options->seq)->check(size)->capture_default_str();
+  app.add_option("--noise", options->noise, "standard deviation of computing times, as a share")
       ->check(CLI::Range(0.0, 1.0).description(""))
       ->capture_default_str();
-  return {command, [options](const CommonOptions& common) { return run(*options, common); }};
+  return [options](const CommonOptions& common) { return run(*options, common); };
 }
 
 const ResultSchema kTraceSynthesizeSchema("trace-synthesize", "trace synthesize", schema_of<Made>);

@@ -32,6 +32,16 @@ struct Verb {
   std::vector<std::string_view> usual = {};
 };
 
+// A command of a verb: `trace info`.
+struct Command {
+  std::string name, summary;
+  std::function<Run(CLI::App&)> declare;
+  std::string examples = {};
+};
+// Declares them behind the verb's own options, which are refused beside a command. What is returned runs the
+// one that is given, else `otherwise`; without that, a command has to be given.
+Run declare_commands(CLI::App& verb, const std::vector<Command>& commands, const Run& otherwise = {});
+
 const std::vector<Verb>& all_verbs();
 
 Verb compare_verb();
