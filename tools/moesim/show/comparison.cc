@@ -207,7 +207,7 @@ std::string remarks(const Comparison& c, const std::vector<std::size_t>& answers
         format_us(w->breakdown_us[static_cast<std::size_t>(Category::bubble)]), models::kFlopConvention);
   if (c.scenario->faults.slow())
     text += fmt::format("faults: {} instead of {} on a healthy machine ({})\n", format_us(w->time_us.value),
-                        format_us(w->healthy_us), percent(w->time_us.value / w->healthy_us - 1));
+                        format_us(w->healthy_us), percent(w->time_us.value / w->healthy_us - 1, 1, true));
   if (w->goodput.failures_per_day > 0)
     text += fmt::format(
         "failures: {:.2f} a day on {} GPUs; with a checkpoint every {:.0f} s, {:.1f} % of the time is work "

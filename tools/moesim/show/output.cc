@@ -193,6 +193,8 @@ nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_j
 
 void print_json(const nlohmann::ordered_json& result) { print(json_text(result)); }
 
-std::string percent(double fraction, int digits) { return fmt::format("{:+.{}f} %", 100 * fraction, digits); }
+std::string percent(double fraction, int digits, bool sign) {
+  return fmt::format(fmt::runtime(sign ? "{:+.{}f} %" : "{:.{}f} %"), 100 * fraction, digits);
+}
 
 }  // namespace moesim::tools

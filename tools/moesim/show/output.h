@@ -83,7 +83,7 @@ nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_j
 
 void print_json(const nlohmann::ordered_json& result);
 
-// Formats errors and differences with sign: "+3.1 %".
-std::string percent(double fraction, int digits = 1);
+// "3.1 %"; "+3.1 %" of an error or a difference.
+std::string percent(double fraction, int digits = 1, bool sign = false);
 
 }  // namespace moesim::tools

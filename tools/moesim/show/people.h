@@ -13,12 +13,13 @@
 #include "base/units.h"
 #include "models/answers/answer.h"
 #include "tools/moesim/show/columns.h"
+#include "tools/moesim/show/output.h"
 
 namespace moesim::tools {
 
-// "22.3 %".
-inline Head share_head(const char* name, int decimals = 0) {
-  return {name, [decimals](double share) { return fmt::format("{:.{}f} %", 100 * share, decimals); }};
+// As percent() has it.
+inline Head share_head(const char* name, int digits = 0, bool sign = false) {
+  return {name, [=](double share) { return percent(share, digits, sign); }};
 }
 
 // A time in microseconds, in one unit for all rows.

@@ -8,6 +8,7 @@
 #include "models/answers/answer.h"
 #include "models/answers/invariants.h"
 #include "models/answers/sentences.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/validation/validation.h"
@@ -237,7 +238,7 @@ Columns<ForecastArm> columns_of(Of<ForecastArm>) {
           {"assumptions", [](const F& f) { return f.arm.row.assumptions; }}};
 }
 
-std::string margin_text(double margin) { return std::isfinite(margin) ? share(margin) : "no memory"; }
+std::string margin_text(double margin) { return std::isfinite(margin) ? percent(margin) : "no memory"; }
 
 Columns<Case> columns_of(Of<Case>) {
   using C = Case;
@@ -263,15 +264,12 @@ Columns<Case> columns_of(Of<Case>) {
        one_of({"clear", "safe", "open", "only_one"},
               "of the recommendation, with a tolerance of 10 %; only_one: no other arm can be chosen"),
        "verdict"},
-      {"said_loss_at_most",
-       &C::said_at_most,
-       "loss of the recommended one that is not exceeded with 90 %",
-       {"at most", share}},
-      {"loss",
-       &C::loss,
+      {"said_loss_at_most", &C::said_at_most, "loss of the recommended one that is not exceeded with 90 %",
+       share_head("at most", 1)},
+      {"loss", &C::loss,
        "time lost by running the recommended one, as a share of the fastest one's time as measured; 1 where it "
        "ran out of memory",
-       {"loss", share}},
+       share_head("loss", 1)},
       {"regret", &C::loss, "loss"},
       {"measured_ratio",
        [](const C& c) { return where(c.both_ran(), 1 + c.margin()); },
@@ -385,8 +383,8 @@ std::string summary_of(const std::vector<Case>& cases, const Totals& t, const Pu
              "ratio of the two fastest inside the 90 % interval in {} of {}; rank correlation of the ratios {:.2f}\n"
              "{} steps, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
              all, t.answered, t.good, t.right, all - t.answered, t.fastest, t.bounds_held,
-             share(t.mean_regret), share(t.worst_regret), share(t.mean_loss), t.ratios_inside, t.ratios,
-             t.rank_correlation, t.steps.errors.size(), share(t.steps.median_abs()), t.steps.inside,
+             percent(t.mean_regret), percent(t.worst_regret), percent(t.mean_loss), t.ratios_inside, t.ratios,
+             t.rank_correlation, t.steps.errors.size(), percent(t.steps.median_abs()), t.steps.inside,
              t.steps.errors.size());
 }
 
@@ -409,11 +407,11 @@ int validate_decisions(const TableQuestion& question, const CommonOptions& commo
   if (out.known)
     text +=
         format("each arm known in turn: the others are off by {} in the median; {} runs are not explained\n",
-               share(out.known->others.median_abs()), out.known->unexplained);
+               percent(out.known->others.median_abs()), out.known->unexplained);
   show(common, json_of(out), table_of(out.cases), text);
   if (question.max_error <= 0 || totals.mean_regret <= question.max_error) return 0;
   warn(common, format("check failed: the mean loss is {}, more than --max-error {}",
-                      share(totals.mean_regret), share(question.max_error)));
+                      percent(totals.mean_regret), percent(question.max_error)));
   return 1;
 }
 

@@ -16,6 +16,7 @@
 #include "calibration/rows/measurements.h"
 #include "models/answers/invariants.h"
 #include "tools/moesim/show/comparison.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
@@ -73,10 +74,6 @@ double rank_correlation(const std::vector<double>& a, const std::vector<double>&
   }
   return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
 }
-
-std::string share(double fraction) { return percent(fraction).substr(1); }
-
-std::string difference(double fraction) { return percent(fraction); }
 
 void each_row(PublishedTable& table, const CommonOptions& common,
               const std::function<void(PublishedRow& row)>& take) {
@@ -149,10 +146,11 @@ namespace {
 using Scores = std::map<std::vector<std::string>, Score>;  // of named groups
 
 const Columns<Score>& score_columns() {
-  static const Columns<Score> all{{"rows", [](const Score& s) { return s.errors.size(); }, "", "rows"},
-                                  {"median_abs_error", &Score::median_abs, "", {"median |error|", share}},
-                                  {"bias", &Score::bias, "median", {"bias", difference}},
-                                  {"inside", &Score::inside, "the 90 % interval", "in interval"}};
+  static const Columns<Score> all{
+      {"rows", [](const Score& s) { return s.errors.size(); }, "", "rows"},
+      {"median_abs_error", &Score::median_abs, "", share_head("median |error|", 1)},
+      {"bias", &Score::bias, "median", share_head("bias", 1, true)},
+      {"inside", &Score::inside, "the 90 % interval", "in interval"}};
   return all;
 }
 
@@ -214,7 +212,7 @@ Columns<Forecasted> columns_of(Of<Forecasted>) {
           {"high_us", answer([](const A& a) { return a.time_us.high; }), "", {"high", 3, 1e-6}},
           {"measured_us", row([](const R& r) { return r.measured_s * 1e6; }), "", {"measured [s]", seconds}},
           {"measured_from", row(&R::measured_from)},
-          {"error", &F::error, "", {"error", difference}},
+          {"error", &F::error, "", share_head("error", 1, true)},
           {"peak_memory_bytes", answer([](const A& a) { return a.memory.max_bytes; })},
           {"fits", answer([](const A& a) { return a.memory.fits; })},
           {"recompute", row([](const R& r) { return r.scenario.training.recompute.text(); })},
@@ -299,7 +297,7 @@ int validate_training(const TableQuestion& question, const CommonOptions& common
   text +=
       skipped_text(table) +
       format("\n{} rows, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
-             out.rows.size(), share(total.median_abs()), total.inside, out.rows.size()) +
+             out.rows.size(), percent(total.median_abs()), total.inside, out.rows.size()) +
       (out.open == 0 ? ""
                      : format("{} rows leave open whether the host is tuned, and that decides: {} are inside "
                               "the interval of a tuned host, {} of an untuned one\n",
@@ -375,10 +373,9 @@ Columns<Peak> columns_of(Of<Peak>) {
        [](const P& p) { return where(p.row.memory.peak > 0, p.row.memory.peak); },
        "largest allocation over the ranks; null: not stated",
        {"measured [GB]", gigabytes}},
-      {"error",
-       [](const P& p) { return where(p.measured(), p.error()); },
+      {"error", [](const P& p) { return where(p.measured(), p.error()); },
        "forecast over measured, minus one; null: not measured, or the job did not run",
-       {"error", difference}},
+       share_head("error", 1, true)},
       {"ran", [](const P& p) { return p.row.memory.ran; }, "", "ran"},
       {"fits", memory(&M::fits), "", "fits"},
       {"fits_probability", memory(&M::fits_probability), "", {"P(fits)", 2}},
@@ -432,7 +429,7 @@ int validate_memory(const TableQuestion& question, const CommonOptions& common) 
   std::string text = table.skipped.empty() ? "\n" : "\n" + skipped_text(table) + "\n";
   if (out.any())
     text += format("{} measured peaks: median absolute error {}, worst {}\n", score.errors.size(),
-                   share(score.median_abs()), share(score.worst()));
+                   percent(score.median_abs()), percent(score.worst()));
   text += format("{} of {} jobs that ran are called fitting\n", out.ran - out.unfit, out.ran);
   show(common, json_of(out),
        table_of(people<Peak>({"gpu", "gpus", "plan", "recompute", "measured_bytes", "forecast_bytes", "error",

@@ -63,12 +63,6 @@ bool inside(const models::Estimate& us, double measured_s);
 // Returns Spearman's rank correlation, ties at their mean rank; 0 for fewer than two different values.
 double rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
 
-// "3.1 %".
-std::string share(double fraction);
-
-// "+3.1 %".
-std::string difference(double fraction);
-
 // Calls `take` for every row, which it may move from at its end; rows for which that throws InputError join
 // the skipped ones.
 void each_row(PublishedTable& table, const CommonOptions& common,

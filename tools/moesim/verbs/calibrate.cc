@@ -29,6 +29,7 @@
 #include "calibration/rows/measurements.h"
 #include "models/hardware/profile.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/validation/validation.h"
@@ -53,10 +54,10 @@ Columns<CheckGroup> columns_of(Of<CheckGroup>) {
           {"sizes", &G::sizes, "", "sizes"},
           {"ranks", &G::ranks, "", {"ranks", or_dash}},
           {"rows", &G::rows, "", "rows"},
-          {"mean_abs_error", &G::mean_abs_error, "", {"mean |error|", share}},
-          {"median_abs_error", &G::median_abs_error, "", {"median", share}},
-          {"bias", &G::bias, "", {"bias", difference}},
-          {"coverage", &G::coverage, "of the 90 % interval", {"in 90 %", share}}};
+          {"mean_abs_error", &G::mean_abs_error, "", share_head("mean |error|", 1)},
+          {"median_abs_error", &G::median_abs_error, "", share_head("median", 1)},
+          {"bias", &G::bias, "", share_head("bias", 1, true)},
+          {"coverage", &G::coverage, "of the 90 % interval", share_head("in 90 %", 1)}};
 }
 
 // One line per row, to find what a law gets wrong.
@@ -154,12 +155,12 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
       std::string text = table.text();
       text += fmt::format(
           "\n{} rows: mean |error| {}, median {}, {} inside their 90 % interval; {} rows skipped\n",
-          total.rows, share(total.mean_abs_error), share(total.median_abs_error), share(total.coverage),
+          total.rows, percent(total.mean_abs_error), percent(total.median_abs_error), percent(total.coverage),
           skipped);
       if (large.rows > 0)
-        text +=
-            fmt::format("  {} collectives from 1 MiB: mean |error| {}, median {}, {} inside\n", large.rows,
-                        share(large.mean_abs_error), share(large.median_abs_error), share(large.coverage));
+        text += fmt::format("  {} collectives from 1 MiB: mean |error| {}, median {}, {} inside\n",
+                            large.rows, percent(large.mean_abs_error), percent(large.median_abs_error),
+                            percent(large.coverage));
       for (const auto& [network, count] : report.assumed_networks())
         text += "  " + assumption(network, count) + "\n";
       for (const auto& [reason, count] : report.skipped)

@@ -41,10 +41,8 @@ Columns<calibration::RefinedLaw> columns_of(Of<calibration::RefinedLaw>) {
            {"sigma", [](double sigma) { return fmt::format("{:+.1f}", sigma); }}},
           {"own_share", &L::own_share,
            "of the variance over what the law is for, how much the rows took away", share_head("from rows")},
-          {"moved",
-           [](const L& l) { return std::expm1(l.moved); },
-           "mean change of the time, a share of it",
-           {"moved", [](double share) { return percent(share); }}},
+          {"moved", [](const L& l) { return std::expm1(l.moved); }, "mean change of the time, a share of it",
+           share_head("moved", 1, true)},
           {"rows", &L::rows, "", "rows"},
           {"outliers", &L::outliers, "rows that count less than half", "far off"},
           {"error_before", &L::error_before, "mean |log error| of the rows under the base",
@@ -184,12 +182,13 @@ std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, 
   for (const auto& [reason, rows] : report.skipped) text += fmt::format("  skipped {:5}  {}\n", rows, reason);
   const std::string next = "next: " + next_command(options) + "\n";
   if (flips.empty()) return text + next;
-  const Columns<Flip> decisions{{"", &Flip::scenario, "", "decision"},
-                                {"", &Flip::before, "", "before"},
-                                {"", &Flip::probability_before, "", {"P", 2}},
-                                {"", &Flip::after, "", "now"},
-                                {"", &Flip::probability_after, "", {"P", 2}},
-                                {"", [](const Flip& f) { return f.flips() ? "flips" : "stays"; }, "", "winner"}};
+  const Columns<Flip> decisions{
+      {"", &Flip::scenario, "", "decision"},
+      {"", &Flip::before, "", "before"},
+      {"", &Flip::probability_before, "", {"P", 2}},
+      {"", &Flip::after, "", "now"},
+      {"", &Flip::probability_after, "", {"P", 2}},
+      {"", [](const Flip& f) { return f.flips() ? "flips" : "stays"; }, "", "winner"}};
   return text + "\n" + table_of(decisions, flips).text() + "\n" + next;
 }
 

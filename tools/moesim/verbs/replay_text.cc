@@ -68,10 +68,10 @@ std::string throughput_text(const RecordingForecast& answer) {
            : std::string("cost: no price; --prices '{\"gpu_hour\": 2.5}' gives it per million tokens\n");
   if (const auto& before = answer.before) {
     text += fmt::format("before: {} ms ({}), now {}", ms(before->time_us.value), before->what,
-                        percent(models::ratio(*before, answer).value - 1));
+                        percent(models::ratio(*before, answer).value - 1, 1, true));
     if (before->tokens > 0)
       text += fmt::format(" in time and {} in tokens/s",
-                          percent(tokens_per_s(answer) / tokens_per_s(*before) - 1));
+                          percent(tokens_per_s(answer) / tokens_per_s(*before) - 1, 1, true));
     text += "\n";
   }
   return text;
@@ -173,7 +173,7 @@ std::string answer_text(const RecordingForecast& answer) {
                                  ms(answer.time_us.value), ms(answer.time_us.low), ms(answer.time_us.high));
   if (answer.measured_us && replay::made_on(answer.recorded_on, answer.cluster))
     text += fmt::format(", measured {} ms ({})", ms(*answer.measured_us),
-                        percent(answer.time_us.value / *answer.measured_us - 1.0, 2));
+                        percent(answer.time_us.value / *answer.measured_us - 1.0, 2, true));
   else if (answer.measured_us)
     text += fmt::format(", {} ms where it was recorded", ms(*answer.measured_us));
   if (answer.tokens > 0) text += fmt::format(", {:.0f} tokens/s", tokens_per_s(answer));

@@ -133,16 +133,16 @@ int run(const ConvertOptions& options, const CommonOptions& common) {
 Run declare_trace_convert(CLI::App& app) {
   const auto options = std::make_shared<ConvertOptions>();
   app.add_option(
-          "recording", options->from,
-          "a folder of rank files, of *.json[.gz] traces or of Megatron-Core's router_trace_rank*.jsonl, "
-          "one per rank; one file")
+         "recording", options->from,
+         "a folder of rank files, of *.json[.gz] traces or of Megatron-Core's router_trace_rank*.jsonl, "
+         "one per rank; one file")
       ->required();
   app.add_option("folder", options->to, "where to write; new or empty")->required();
   app.add_option("--from", options->format,
-                   "cmd, kineto, chakra or router-trace; default: what the files look like")
+                 "cmd, kineto, chakra or router-trace; default: what the files look like")
       ->check(CLI::IsMember({"cmd", "kineto", "chakra", "router-trace"}).description(""));
   app.add_option("--pass", options->pass,
-                   "which pass of a folder, or profiled step of traces, that holds several, from 0")
+                 "which pass of a folder, or profiled step of traces, that holds several, from 0")
       ->capture_default_str();
   struct Size {
     const char* option;
@@ -155,10 +155,9 @@ Run declare_trace_convert(CLI::App& app) {
     app.add_option(size.option, *size.value, std::string(size.help) + " of traces, where they do not tell")
         ->check(CLI::Range(1, 1 << 20).description(""));
   app.add_option("--iterations", options->iterations,
-                   "how many a trace without ProfilerStep marks holds; default: what repeats")
+                 "how many a trace without ProfilerStep marks holds; default: what repeats")
       ->check(CLI::Range(1, 1 << 20).description(""));
-  app.add_option("--experts", options->experts,
-                   "of a router-trace; default: as the largest that was chosen")
+  app.add_option("--experts", options->experts, "of a router-trace; default: as the largest that was chosen")
       ->check(CLI::Range(1, 1 << 16).description(""));
   return [options](const CommonOptions& common) { return run(*options, common); };
 }

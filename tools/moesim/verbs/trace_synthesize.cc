@@ -91,7 +91,7 @@ int run(const SynthesizeOptions& options, const CommonOptions& common) {
 Run declare_trace_synthesize(CLI::App& app) {
   auto options = std::make_shared<SynthesizeOptions>();
   app.add_option("--out", options->out,
-                   "gets a folder named by the job's sizes, with scaling/ and realistic/")
+                 "gets a folder named by the job's sizes, with scaling/ and realistic/")
       ->required()
       ->type_name("DIR");
   app.add_option("--model", options->model)->capture_default_str();

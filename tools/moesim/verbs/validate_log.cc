@@ -165,7 +165,7 @@ int validate_log(const LogValidation& o, const CommonOptions& common) {
           kept.size(), o.log, all.size() - kept.size()));
       print(table.text());
       print(fmt::format("\nthe forecast is off by {}; the measured median lies {} its interval\n",
-                        percent(error), inside ? "inside of" : "outside of"));
+                        percent(error, 1, true), inside ? "inside of" : "outside of"));
       if (const std::string causes = verdict_text(verdict); !causes.empty()) print("\n" + causes);
     }
   }

@@ -17,6 +17,7 @@
 #include "replay/run/run_summary.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/people.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_inputs.h"
 #include "tools/moesim/show/result_json.h"
@@ -125,7 +126,7 @@ using C = replay::Comparison;
 const Columns<C>& comparison_columns() {
   static const Columns<C> all{{"forecast_us", &C::forecast_us, "", {"forecast ms", milliseconds}},
                               {"measured_us", &C::measured_us, "", {"measured ms", milliseconds}},
-                              {"error", &C::error, "", {"error", difference}},
+                              {"error", &C::error, "", share_head("error", 1, true)},
                               {"low_us", &C::low_us, "", {"low", milliseconds}},
                               {"high_us", &C::high_us, "", {"high", milliseconds}},
                               {"covered", &C::covered, "whether the 90 % interval holds the measured value"}};
@@ -177,11 +178,11 @@ Table overview_table(const std::vector<Case>& cases) {
                                  fmt::format("{:.1f} .. {:.1f}{}", iteration.low_us / 1e3,
                                              iteration.high_us / 1e3, iteration.covered() ? "" : " !"),
                                  milliseconds(iteration.measured_us),
-                                 percent(iteration.error())};
+                                 percent(iteration.error(), 1, true)};
     for (const auto name : names) {
       const auto& components = one.validation.components;
       const auto at = std::ranges::find(components, name, &replay::Comparison::name);
-      row.push_back(at == components.end() ? "-" : percent(at->error()));
+      row.push_back(at == components.end() ? "-" : percent(at->error(), 1, true));
     }
     table.row(std::move(row));
   }
@@ -302,7 +303,7 @@ void print_tables(const RecordingValidation& options, const std::vector<Case>& c
     print(
         fmt::format("\nmean absolute error of the iteration {}, worst {}; measured inside the 90 % "
                     "interval in {} of {}\n",
-                    share(together.mean), share(together.worst), together.covered, cases.size()));
+                    percent(together.mean), percent(together.worst), together.covered, cases.size()));
 }
 
 }  // namespace
@@ -343,7 +344,7 @@ int validate_recordings(const RecordingValidation& options, const CommonOptions&
     print_tables(options, cases, together, common);
   if (together.worst <= limit) return 0;
   warn(common, fmt::format("check failed: the iteration is off by {}, more than --max-error {}",
-                           share(together.worst), share(limit)));
+                           percent(together.worst), percent(limit)));
   return 1;
 }
 

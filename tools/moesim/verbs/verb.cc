@@ -27,8 +27,9 @@ Run declare_commands(CLI::App& verb, const std::vector<Command>& commands, const
       if (!app->parsed()) continue;
       for (const CLI::Option& option : own)
         if (option->count() > 0)
-          throw InputError(fmt::format("{0} {1}: found {2}, expected options of `moesim {0} {1} --help` behind {1}",
-                                       name, names.back(), option->get_name()));
+          throw InputError(
+              fmt::format("{0} {1}: found {2}, expected options of `moesim {0} {1} --help` behind {1}", name,
+                          names.back(), option->get_name()));
       return run(common);
     }
     if (otherwise) return otherwise(common);
