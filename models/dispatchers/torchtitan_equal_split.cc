@@ -59,24 +59,14 @@ class TorchtitanEqualSplit final : public Dispatcher {
         b.all_to_all_v(name, category, layer.activation, matrix, !there, f.w);
       }
     };
-    const PerRank received = b.scaled(f.computed, f.w);
-    b.begin(ProgramBuilder::Pass::kForward);
-    steps.save_input();
-    steps.count_rows();
-    steps.sort_and_gather();
-    steps.score(true);
+    steps.begin();
     exchange_counts(b, f);
     if (policy_ != kOff) {
       // The pad width, and with policy=adaptive the worst overhead, must be the same everywhere.
       b.all_reduce(GroupKind::kEp, "largest chunk", Category::dispatch, DType::kInt64, 8);
       b.host_sync("largest chunk", Category::host_sync, b.uniform(8));
     }
-    b.allocate("received rows", received);
-    exchange("tokens", Category::dispatch, true);
-    steps.index_and_gather();
-    b.free("received rows", received);
-    steps.run_experts();
-    steps.inverse_permute();
+    steps.run_exchanged(exchange);
     steps.return_rows(exchange);
     auto& counters = b.program().counters;
     if (pads) {

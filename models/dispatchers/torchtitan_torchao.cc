@@ -33,11 +33,7 @@ class TorchtitanTorchAo final : public Dispatcher {
       b.all_to_all_v(name, category, layer.activation, matrix, !there, f.w);
     };
     const PerRank received = b.scaled(f.computed, f.w);
-    b.begin(ProgramBuilder::Pass::kForward);
-    steps.save_input();
-    steps.count_rows();
-    steps.sort_and_gather();
-    steps.score(true);
+    steps.begin();
     if (f.ep > 1) exchange_counts(b, f);
     b.allocate("received rows", received);
     exchange("tokens", Category::dispatch, true);

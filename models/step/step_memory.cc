@@ -27,7 +27,8 @@ namespace {
 constexpr double kGemmWorkspace = 32.0 * (1 << 20);
 constexpr int kGroupedStreams = 4;
 constexpr int kMostDraws = 64;
-constexpr std::int64_t kMostDrawnLoads = std::int64_t{1} << 16;  // keeps a question cheap
+// Loads [draw, layer, rank] that are shuffled, of one routing that is there: nothing is drawn (kMostDrawn).
+constexpr std::int64_t kMostDrawnLoads = std::int64_t{1} << 16;
 constexpr const char* kFactors = "preconditioners and their roots fp32";
 constexpr double kOutsideLow = 0.5, kOutsideHigh = 1.5;  // factors on kFramework
 

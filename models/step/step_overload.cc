@@ -13,7 +13,8 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::int64_t kMostDrawn = std::int64_t{1} << 23;  // counts of routings; keeps a question cheap
+// Counts [routing, layer, rank, expert] that are drawn and added up; no pass is priced (kMostPriced).
+constexpr std::int64_t kMostDrawn = std::int64_t{1} << 23;
 constexpr int kMostReplicas = 16;
 constexpr std::size_t kJournalEvents = 65536;  // in the tracker's journal on the device
 

@@ -308,6 +308,24 @@ void TorchtitanSteps::input_gradient() {
   b_.free("gradient of returned rows", sent_);
 }
 
+void TorchtitanSteps::begin() {
+  b_.begin(ProgramBuilder::Pass::kForward);
+  save_input();
+  count_rows();
+  sort_and_gather();
+  score(true);
+}
+
+void TorchtitanSteps::run_exchanged(const Exchange& exchange) {
+  const PerRank received = b_.scaled(f_.computed, f_.w);
+  b_.allocate("received rows", received);
+  exchange("tokens", Category::dispatch, true);
+  index_and_gather();
+  b_.free("received rows", received);
+  run_experts();
+  inverse_permute();
+}
+
 void TorchtitanSteps::return_rows(const Exchange& exchange) {
   exchange("tokens", Category::combine, false);
   score(false);
@@ -328,11 +346,7 @@ Program torchtitan_local_program(const MoeLayer& layer, const TorchtitanOptions&
   const LayerSizes f(layer);
   ProgramBuilder b(layer.ep, layer.etp, layer.tp);
   TorchtitanSteps steps(b, layer, f, o);
-  b.begin(ProgramBuilder::Pass::kForward);
-  steps.save_input();
-  steps.count_rows();
-  steps.sort_and_gather();
-  steps.score(true);
+  steps.begin();
   b.save("expert input", b.scaled(f.computed, f.w));
   steps.run_experts();
   steps.score(false);
@@ -355,19 +369,9 @@ Program torchtitan_normal_program(const MoeLayer& layer, const LayerSizes& f, co
   const auto exchange = [&](std::string_view name, Category category, bool there) {
     b.all_to_all_v(name, category, layer.activation, matrix, !there, f.w);
   };
-  const PerRank received = b.scaled(f.computed, f.w);
-  b.begin(ProgramBuilder::Pass::kForward);
-  steps.save_input();
-  steps.count_rows();
-  steps.sort_and_gather();
-  steps.score(true);
+  steps.begin();
   exchange_counts(b, f);
-  b.allocate("received rows", received);
-  exchange("tokens", Category::dispatch, true);
-  steps.index_and_gather();
-  b.free("received rows", received);
-  steps.run_experts();
-  steps.inverse_permute();
+  steps.run_exchanged(exchange);
   steps.return_rows(exchange);
   return finish(b, layer, f, steps.computed_rows());
 }

@@ -63,6 +63,7 @@ class TorchtitanSteps {
   // The host knows the rows of every local expert without a copy from the device.
   void set_counts_on_host() { counts_on_host_ = true; }
 
+  void begin();       // begins the forward pass: the next four
   void save_input();  // saves the layer's input and the routing's tensors for backward
   void count_rows();  // the histogram, where the router does not pass its counts
   void sort_and_gather(bool indices_cached = false);
@@ -78,6 +79,8 @@ class TorchtitanSteps {
 
   // Moves rows from their sender to their experts (`there`) or back.
   using Exchange = std::function<void(std::string_view name, Category category, bool there)>;
+  // Adds the exchange of the rows, the experts and their permutations.
+  void run_exchanged(const Exchange& exchange);
   // Adds everything after the experts and their permutation where rows were exchanged: the return exchange,
   // the scores, the scatter, and with gradients the whole backward pass.
   void return_rows(const Exchange& exchange);
