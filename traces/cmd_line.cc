@@ -34,8 +34,7 @@ class LineParser {
       fail_at(5, "rank " + std::to_string(rank),
               "rank " + std::to_string(rank_.rank) + " as on the lines above");
     }
-    literal(":");
-    operation.name = name("the name of an operation");
+    operation.name = at(":").name("the name of an operation");
     literal("(");
     operation.first_sub = static_cast<std::uint32_t>(rank_.sub_operations.size());
     if (operation.name == "ddp_grad_comm") {
@@ -52,98 +51,59 @@ class LineParser {
  private:
   // The fields of every operation but ddp_grad_comm, v1 and v2.
   void fields(Operation& op) {
-    literal("stage_id=");
-    op.stage_id = static_cast<std::int32_t>(integer("a pipeline stage", 0, kMaxStage));
-    literal(",batch_id=");
-    op.batch_id = static_cast<std::int32_t>(integer("a microbatch", 0, kMaxBatch));
-    literal(",mg_state=");
-    op.state = word("an mg_state", kCmdStates);
-    literal(",duration=");
-    op.duration = milliseconds("a duration");
-    literal(",description=");
-    op.description = description();
-    literal(",group_kind=");
-    op.group_kind = word("a group", kCmdGroups);
+    op.stage_id = static_cast<std::int32_t>(at("stage_id=").integer("a pipeline stage", 0, kMaxStage));
+    op.batch_id = static_cast<std::int32_t>(at(",batch_id=").integer("a microbatch", 0, kMaxBatch));
+    op.state = at(",mg_state=").word("an mg_state", kCmdStates);
+    op.duration = at(",duration=").milliseconds("a duration");
+    op.description = at(",description=").description();
+    op.group_kind = at(",group_kind=").word("a group", kCmdGroups);
     if (rest_.starts_with(",cmd_uid=")) {
       op.form = LineForm::kV2;
-      literal(",cmd_uid=");
-      op.cmd_uid = name("a cmd_uid");
-      literal(",op_semantics=");
-      op.op_semantics = word("an op_semantics", kCmdOpSemantics);
-      literal(",finalize_base_duration_ms=");
-      op.finalize_base_duration = optional_milliseconds("a duration or None");
+      op.cmd_uid = at(",cmd_uid=").name("a cmd_uid");
+      op.op_semantics = at(",op_semantics=").word("an op_semantics", kCmdOpSemantics);
+      op.finalize_base_duration =
+          at(",finalize_base_duration_ms=").optional_milliseconds("a duration or None");
     }
     shape_and_dtype(op.shape, op.dtype);
-    literal(",timestamp=");
-    op.timestamp = milliseconds("a time stamp");
+    op.timestamp = at(",timestamp=").milliseconds("a time stamp");
     sub_operations();
   }
 
   void gradient_bucket(Operation& op) {
     op.form = LineForm::kGradientBucket;
     GradientBucket bucket;
-    literal("comm_uid=");
-    bucket.comm_uid = name("a comm_uid");
-    literal(",iter=");
-    bucket.iteration = count("an iteration");
-    literal(",stage_id=");
-    op.stage_id = static_cast<std::int32_t>(integer("a pipeline stage", 0, kMaxStage));
-    literal(",mg_state=");
-    op.state = word("an mg_state", kCmdStates);
-    literal(",group_kind=");
-    op.group_kind = word("a group", kCmdGroups);
-    literal(",comm_func=");
-    bucket.comm_func = word("a communication function", kCmdCommFunctions);
-    literal(",buffer_id=");
-    bucket.buffer_id = count("a buffer number");
-    literal(",bucket_id=");
-    bucket.bucket_id = count("a bucket number");
-    literal(",bucket_offset=");
-    bucket.bucket_offset = count("an offset in elements");
-    literal(",bucket_numel=");
-    bucket.bucket_numel = count("a number of elements");
-    literal(",bucket_numel_unpadded=");
-    bucket.bucket_numel_unpadded = count("a number of elements");
-    literal(",param_count=");
-    bucket.param_count = count("a number of parameters");
-    literal(",trigger_cmd_uid=");
-    bucket.trigger_cmd_uid = name("a cmd_uid or None");
-    literal(",trigger_op=");
-    bucket.trigger_op = name("the name of an operation or None");
-    literal(",trigger_batch_id=");
-    bucket.trigger_batch_id = integer("a microbatch", 0, kMaxBatch);
-    literal(",trigger_timestamp_ms=");
-    bucket.trigger_timestamp = optional_milliseconds("a time stamp or None");
-    literal(",launch_timestamp_ms=");
-    bucket.launch_timestamp = optional_milliseconds("a time stamp or None");
-    literal(",launch_source=");
-    bucket.launch_source = name("a launch source");
-    literal(",timing_domain=");
-    bucket.timing_domain = name("a timing domain");
-    literal(",metadata_only=");
-    bucket.metadata_only = boolean();
-    literal(",status=");
-    bucket.status = name("a status");
-    literal(",completion_observed_timestamp_ms=");
-    bucket.completion_timestamp = optional_milliseconds("a time stamp or None");
-    literal(",completion_source=");
-    bucket.completion_source = name("a completion source or None");
-    literal(",wait_cmd_uid=");
-    bucket.wait_cmd_uid = name("a cmd_uid or None");
-    literal(",wait_start_timestamp_ms=");
-    bucket.wait_start = optional_milliseconds("a time stamp or None");
-    literal(",wait_end_timestamp_ms=");
-    bucket.wait_end = optional_milliseconds("a time stamp or None");
-    literal(",logical_stream_role=");
-    bucket.logical_stream_role = name("a stream role");
-    literal(",grad_dtype=");
-    bucket.grad_dtype = word("a data type", kCmdDtypes);
-    literal(",data_parallel_world_size=");
-    bucket.data_parallel_world_size = count("a number of ranks");
-    literal(",duration=");
-    op.duration = milliseconds("a duration");
-    literal(",timestamp=");
-    op.timestamp = milliseconds("a time stamp");
+    bucket.comm_uid = at("comm_uid=").name("a comm_uid");
+    bucket.iteration = at(",iter=").count("an iteration");
+    op.stage_id = static_cast<std::int32_t>(at(",stage_id=").integer("a pipeline stage", 0, kMaxStage));
+    op.state = at(",mg_state=").word("an mg_state", kCmdStates);
+    op.group_kind = at(",group_kind=").word("a group", kCmdGroups);
+    bucket.comm_func = at(",comm_func=").word("a communication function", kCmdCommFunctions);
+    bucket.buffer_id = at(",buffer_id=").count("a buffer number");
+    bucket.bucket_id = at(",bucket_id=").count("a bucket number");
+    bucket.bucket_offset = at(",bucket_offset=").count("an offset in elements");
+    bucket.bucket_numel = at(",bucket_numel=").count("a number of elements");
+    bucket.bucket_numel_unpadded = at(",bucket_numel_unpadded=").count("a number of elements");
+    bucket.param_count = at(",param_count=").count("a number of parameters");
+    bucket.trigger_cmd_uid = at(",trigger_cmd_uid=").name("a cmd_uid or None");
+    bucket.trigger_op = at(",trigger_op=").name("the name of an operation or None");
+    bucket.trigger_batch_id = at(",trigger_batch_id=").integer("a microbatch", 0, kMaxBatch);
+    bucket.trigger_timestamp = at(",trigger_timestamp_ms=").optional_milliseconds("a time stamp or None");
+    bucket.launch_timestamp = at(",launch_timestamp_ms=").optional_milliseconds("a time stamp or None");
+    bucket.launch_source = at(",launch_source=").name("a launch source");
+    bucket.timing_domain = at(",timing_domain=").name("a timing domain");
+    bucket.metadata_only = at(",metadata_only=").boolean();
+    bucket.status = at(",status=").name("a status");
+    bucket.completion_timestamp =
+        at(",completion_observed_timestamp_ms=").optional_milliseconds("a time stamp or None");
+    bucket.completion_source = at(",completion_source=").name("a completion source or None");
+    bucket.wait_cmd_uid = at(",wait_cmd_uid=").name("a cmd_uid or None");
+    bucket.wait_start = at(",wait_start_timestamp_ms=").optional_milliseconds("a time stamp or None");
+    bucket.wait_end = at(",wait_end_timestamp_ms=").optional_milliseconds("a time stamp or None");
+    bucket.logical_stream_role = at(",logical_stream_role=").name("a stream role");
+    bucket.grad_dtype = at(",grad_dtype=").word("a data type", kCmdDtypes);
+    bucket.data_parallel_world_size = at(",data_parallel_world_size=").count("a number of ranks");
+    op.duration = at(",duration=").milliseconds("a duration");
+    op.timestamp = at(",timestamp=").milliseconds("a time stamp");
     op.bucket = static_cast<std::uint32_t>(rank_.gradient_buckets.size());
     rank_.gradient_buckets.push_back(bucket);
     sub_operations();
@@ -164,12 +124,9 @@ class LineParser {
 
   void sub_operation() {
     SubOperation sub;
-    literal("trace_src_func=");
-    sub.source = name("the name of a function");
-    literal(",duration=");
-    sub.duration = milliseconds("a duration");
-    literal(",timestamp=");
-    sub.timestamp = milliseconds("a time stamp");
+    sub.source = at("trace_src_func=").name("the name of a function");
+    sub.duration = at(",duration=").milliseconds("a duration");
+    sub.timestamp = at(",timestamp=").milliseconds("a time stamp");
     if (rest_.starts_with(",input__shape=")) shape_and_dtype(sub.shape, sub.dtype);
     if (optional_literal(",func_name=")) sub.func_name = name("the name of a function");
     if (optional_literal(",overlap_op_name=")) sub.overlap_op_name = name("the name of an operation");
@@ -193,8 +150,7 @@ class LineParser {
     if (!parsed) fail("a shape of at most 2^40 elements like [1024, 1, 4096], or None");
     shape = *parsed;
     rest_.remove_prefix(length);
-    literal(",input__dtype=");
-    dtype = word("a data type", kCmdDtypes);
+    dtype = at(",input__dtype=").word("a data type", kCmdDtypes);
     if (too_large(shape.elements(), dtype))
       fail_at(start, "the shape " + std::string(text) + " of " + dtype.str(), kPossibleTensor);
   }
@@ -264,6 +220,12 @@ class LineParser {
     if (!rest_.starts_with(text)) [[unlikely]]
       fail(in_quotes(text));
     rest_.remove_prefix(text.size());
+  }
+
+  // The parser, behind the text.
+  LineParser& at(std::string_view text) {
+    literal(text);
+    return *this;
   }
 
   bool optional_literal(std::string_view text) {
