@@ -3,6 +3,8 @@
 // alive.
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <vector>
 
 #include "models/dispatchers/parts/capacity.h"
 #include "models/dispatchers/parts/common.h"
@@ -71,29 +73,33 @@ void mask_of_expert(const Forge& g, std::string_view read) {
   g.b.host_sync(read, Category::host_sync, g.b.uniform(8));
 }
 
+// Adds what the ranks with rows of an expert do, expert by expert; `masks`: behind its mask and any().
+void for_each_expert(const Forge& g, bool masks,
+                     const std::function<void(const std::vector<std::int64_t>& rows)>& add) {
+  for (int e = 0; e < g.f.E_l; ++e) {
+    const std::vector<std::int64_t> rows = g.rows_of(e);
+    if (masks) mask_of_expert(g, "any row");
+    if (!any(rows)) continue;
+    g.b.only_on(rows);
+    add(rows);
+    g.b.on_all_ranks();
+  }
+}
+
 // The fallback without a grouped kernel: for each expert a mask and any(); with rows also a masked gather and
 // a masked write, each read back. The products of all experts form one operation after the gathers.
 void loop_forward(const Forge& g) {
   g.b.kernel("zeros for the output", Category::expert, KernelClass::kCopy, g.b.uniform(0), g.received());
-  for (int e = 0; e < g.f.E_l; ++e) {
-    const std::vector<std::int64_t> rows = g.rows_of(e);
-    mask_of_expert(g, "any row");
-    if (!any(rows)) continue;
-    g.b.only_on(rows);
+  for_each_expert(g, true, [&](const auto& rows) {
     indices_of_mask(g.b, "masked gather", g.f.computed, rows);
     gather_rows(g.b, "masked gather", Category::expert, rows, g.f.w);
-    g.b.on_all_ranks();
-  }
+  });
   experts_forward(g.b, g.block);
-  for (int e = 0; e < g.f.E_l; ++e) {
-    const std::vector<std::int64_t> rows = g.rows_of(e);
-    if (!any(rows)) continue;
-    g.b.only_on(rows);
+  for_each_expert(g, false, [&](const auto& rows) {
     indices_of_mask(g.b, "masked write", g.f.computed, rows);
     g.b.kernel("masked write", Category::expert, KernelClass::kScatterRows, g.b.scaled(rows, g.f.w + 8),
                g.b.scaled(rows, g.f.w));
-    g.b.on_all_ranks();
-  }
+  });
 }
 
 // The gradients of masked writes: overwritten values get none (not needed for the zeros under the first
@@ -125,16 +131,12 @@ void masked_write_backward(const Forge& g, bool first_needs_none) {
 
 // The gradients of masked gathers: zeros for all rows, filled with those of the mask, added up.
 void masked_gather_backward(const Forge& g) {
-  for (int e = 0; e < g.f.E_l; ++e) {
-    const std::vector<std::int64_t> rows = g.rows_of(e);
-    if (!any(rows)) continue;
-    g.b.only_on(rows);
+  for_each_expert(g, false, [&](const auto& rows) {
     indices_of_mask(g.b, "masked gather backward", g.f.computed, rows);
     g.b.kernel("masked gather backward", Category::expert, KernelClass::kScatterAdd,
                combined(g.b, g.f.computed, 2 * g.f.w, rows, 2 * g.f.w + 8),
                combined(g.b, g.f.computed, 2 * g.f.w, rows, g.f.w), 3);
-    g.b.on_all_ranks();
-  }
+  });
 }
 
 // Rule Z: adds 0 * sum(p) for parameters without a row, so that their gradients, zeros, are written. Packed
@@ -431,30 +433,21 @@ class KempnerForge final : public Dispatcher {
   // Per expert a mask over the ids and any(); with rows, four more indexings by the mask: its input, the
   // weights, and the output read and written.
   void local_loop(const Forge& g) const {
-    for (int e = 0; e < g.f.E_l; ++e) {
-      const std::vector<std::int64_t> rows = g.rows_of(e);
-      mask_of_expert(g, "any row");
-      if (!any(rows)) continue;
-      g.b.only_on(rows);
+    for_each_expert(g, true, [&](const auto& rows) {
       indices_of_mask(g.b, "masked gather", g.f.tokens, rows);
       gather_rows(g.b, "masked gather", Category::expert, rows, g.f.w);
       if (gradient_scale_)
         g.b.kernel("scale by load", Category::expert, KernelClass::kElementwise, g.b.scaled(rows, g.f.w),
                    g.b.scaled(rows, g.f.w), 3);
       indices_of_mask(g.b, "weights of the mask", g.f.tokens, rows);
-      g.b.on_all_ranks();
-    }
+    });
     experts_forward(g.b, g.block);
-    for (int e = 0; e < g.f.E_l; ++e) {
-      const std::vector<std::int64_t> rows = g.rows_of(e);
-      if (!any(rows)) continue;
-      g.b.only_on(rows);
+    for_each_expert(g, false, [&](const auto& rows) {
       indices_of_mask(g.b, "masked read", g.f.tokens, rows);
       indices_of_mask(g.b, "masked write", g.f.tokens, rows);
       g.b.kernel("masked sum", Category::unpermute, KernelClass::kScatterRows,
                  g.b.scaled(rows, 3 * g.f.w + 8), g.b.scaled(rows, 2 * g.f.w), 3);
-      g.b.on_all_ranks();
-    }
+    });
   }
 
   void local_backward(const Forge& g, PerRank rows, PerRank output) const {
