@@ -244,6 +244,10 @@ CollectiveModel::CollectiveModel(const Cluster& cluster) {
     if (const ParameterSet* set = profile.find(across))
       resolved->network[i] = {true, NetworkCurve::from(*set, across, cluster), Trust::of(*set)};
   }
+  // Another GPU's messages between two say less than this GPU's own exchanges.
+  ScaleupLaw& message = resolved->scaleup[index(CollectiveOp::send_recv)];
+  const ScaleupLaw& exchange = resolved->scaleup[index(substitute(CollectiveOp::send_recv))];
+  if (message.trust.derived && exchange.known && !exchange.trust.derived) message = {};
   for (const CollectiveOp op :
        {CollectiveOp::all_gather, CollectiveOp::all_to_all, CollectiveOp::all_reduce}) {
     const std::string key = "collective/" + std::string(sim::name(op));
