@@ -610,7 +610,9 @@ std::string why_none(const Scenario& s, const PlanSearchOptions& o, const PlanSe
         fewest > s.job_gpus() ? fmt::format("at least {} GPUs, which weights and optimizer need",
                                             (fewest + node - 1) / node * node)
                               : "more than these " + std::to_string(s.job_gpus()) + " GPUs",
-        most == r.rules.end() ? "" : fmt::format("; {} are illegal, most by: {}", r.illegal, most->first));
+        most == r.rules.end() || 2 * r.illegal < r.candidates
+                              ? ""
+                              : fmt::format("; {} are illegal, most by: {}", r.illegal, most->first));
   }
   return fmt::format("found no legal plan among {}, expected at least one{}", r.candidates,
                      most == r.rules.end() ? "" : "; " + most->first);

@@ -194,6 +194,16 @@ TEST(Collectives, PartsAreThoseOfTheAlgorithm) {
   }
 }
 
+// B200's messages between two were not measured, its exchanges were: half of an exchange's buffer is the message.
+TEST(Collectives, AGpusOwnExchangesStandBeforeAnotherGpusMessages) {
+  const CollectiveModel b200(Cluster::load(std::string("dgx-b200x1")));
+  const GroupShape pair = GroupShape::uniform(1, 2);
+  for (const double bytes : {1e6, 3e7, 2e8})
+    EXPECT_DOUBLE_EQ(b200.seconds(CollectiveOp::send_recv, pair, bytes),
+                     b200.seconds(CollectiveOp::all_to_all, pair, 2 * bytes));
+  EXPECT_THAT(b200.outside(CollectiveOp::send_recv, pair, 1e6)->text(), testing::HasSubstr("all_to_all"));
+}
+
 // Two nodes whose members talk among themselves only: an exchange inside each.
 TEST(Collectives, AnExchangeThatStaysInsideItsNodesTakesWhatItTakesThere) {
   const GroupShape shape = GroupShape::uniform(2, 8);

@@ -108,6 +108,7 @@ TEST(FrameworkRecipe, FreeNamesOfTablesAndLogsAreRecognised) {
   EXPECT_EQ(id("Primus (Megatron) + Primus-Turbo"), "primus");
   EXPECT_EQ(id("Primus (torchtitan)"), "torchtitan");
   EXPECT_EQ(id("torchtitan (Nous fork)"), "torchtitan");
+  EXPECT_EQ(id("JAX (levanter grug)"), "levanter");
   EXPECT_EQ(id("NeMo Automodel FSDP2"), "nemo-automodel");
   EXPECT_EQ(id("MCore w/ Folding"), "parallel-folding");
   EXPECT_EQ(id("DeepSpeed AutoEP"), "deepspeed");

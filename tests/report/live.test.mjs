@@ -237,10 +237,10 @@ await test("what moesim refuses is said in its words, and the last answer fades"
 });
 
 await test("a named dispatcher that cannot run here is left out with its reason, and the others are answered", async () => {
-  const { page, context } = await open("#parallel.ep=1&dispatcher=allgather,alltoall,flex-deepep,flex-hybridep");
+  const { page, context } = await open("#parallel.ep=1&dispatcher=allgather,alltoall,flex-deepep,nccl-ep");
   await settled(page);
   assert.equal(await page.locator(".answers > .problem").textContent(), "");
-  assert.match(await page.locator("#without").textContent(), /^Left out: flex-deepep: it needs more than one rank.*; flex-hybridep: /);
+  assert.match(await page.locator("#without").textContent(), /^Left out: flex-deepep: it needs more than one rank.*; nccl-ep: /);
   const command = await page.locator("#command").textContent();
   assert.ok(command.includes("--dispatcher allgather,alltoall") && !command.includes("flex-deepep"), command);
   await shows(page, answerOf(command));

@@ -336,6 +336,7 @@ std::vector<PublishedRow> rows_with(int others, double power) {
   for (int i = -1; i < others; ++i)
     cells.push_back({{"gpu", "B200-SXM6-180GB"},
                      {"gpus", "8"},
+                     {"framework", "Megatron-Bridge 26.04"},
                      {"gbs", std::to_string(64 << std::max(i, 0))},
                      {"mbs", "4"},
                      {"seq_len", "4096"},

@@ -262,7 +262,7 @@ TEST(Baseline, IsWhatRunsToday) {
   EXPECT_DOUBLE_EQ(difference(own),
                    time_of(own["change"], "flex-deepep") - time_of(own["baseline"], "alltoall"));
   EXPECT_NEAR(own["difference"]["ratio"]["value"].get<double>(), 0.706, 0.005);
-  EXPECT_THAT(own["because"].get<std::string>(), HasSubstr("28.278 s becomes 19.974 s: -29.4 %"));
+  EXPECT_THAT(own["because"].get<std::string>(), HasSubstr("28.279 s becomes 19.976 s: -29.4 %"));
 
   const json measured = result({"--measured", "27.5s", "--set", "dispatcher=flex-deepep"});
   EXPECT_EQ(measured["today"]["because"], "measured");

@@ -148,7 +148,7 @@ Verb plan_verb() {
             ->check(CLI::Range(1, 1000))
             ->group(kQuestionGroup);
         app.add_option("--script", o->script,
-                       "Write a batch script (sbatch, torchrun, Megatron's or torchtitan's) of the best plan")
+                       "Write a batch script (sbatch, torchrun) of the best plan")
             ->type_name("FILE")
             ->group(kQuestionGroup);
         o->scenario.declare(app);
