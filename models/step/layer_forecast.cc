@@ -72,12 +72,10 @@ std::shared_ptr<const LayerTrace> LayerForecaster::trace(const ProgramPricer& pr
         [&](std::size_t c, std::size_t p, std::size_t op) { return runs.passes[c][p].ops()[op].name; });
     for (std::size_t c = 0; c < tasks.size(); ++c)
       for (std::size_t p = 0; p < tasks[c].size(); ++p) {
-        LayerTrace::Pass& pass = trace->passes.emplace_back(runs.passes[c][p]);
-        if (pass.dispatcher)
-          pass.held = programs_.first();
-        else
-          pass.held = programs_.dense();
-        pass.tasks = std::move(tasks[c][p]);
+        const ProgramPass& pass = runs.passes[c][p];
+        std::shared_ptr<const void> held = programs_.dense();
+        if (pass.dispatcher) held = programs_.first();
+        trace->passes.push_back({pass, std::move(held), std::move(tasks[c][p])});
       }
   }
   trace->graph = written.finalize();

@@ -196,6 +196,7 @@ std::vector<Message> messages_of(const Answer& f) {
 
 std::vector<std::int64_t> Message::of_ranks(models::PerRank value) const {
   std::vector<std::int64_t> all;
+  all.reserve(static_cast<std::size_t>(program->ranks()));
   for (int r = 0; r < program->ranks(); ++r) all.push_back(program->value(value, r));
   return all;
 }

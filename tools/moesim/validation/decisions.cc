@@ -122,7 +122,8 @@ std::vector<Case> decisions_of(PublishedTable& table, int draws, const CommonOpt
                          : all_equal(forecast)
                              ? "its arms are one dispatcher here, in several implementations"
                              : nullptr;
-    if (reason) table.skipped.push_back({one.arms.front().row, reason});
+    const RowText& first = one.arms.front().row;
+    if (reason) table.skipped.push_back({first, reason});
     return reason != nullptr;
   });
   std::ranges::sort(table.skipped, {}, &SkippedRow::line);
