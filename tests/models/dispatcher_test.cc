@@ -19,7 +19,7 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "docs/examples/toy_broadcast.cc"
+#include "docs/examples/toy_broadcast.cc"  // NOLINT(bugprone-suspicious-include): the docs' example
 #include "models/answers/answer.h"
 #include "models/workload/dispatcher_spec.h"
 #include "models/workload/scenario.h"
@@ -88,6 +88,7 @@ TEST(DispatcherSpec, TextIsANameAndOptions) {
 TEST(DispatcherSpec, UnderstandsCommonWordsAndAnswersByItsName) {
   const auto list = DispatcherSpec::parse_list("a2a,ag,deepep:transport=uccl,hybrid-ep");
   std::vector<std::string> names;
+  names.reserve(list.size());
   for (const DispatcherSpec& spec : list) names.push_back(spec.text());
   EXPECT_EQ(names, (std::vector<std::string>{"alltoall", "allgather", "flex-deepep:transport=uccl",
                                              "flex-hybridep"}));

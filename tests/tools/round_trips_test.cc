@@ -90,7 +90,7 @@ TEST(RoundTrips, CommandsAndResultsGiveTheSameScenario) {
 void collect(const json& value, const std::string& path, std::map<std::string, json>& into) {
   if (value.is_object()) {
     for (const auto& [key, inner] : value.items())
-      collect(inner, path.empty() ? key : path + "." + key, into);
+      collect(inner, path.empty() ? key : fmt::format("{}.{}", path, key), into);
   } else {
     into[path] = value;
   }
