@@ -18,7 +18,7 @@
 
 namespace moesim::models {
 
-// Budget of forecasts of a search: a second or two of two cores, for the largest models ten.
+// Budget of forecasts of a search: seconds of two cores, for the largest models and machines twenty.
 inline constexpr std::int64_t kMostForecasts = 6000;
 
 struct PlanSearchOptions : PlanLimits {

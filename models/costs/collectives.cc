@@ -244,7 +244,7 @@ CollectiveModel::CollectiveModel(const Cluster& cluster) {
     if (const ParameterSet* set = profile.find(across))
       resolved->network[i] = {true, NetworkCurve::from(*set, across, cluster), Trust::of(*set)};
   }
-  // Another GPU's messages between two say less than this GPU's own exchanges.
+  // An all-to-all of two that was measured on this GPU replaces send/recv that was measured on another one.
   ScaleupLaw& message = resolved->scaleup[index(CollectiveOp::send_recv)];
   const ScaleupLaw& exchange = resolved->scaleup[index(substitute(CollectiveOp::send_recv))];
   if (message.trust.derived && exchange.known && !exchange.trust.derived) message = {};

@@ -73,7 +73,7 @@ void mask_of_expert(const Forge& g, std::string_view read) {
   g.b.host_sync(read, Category::host_sync, g.b.uniform(8));
 }
 
-// Adds what the ranks with rows of an expert do, expert by expert; `masks`: behind its mask and any().
+// Calls `add` for each expert that has rows, on the ranks that have them. `masks`: adds its mask and any() first.
 void for_each_expert(const Forge& g, bool masks,
                      const std::function<void(const std::vector<std::int64_t>& rows)>& add) {
   for (int e = 0; e < g.f.E_l; ++e) {

@@ -405,7 +405,7 @@ class Stages {
       host_ += shard * (o.bytes() + plan_.gradient_bytes);
       return 0;
     }
-    // In bf16 the weights are their own masters.
+    // The optimizer updates bf16 weights in place where its master weights are bf16, too.
     const bool masters = o.master != DType::kBf16;
     if (masters)
       both(MemoryKind::kOptimizer, fmt::format("master weights {}", name_of(o.master)), bytes_of(o.master),

@@ -81,7 +81,7 @@ class StepPasses : public PipelinePasses {
   // NVLink domains.
   Times network_of(std::size_t chunk);
 
-  // What a slot runs: a pass, or forward, backward and weight gradients together.
+  // The programs of a slot: of one pass, or of a forward and a backward pass with its weight gradients.
   struct Slot {
     std::vector<sim::LockstepChain> chains;
     std::vector<sim::LockstepPiece> order;

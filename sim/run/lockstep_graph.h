@@ -15,7 +15,7 @@
 
 namespace moesim::sim {
 
-// Also the Costs of its graph: the times of the programs.
+// It is also the Costs of its graph, with the times of the programs.
 class LockstepGraph final : public Costs {
  public:
   struct Collective {

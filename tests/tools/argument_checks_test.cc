@@ -248,7 +248,7 @@ TEST(MegatronRules, AJobThatDoesNotStartIsNotGivenArguments) {
   EXPECT_THAT(graphs.err, HasSubstr("left out: flex-deepep"));
 }
 
-// What Megatron starts with is read: HybridEP on one rank, NCCL EP, and modules that no layer has.
+// moesim reads jobs that Megatron accepts: HybridEP on one rank, NCCL EP, and modules that no layer has.
 TEST(MegatronRules, LegalJobsAreRead) {
   const auto job = [](const std::string& more) {
     return read_job(read_shell_job("pretrain_gpt.py " + std::string(kDense) + kMoe + more, "train.sh", {}),
@@ -535,7 +535,7 @@ TEST(RulesOfOthers, ARecipesPlansKeepThem) {
   EXPECT_EQ(automodel([](S& s) { s.training.set_precision("nvfp4"); }), "F01");
 }
 
-// What a search shows breaks none, and what breaks one is named.
+// Plans that a search shows break no rule, and a plan that breaks one is refused by its name.
 TEST(RulesOfOthers, PlansAreSearchedByThem) {
   for (const std::string recipe : {"torchtitan", "deepspeed", "nemo-automodel"}) {
     const auto plan = testing::run_moesim({"plan", "--model", "gpt-oss-20b", "--tokens", "1T", "--cluster",

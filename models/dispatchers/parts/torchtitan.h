@@ -63,7 +63,7 @@ class TorchtitanSteps {
   // The host knows the rows of every local expert without a copy from the device.
   void set_counts_on_host() { counts_on_host_ = true; }
 
-  void begin();       // begins the forward pass: the next four
+  void begin();       // begins the forward pass with the next four steps
   void save_input();  // saves the layer's input and the routing's tensors for backward
   void count_rows();  // the histogram, where the router does not pass its counts
   void sort_and_gather(bool indices_cached = false);

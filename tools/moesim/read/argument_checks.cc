@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "base/check.h"
@@ -408,12 +409,18 @@ int framework_version(std::string_view text) {
 
 namespace {
 
+// Returns a framework's rules, which are read when they are first asked for.
+const RuleBook& book_of(std::string_view rules) {
+  static std::mutex reading;
+  static std::map<std::string, RuleBook, std::less<>> books;
+  const std::scoped_lock lock(reading);
+  auto at = books.find(rules);
+  if (at == books.end()) at = books.emplace(rules, read_book(rules)).first;
+  return at->second;
+}
+
 std::vector<BrokenRule> broken_of(const CheckedArguments& arguments, std::string_view rules, int version) {
-  static const std::map<std::string_view, RuleBook> books{{"megatron", read_book("megatron")},
-                                                          {"torchtitan", read_book("torchtitan")},
-                                                          {"deepspeed", read_book("deepspeed")},
-                                                          {"nemo-automodel", read_book("nemo-automodel")}};
-  const RuleBook& book = books.at(rules);
+  const RuleBook& book = book_of(rules);
   Conditions conditions(book, arguments);
   std::vector<BrokenRule> broken;
   for (const Rule& rule : book.rules)
@@ -461,7 +468,7 @@ std::vector<BrokenRule> broken_rules(const models::Scenario& plan, const Argumen
 std::string refusal_of(const models::Scenario& plan, std::optional<JobFramework> framework, int version) {
   const std::string_view rules = framework ? rules_of(*framework) : rules_of(plan);
   if (rules.empty()) return "";
-  // What Megatron's arguments cannot say is not held against its rules.
+  // Megatron's rules hold only for plans that its arguments can say.
   if (rules == "megatron" &&
       (megatron::unwritten_layers(plan.model) || plan.training.recompute.operations ||
        plan.training.sharding == models::ShardingScheme::kHsdp ||

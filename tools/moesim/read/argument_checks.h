@@ -39,10 +39,10 @@ struct BrokenRule {
   std::string source;  // file and version
   bool warns = false;  // the framework starts, and does something else
   bool told = false;   // whoever reads the job has to know it
-  bool lacks = false;  // of a plan, which the arguments cannot say
+  bool lacks = false;  // the framework has no argument for what the plan says
 
   std::string text() const;  // in one line
-  // The same with the job's file, and whether the framework starts.
+  // Returns the job's file, whether the framework starts with it, and text().
   std::string note(const std::string& file, JobFramework framework) const;
 };
 

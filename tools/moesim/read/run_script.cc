@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Records its words, behind the values of kJobVariables. Shells that it starts are followed: their launchers are the same.
+// Records the values of kJobVariables and its words. Shells that it starts have the same launchers.
 constexpr std::string_view kLauncher = R"(
 name=${0##*/}
 slurm() {

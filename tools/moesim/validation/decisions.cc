@@ -111,17 +111,15 @@ std::vector<Case> decisions_of(PublishedTable& table, int draws, const CommonOpt
     const auto trainer = [](const Arm& arm) {
       return arm.row.framework.substr(0, arm.row.framework.find(' '));
     };
-    const auto forecast = [&](const Arm& arm) {
-      return one.forecasts()[static_cast<std::size_t>(&arm - one.arms.data())].time_us.value;
+    const auto forecast = [](const Answer& answer) { return answer.time_us.value; };
+    const auto differ = [](const auto& all, const auto& of) {
+      return std::ranges::adjacent_find(all, std::ranges::not_equal_to(), of) != all.end();
     };
-    const auto all_equal = [&](const auto& of) {
-      return std::ranges::all_of(one.arms, [&](const Arm& arm) { return of(arm) == of(one.arms.front()); });
-    };
-    const char* reason = one.arms.size() < 2   ? "the only arm of its decision that can be forecast"
-                         : !all_equal(trainer) ? "its arms ran in several trainers, not only dispatchers"
-                         : all_equal(forecast)
-                             ? "its arms are one dispatcher here, in several implementations"
-                             : nullptr;
+    const char* reason =
+        one.arms.size() < 2                  ? "the only arm of its decision that can be forecast"
+        : differ(one.arms, trainer)          ? "its arms ran in several trainers, not only dispatchers"
+        : !differ(one.forecasts(), forecast) ? "its arms are one dispatcher here, in several implementations"
+                                             : nullptr;
     const RowText& first = one.arms.front().row;
     if (reason) table.skipped.push_back({first, reason});
     return reason != nullptr;

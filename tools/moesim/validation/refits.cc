@@ -67,7 +67,7 @@ void change_laws(models::Profile& profile, std::string_view prefix, std::string_
 
 const std::string& gpu(const PublishedRow& row) { return row.scenario.cluster->profile.name(); }
 
-// Steps of trainers that scatter by themselves do not say what a GPU does.
+// Returns whether the row can set a constant of its GPU: the recipe of its trainer has no spread of its own.
 bool tuned(const PublishedRow& row) {
   const std::string& recipe = row.scenario.recipe;
   return !recipe.empty() && models::FrameworkRecipe::find(recipe).spread == 0;
