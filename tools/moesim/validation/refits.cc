@@ -79,7 +79,7 @@ StepConstant power(std::string name, std::set<std::string_view> profiles) {
           {kBridge},
           shipped,
           1,
-          [profiles](const PublishedRow& row) {
+          [profiles = std::move(profiles)](const PublishedRow& row) {
             return row.scenario.is_step() && profiles.contains(gpu(row)) && tuned(row);
           },
           in_cluster([](Cluster& c, double value) { c.profile.device().power_slowdown = value; })};
