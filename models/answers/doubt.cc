@@ -105,6 +105,7 @@ PublishedSteps read() {
                         .gpu = one.at("gpu").string(),
                         .precision = one.at("precision").string(),
                         .source = one.at("source").string(),
+                        .recipe = one.string("recipe", ""),
                         .gpus = one.at("gpus").integer(1, 1 << 20),
                         .sequences = one.at("sequences").integer(1, 1 << 30),
                         .seq = one.at("seq").integer(1, 1 << 30),

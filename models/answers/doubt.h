@@ -81,6 +81,7 @@ struct PublishedRecipe {
 // A published step of a tuned run, and that of the best plan for the same job as `moesim plan` once found it.
 struct PublishedRun {
   std::string model, gpu, precision, source;
+  std::string recipe;  // that has its settings; empty: none has
   std::int64_t gpus = 0, sequences = 0, seq = 0;
   double step_s = 0, plan_s = 0;
 

@@ -141,7 +141,8 @@ const std::vector<SearchedSetting>& searched_settings() {
       {&O::recompute,
        "training.recompute",
        "recomputation",
-       {"none", "layernorm+moe_act", "core_attn+layernorm+moe", "full"}},
+       {"none", "mla_up_proj", "layernorm+mla_up_proj+moe_act", "core_attn+layernorm+mla_up_proj+moe",
+        "full"}},
       {&O::precision, "training.precision", "precision", {}},
       {&O::schedule, "training.schedule", "schedule", {"1f1b", "zero-bubble", "dualpipe"}},
       {&O::overlap,
@@ -157,14 +158,29 @@ const std::vector<SearchedSetting>& searched_settings() {
 
 namespace {
 
+// Returns the modules to recompute in the order of the list, without those of latent attention where the model has
+// none.
+std::vector<std::string> recomputes_of(const Architecture& model, std::vector<std::string> values) {
+  if (model.attention.kind == Attention::Kind::kLatent) return values;
+  constexpr std::string_view kLatent = "mla_up_proj";
+  std::erase(values, kLatent);
+  for (std::string& value : values)
+    if (const auto at = value.find(kLatent); at != std::string::npos) value.erase(at, kLatent.size() + 1);
+  return values;
+}
+
 // Removes values that the plan's framework cannot run: without one, Megatron-LM, which has neither
-// zero-bubble nor DualPipe schedules.
-std::vector<std::string> that_run(const SearchedSetting& kind, const FrameworkRecipe& recipe) {
-  std::vector<std::string> values = kind.path == "training.recompute" && !recipe.runs.recomputes.empty()
-                                        ? recipe.runs.recomputes
-                                        : kind.values;
+// zero-bubble nor DualPipe schedules. Adds the dispatcher of a recipe, where no rows are dropped for its budget.
+std::vector<std::string> that_run(const SearchedSetting& kind, const Scenario& s,
+                                  const FrameworkRecipe& recipe) {
+  std::vector<std::string> values = kind.path != "training.recompute" ? kind.values
+                                    : recipe.runs.recomputes.empty()  ? recomputes_of(s.model, kind.values)
+                                                                      : recipe.runs.recomputes;
+  if (kind.path == "dispatcher" && !s.recipe.empty() && s.routing.kind == RoutingSpec::Kind::kBalanced &&
+      std::ranges::find(values, s.dispatchers.front().text()) == values.end())
+    values.push_back(s.dispatchers.front().text());
   std::erase_if(values, [&](const std::string& value) {
-    return (kind.path == "dispatcher" && !recipe.runs_dispatcher(value)) ||
+    return (kind.path == "dispatcher" && !recipe.runs_dispatcher(value.substr(0, value.find(':')))) ||
            (kind.path == "training.schedule" && !recipe.runs_schedule(value)) ||
            (kind.path == "training.launch" && !recipe.runs_launch(value));
   });
@@ -190,7 +206,7 @@ std::vector<std::string> values_of(const SearchedSetting& kind, const Scenario& 
   if (o.keep_given && said) return {""};
   if (kind.path != "training.precision") {
     if (kind.path == "dispatcher" && s.model.experts == 0) return {""};
-    return that_run(kind, recipe);
+    return that_run(kind, s, recipe);
   }
   std::vector<std::string> has;
   for (const std::string_view name : kPrecisions)

@@ -103,7 +103,7 @@ class Run {
   }
 
  private:
-  static constexpr std::int64_t kUpgrades = 3;
+  static constexpr std::int64_t kUpgrades = 4;
 
   // The best plan on a machine, which depends on nothing but the question and this machine.
   struct Found {
@@ -157,12 +157,13 @@ class Run {
   }
 
   // Searches a machine that was not searched yet. `counts`: the answer counts its plans.
-  Found& find(const Scenario& s, bool counts) {
+  Found& find(Scenario s, bool counts) {
+    if (q_.take_recipe && !s.recipe.empty()) q_.take_recipe(s, s.recipe);
     Scenario machine = s;
     machine.batch = {};
     machine.resolve();
-    const std::string key = fmt::format("{} {} {}", machine.job_gpus(), machine.training.precision,
-                                        machine.cluster->to_json().dump());
+    const std::string key = fmt::format("{} {} {} {}", machine.job_gpus(), machine.training.precision,
+                                        machine.recipe, machine.cluster->to_json().dump());
     if (const auto known = found_.find(key); known != found_.end()) return known->second;
     // A search counts with its budget of forecasts in the progress, however many it makes.
     PlanSearchOptions o = options_of(q_);
@@ -276,32 +277,39 @@ class Run {
     const auto changed = [&](const std::function<void(Cluster&)>& change) {
       auto cluster = std::make_shared<Cluster>(now);
       change(*cluster);
-      return cluster;
+      return on(q_, cluster, best.scenario->gpus);
     };
+    const PublishedRun* run = best_published(*best.scenario);
+    if (run != nullptr && !run->recipe.empty() && q_.scenario.recipe.empty() && q_.take_recipe) {
+      Scenario s = on(q_, best.scenario->cluster, best.scenario->gpus);
+      s.recipe = run->recipe;
+      add_upgrade(best, "settings of --recipe " + run->recipe, std::move(s), false);
+      std::erase_if(a_.upgrades, [](const Upgrade& u) { return u.saved_days.value <= 0; });
+    }
     constexpr double kTwice = 2;
     if (now.nodes > 1)
       add_upgrade(best,
                   fmt::format("network port {} -> {}", format_bandwidth(now.nic.bandwidth),
                               format_bandwidth(kTwice * now.nic.bandwidth)),
-                  changed([&](Cluster& c) { find_hardware_number("nic.bandwidth")->scale(c, kTwice); }), 0);
+                  changed([&](Cluster& c) { find_hardware_number("nic.bandwidth")->scale(c, kTwice); }),
+                  false);
     // The domain of today's racks, or two of them; a job of one domain has nothing of a larger one, and PCIe
     // ends in its node.
     const GpuFamily* gpu = gpu_family(now.profile.name());
     const int domain = now.nvlink.domain < 64 ? 64 : 2 * now.nvlink.domain;
     if (now.nvlink.domain < best.answer.gpus && !by_pcie(now.profile.name()))
       add_upgrade(best, fmt::format("NVLink domain {} -> {} GPUs", now.nvlink.domain, domain),
-                  changed([&](Cluster& c) { c.nvlink.domain = domain; }), 0);
+                  changed([&](Cluster& c) { c.nvlink.domain = domain; }), false);
     if (gpu != nullptr && !gpu->next.empty()) {
       auto cluster = std::make_shared<const Cluster>(Cluster::load(gpu->next));
-      add_upgrade(best, fmt::format("GPU {} -> {}", now.profile.name(), cluster->name), cluster, best.gpus);
+      add_upgrade(best, fmt::format("GPU {} -> {}", now.profile.name(), cluster->name),
+                  on(q_, cluster, best.gpus), true);
     }
   }
 
-  // `gpus`: for an open number of nodes; 0: unchanged.
-  void add_upgrade(const PricedTraining& best, std::string change,
-                   const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus) {
+  // `sold`: a machine that has a price of its own.
+  void add_upgrade(const PricedTraining& best, std::string change, Scenario s, bool sold) {
     try {
-      Scenario s = on(q_, cluster, gpus > 0 ? gpus : best.scenario->gpus);
       if (best.other) {
         s.training.set_precision(best.scenario->training.precision);
         s.give("training.precision");
@@ -324,8 +332,7 @@ class Run {
         u.worth = best.cost.value * value / best.days.value;
         u.most_gpu_hour = best.cost.value / (run.days.value * 24 * static_cast<double>(run.gpus));
       }
-      if (gpus > 0 && has_price(q_.prices, q_.ownership, *run.scenario->cluster) &&
-          !q_.prices.counts_gpu_hours())
+      if (sold && has_price(q_.prices, q_.ownership, *run.scenario->cluster) && !q_.prices.counts_gpu_hours())
         u.listed_gpu_hour = hour_cost(q_.prices, q_.ownership, *run.scenario->cluster, run.gpus).total() /
                             static_cast<double>(run.gpus);
       a_.upgrades.push_back(std::move(u));
@@ -337,7 +344,7 @@ class Run {
   std::vector<RunMachine> machines_;
   RunAnswer a_;
   std::int64_t done_ = 0, todo_ = 0;    // forecasts
-  std::map<std::string, Found> found_;  // by machine and precision
+  std::map<std::string, Found> found_;  // by machine, precision and recipe
 };
 
 }  // namespace

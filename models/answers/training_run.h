@@ -45,6 +45,8 @@ struct RunQuestion {
   int threads = 0;                     // 0: all cores
   std::int64_t most = kMostForecasts;  // budget of forecasts per search
   PlanRules refused;
+  // Gives a scenario the settings that a recipe has on its machine.
+  std::function<void(Scenario&, const std::string& recipe)> take_recipe;
   PlanSpread spread;  // of searched plans that nobody ran; none: a plan that somebody runs
   // Called from time to time on the calling thread with the forecasts done and their maximum.
   std::function<void(std::int64_t, std::int64_t)> progress;
@@ -71,7 +73,7 @@ struct PricedTraining {
   double mwh() const;
 };
 
-// A change of the best plan's machine, judged by the best plan of the changed one.
+// A change of the best plan's machine or settings, judged by the best plan of the changed ones.
 struct Upgrade {
   std::string change;   // "network port 50 -> 100 GB/s"
   std::string cluster;  // name of the changed cluster

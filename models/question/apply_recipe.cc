@@ -83,6 +83,7 @@ RecipeFacts facts_of(const Scenario& s, const RecipeFacts& more) {
   facts.emplace("model", s.model.name);
   facts.emplace("gpu", s.cluster ? s.cluster->profile.name() : std::string("h100-sxm"));
   facts.emplace("precision", s.training.precision);
+  facts.emplace("launch", std::string(name_of(s.training.launch)));  // as said, or as a line before set it
   const Parallel& p = s.parallel;
   facts.emplace("tp", p.tp), facts.emplace("cp", p.cp), facts.emplace("pp", p.pp), facts.emplace("ep", p.ep);
   facts.emplace("layers", s.model.layers);
@@ -135,6 +136,18 @@ std::vector<std::string> apply(const FrameworkRecipe& recipe, Scenario& s, const
     }
   }
   return done;
+}
+
+void take_recipe(Scenario& s, const std::string& name) {
+  for (const Field& field : scenario_fields()) {
+    if (s.origin_of(field.path).kind != Origin::Kind::kRecipe) continue;
+    field.take(s, Scenario{});
+    s.given.reset(index_of(field));
+  }
+  const FrameworkRecipe recipe = FrameworkRecipe::find(name);
+  s.recipe = recipe.id();
+  s.give("recipe");
+  apply(recipe, s);
 }
 
 double spread_of_unknown(const Scenario& scenario, const std::function<double(const Scenario&)>& seconds) {

@@ -26,6 +26,9 @@ RecipeFacts facts_of(const Scenario& scenario, const RecipeFacts& more = {});
 std::vector<std::string> apply(const FrameworkRecipe& recipe, Scenario& scenario,
                                const RecipeFacts& more = {});
 
+// Applies a recipe to a scenario instead of the one that its settings came from: on another machine it has others.
+void take_recipe(Scenario& scenario, const std::string& name);
+
 // Returns the uncertainty where the framework is not known: the standard deviation of the logarithm of
 // `seconds` over the newest training recipes, 0 with fewer than two. Recipes for which `seconds` throws
 // InputError (the plan cannot run) are skipped.

@@ -19,8 +19,8 @@ class JsonNode;
 
 namespace moesim::models {
 
-// Facts for the conditions of a recipe's lines: "model", "gpu" (its profile), "precision", "framework" (as a
-// table wrote it), "grade" as lower-case texts, and sizes of the plan ("pp", "gpus", ...).
+// Facts for the conditions of a recipe's lines: "model", "gpu" (its profile), "precision", "launch", "framework" (as
+// a table wrote it), "grade" as lower-case texts, and sizes of the plan ("pp", "gpus", ...).
 using RecipeFacts = std::map<std::string, std::variant<std::int64_t, std::string>, std::less<>>;
 
 // One condition on a fact: a text begins with one of `prefixes`, a number equals `equal`, exceeds `above`, or

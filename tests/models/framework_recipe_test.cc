@@ -75,10 +75,10 @@ TEST(FrameworkRecipe, EveryLineHasASourceAndSetsFieldsToValuesThatTheyTake) {
 }
 
 TEST(FrameworkRecipe, ANameHasItsNewestReleaseAndAReleaseItsOwn) {
-  EXPECT_EQ(FrameworkRecipe::find("megatron-bridge").id(), "megatron-bridge@26.06");
+  EXPECT_EQ(FrameworkRecipe::find("megatron-bridge").id(), "megatron-bridge@26.08");
   // Patches count as their release; one without a file has what held before it.
   EXPECT_EQ(FrameworkRecipe::find("megatron-bridge@26.06.01").lines.size(),
-            FrameworkRecipe::find("megatron-bridge").lines.size());
+            FrameworkRecipe::find("megatron-bridge@26.07").lines.size());
   EXPECT_EQ(FrameworkRecipe::find("megatron-bridge@26.04").id(), "megatron-bridge@26.04");
   EXPECT_LT(FrameworkRecipe::find("megatron-bridge@26.04").lines.size(),
             FrameworkRecipe::find("megatron-bridge").lines.size());
@@ -100,7 +100,7 @@ TEST(FrameworkRecipe, FreeNamesOfTablesAndLogsAreRecognised) {
   EXPECT_EQ(id("Megatron-Bridge 26.04.01"), "megatron-bridge@26.04");
   EXPECT_EQ(id("Megatron-Bridge 26.08 dev (model card)"), "megatron-bridge-card");
   EXPECT_EQ(id("Megatron-Bridge 2026-05"), "megatron-bridge@26.05");
-  EXPECT_EQ(id("Megatron-Bridge (2026)"), "megatron-bridge@26.06");
+  EXPECT_EQ(id("Megatron-Bridge (2026)"), "megatron-bridge@26.08");
   EXPECT_EQ(id("Megatron-Core 0.17.1 (Bridge 0.4.2 library recipe, not a performance preset)"),
             "megatron-lm-stock");
   EXPECT_EQ(id("Megatron-Core (Bridge 2026-04, V2 base configuration)"), "megatron-core-recipe");
@@ -142,6 +142,36 @@ TEST(ApplyRecipe, FullIterationGraphsCameWith2606) {
   EXPECT_EQ(launch("megatron-bridge@26.04"), LaunchMode::kPartialGraphs);
   EXPECT_EQ(launch("megatron-bridge@26.06"), LaunchMode::kGraphs);
   EXPECT_EQ(launch("mlperf-nemo"), LaunchMode::kGraphs);
+}
+
+// What a graph of the whole step needs comes with it, and not where another launch was said.
+TEST(ApplyRecipe, AStaticBudgetComesWithTheGraph) {
+  Scenario s = step("qwen3-30b-a3b", "gb200-nvl72x1", "mxfp8");
+  apply(FrameworkRecipe::find("megatron-bridge"), s);
+  EXPECT_EQ(s.dispatchers.front().options.at("mode"), "static");
+  EXPECT_TRUE(s.training.fused_kernels);
+  Scenario said = step("qwen3-30b-a3b", "gb200-nvl72x1", "mxfp8");
+  set_field(*find_field("training.launch"), said, "partial-graphs");
+  apply(FrameworkRecipe::find("megatron-bridge"), said);
+  EXPECT_TRUE(said.dispatchers.front().options.empty());
+  EXPECT_FALSE(said.training.fused_kernels);
+}
+
+// Another machine has other settings of a recipe; what somebody said stays.
+TEST(ApplyRecipe, IsTakenAgainOnAnotherMachine) {
+  Scenario s = step("deepseek-v3", "h100x32", "mxfp8");
+  say(s, "training.gradient_bytes", "4");
+  take_recipe(s, "megatron-bridge");
+  EXPECT_EQ(s.training.launch, LaunchMode::kEager);
+  say(s, "cluster", "gb200-nvl72x4");
+  take_recipe(s, "megatron-bridge");
+  Scenario there = step("deepseek-v3", "gb200-nvl72x4", "mxfp8");
+  say(there, "training.gradient_bytes", "4");
+  take_recipe(there, "megatron-bridge");
+  EXPECT_EQ(s.training.launch, LaunchMode::kGraphs);
+  EXPECT_EQ(s.training.gradient_bytes, 4);
+  EXPECT_EQ(to_json(s), to_json(there));
+  EXPECT_EQ(s.dispatchers.front().text(), there.dispatchers.front().text());
 }
 
 TEST(ApplyRecipe, AConditionOnThePlanDecidesAmongPresets) {

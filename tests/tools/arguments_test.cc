@@ -17,6 +17,7 @@
 #include "terminal_run.h"
 #include "tests/message_of.h"
 #include "tests/tools/process.h"
+#include "tools/moesim/read/argument_checks.h"
 #include "tools/moesim/read/load_job.h"
 #include "tools/moesim/show/command.h"
 #include "tools/moesim/verbs/verb.h"
@@ -189,6 +190,21 @@ TEST(ArgumentsOut, MegatronCarriesAPlan) {
   const std::string yaml = arguments_text(made.arguments, JobFramework::kNemo);
   EXPECT_EQ(read_job(read_yaml_job(yaml, "a.yaml", {}), JobFramework::kNemo).scenario["model"]["attention"],
             job.scenario["model"]["attention"]);
+}
+
+// Megatron-Bridge's plan of 26.06: a graph of the whole step needs a static budget and fused operations.
+TEST(ArgumentsOut, MegatronCarriesAStaticBudget) {
+  const Scenario s = resolved(R"({"model": "qwen3-30b-a3b", "scope": "step", "cluster": "gb200-nvl72x1",
+    "parallel": {"ep": 8, "dp": 8}, "dispatcher": "flex-hybridep:mode=static:rank_capacity_factor=1.5:paged",
+    "training": {"precision": "mxfp8", "fused_kernels": true, "launch": "graphs"}})");
+  const JobArguments made = arguments_of(s, JobFramework::kMegatron);
+  const std::string text = arguments_text(made.arguments, JobFramework::kMegatron);
+  EXPECT_THAT(text, HasSubstr("--moe-expert-rank-capacity-factor 1.5 \\\n--moe-paged-stash"));
+  EXPECT_EQ(refusal_of(s, JobFramework::kMegatron, 0), "");
+  const auto back = megatron(text).scenario;
+  EXPECT_EQ(back["dispatcher"]["rank_capacity_factor"], 1.5);
+  EXPECT_EQ(back["dispatcher"]["paged"], true);
+  EXPECT_EQ(back["training"]["fused_kernels"], true);
 }
 
 // Layers with experts in an order of their own go in and out by their list.

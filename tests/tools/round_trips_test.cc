@@ -141,6 +141,7 @@ TEST_P(FrameworkArguments, AreReadBackAsTheScenarioThatWasWritten) {
                                     "alltoall:pad_rows=16",
                                     "flex-deepep:sms=24",
                                     "flex-hybridep",
+                                    "flex-hybridep:mode=static:rank_capacity_factor=1.5:paged",
                                     "nccl-ep:sms=24",
                                     "torchtitan-alltoall",
                                     "torchtitan-local"};

@@ -172,9 +172,11 @@ FlexHybrid::FlexHybrid(DispatcherOptions& options, ExchangeLibrary library)
       rank_factor_(options.number("rank_capacity_factor", 1.0, 1e-6, 1e6)),
       align_(options.integer("align", 1, 1, 1 << 20)),
       sms_(static_cast<int>(options.integer("sms", 16, 2, 256))),
-      batch_overlap_(options.flag("batch_overlap", false)) {
-  if (options.given("rank_capacity_factor") && mode_ != kStatic)
-    options.fail("found rank_capacity_factor, expected mode=static: only a static budget has one");
+      batch_overlap_(options.flag("batch_overlap", false)),
+      paged_(options.flag("paged", false)) {
+  for (const char* option : {"rank_capacity_factor", "paged"})
+    if (options.given(option) && mode_ != kStatic)
+      options.fail(fmt::format("found {}, expected mode=static: only a static budget has one", option));
   if (library == ExchangeLibrary::kNcclEp) return;
   capacity_factor_ = options.number("capacity_factor", 1.0, 1e-6, 1e6);
   if (options.given("capacity_factor") && mode_ != kDropAndPad)
@@ -249,8 +251,9 @@ Program FlexHybrid::build(const MoeLayer& given) const {
   b.kernel("metadata", Category::permute, KernelClass::kSelect, b.uniform(f.R * T * virtual_experts),
            b.uniform(f.R * T * (4 + f.E_l)), 3);
   if (mode_ == kDynamic) b.host_sync("row counts", Category::host_sync, b.uniform(std::int64_t{f.E_l} * 8));
-  b.save("expert-major rows", rows);
-  b.save("expert-major probabilities", probabilities);
+  // Pages keep the rows that came, not the whole budget.
+  b.save("expert-major rows", paged_ ? b.scaled(block.rows, f.w) : rows);
+  b.save("expert-major probabilities", paged_ ? b.scaled(block.rows, f.b_p) : probabilities);
   exchange.dispatch("tokens", Category::dispatch, layer.activation, f.w,
                     library_ == ExchangeLibrary::kNcclEp ? "indices and weights" : "probabilities",
                     beside(f, per_node));

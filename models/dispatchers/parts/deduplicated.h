@@ -69,7 +69,7 @@ class FlexHybrid : public Dispatcher {
   double rank_factor_, capacity_factor_ = 1;
   std::int64_t align_;
   int sms_;
-  bool batch_overlap_;
+  bool batch_overlap_, paged_;
 };
 
 }  // namespace moesim::models

@@ -10,6 +10,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/hardware/rental_list.h"
+#include "models/question/apply_recipe.h"
 #include "replay/recording/recorded_routing.h"
 #include "tools/moesim/read/argument_checks.h"
 
@@ -217,6 +218,7 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
     throw InputError(fmt::format("--draws: found {} with a {}, expected {} or more for probabilities, or 0",
                                  draws_, q.deadline_days > 0 ? "deadline" : "budget", kFewestDraws));
   q.most = most_;
+  q.take_recipe = models::take_recipe;
   q.spread = models::plan_spread();
   if (!version_.empty() && rules_of(s) != "megatron")
     throw InputError(fmt::format(

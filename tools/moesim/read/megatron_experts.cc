@@ -125,6 +125,8 @@ void read_dispatcher(JobReader& r) {
   const bool filled = r.flag("moe_pad_expert_input_to_capacity");
   if (capacity.value_or(0) > 0 && type != "alltoall")
     r.fail("moe_expert_capacity_factor", "--moe-token-dispatcher-type alltoall beside it");
+  const auto budget = r.number("moe_expert_rank_capacity_factor");
+  const bool paged = r.flag("moe_paged_stash");
   const int rows = padding_of(r);
   ordered_json spec;
   if (type == "allgather") {
@@ -144,12 +146,22 @@ void read_dispatcher(JobReader& r) {
     spec = {{"name", backend == "ncclep" ? "nccl-ep" : "flex-" + backend}};
     auto sms = r.whole("moe_flex_dispatcher_num_sms");
     if (!sms && backend != "ncclep") sms = r.whole("moe_" + backend + "_num_sms");
+    if (budget && *budget > 0) {
+      if (backend == "deepep")
+        r.fail("moe_expert_rank_capacity_factor",
+               "--moe-flex-dispatcher-backend hybridep or ncclep beside it");
+      spec["mode"] = "static";
+      spec["rank_capacity_factor"] = *budget;
+      if (paged) spec["paged"] = true;
+    }
     if (sms) spec["sms"] = *sms;
     if (rows > 0) spec[backend == "deepep" ? "pad_rows" : "align"] = rows;
     if (shared && backend == "deepep") spec["shared_overlap"] = true;
     if (shared && backend != "deepep")
       r.approximate("moe_shared_expert_overlap", "the shared experts stand alone");
   }
+  if (budget.value_or(0) > 0 && type != "flex")
+    r.fail("moe_expert_rank_capacity_factor", "--moe-token-dispatcher-type flex beside it");
   if (!fused && (type == "allgather" || type == "alltoall")) spec["permute_fusion"] = false;
   r.set("dispatcher", spec);
   const std::string router = r.choice("moe_router_dtype", "", {"fp32", "fp64"});
@@ -189,6 +201,11 @@ void write_dispatcher(const Scenario& s, Arguments& out) {
       out.emplace_back(backend == "ncclep" ? "moe_flex_dispatcher_num_sms" : "moe_" + backend + "_num_sms",
                        *sms);
   }
+  if (option("mode") == "static") {
+    out.emplace_back("moe_expert_rank_capacity_factor",
+                     parse_number(option("rank_capacity_factor")).value_or(1));
+    put_flag(out, is_on("paged", false), "moe_paged_stash");
+  }
   if (const auto factor = parse_number(option("capacity_factor")); factor && *factor > 0)
     out.emplace_back("moe_expert_capacity_factor", *factor);
   put_flag(out, is_on("pad", false), "moe_pad_expert_input_to_capacity");
@@ -223,9 +240,9 @@ std::vector<ArgumentRule> expert_rules() {
 std::vector<ArgumentRule> dispatcher_rules() {
   return {{{"moe_token_dispatcher_type", "moe_permute_fusion", "moe_shared_expert_overlap",
             "moe_router_padding_for_fp8", "moe_router_padding_for_quantization", "moe_expert_capacity_factor",
-            "moe_pad_expert_input_to_capacity", "moe_flex_dispatcher_backend", "moe_enable_deepep",
-            "moe_deepep_num_sms", "moe_hybridep_num_sms", "moe_flex_dispatcher_num_sms", "moe_router_dtype",
-            "moe_router_force_load_balancing"},
+            "moe_pad_expert_input_to_capacity", "moe_expert_rank_capacity_factor", "moe_paged_stash",
+            "moe_flex_dispatcher_backend", "moe_enable_deepep", "moe_deepep_num_sms", "moe_hybridep_num_sms",
+            "moe_flex_dispatcher_num_sms", "moe_router_dtype", "moe_router_force_load_balancing"},
            read_dispatcher,
            write_dispatcher}};
 }

@@ -29,8 +29,15 @@ void read_precision(JobReader& r) {
   }
   r.flag("bf16");
   r.set("training.precision", precision);
+  const bool fused = r.flag("use_transformer_engine_op_fuser");
+  if (precision == "bf16") {
+    if (fused)
+      r.approximate("use_transformer_engine_op_fuser",
+                    "operations that it fuses in bf16 are priced apart here");
+    return;
+  }
+  if (fused) r.set("training.fused_kernels", true);
   // Transformer Engine's attention layers run in it, too.
-  if (precision == "bf16") return;
   r.set("training.fp8_attention", true);
   if (!switched(r, "fp8_wgrad", "no_fp8_wgrad", true))
     r.approximate(r.has("no_fp8_wgrad") ? "no_fp8_wgrad" : "fp8_wgrad",
@@ -41,6 +48,7 @@ void write_precision(const Scenario& s, Arguments& out) {
   out.emplace_back("bf16", true);
   const std::string& p = s.training.precision;
   if (p == "bf16") return;
+  put_flag(out, s.training.fused_kernels, "use_transformer_engine_op_fuser");
   if (p == "nvfp4") {
     out.emplace_back("fp4_format", "e2m1");
     out.emplace_back("fp4_recipe", "nvfp4");
@@ -79,7 +87,7 @@ std::string precision_of(JobReader& r) {
 
 std::vector<ArgumentRule> precision_rules() {
   return {{{"bf16", "fp16", "fp8_format", "fp8", "fp8_hybrid", "fp8_e4m3", "fp8_recipe", "fp4", "fp4_format",
-            "mixed_precision", "fp8_wgrad", "no_fp8_wgrad"},
+            "mixed_precision", "fp8_wgrad", "no_fp8_wgrad", "use_transformer_engine_op_fuser"},
            read_precision,
            write_precision}};
 }

@@ -212,7 +212,9 @@ Table plan_table(const RunQuestion& q, const RunAnswer& a, int top) {
   for (const auto& [path, name, size] : models::kParallelSizes)
     if (const std::string_view one = name; one == "TP" || one == "PP" || one == "VPP" || one == "EP")
       columns.add({{"", [size = size](const P& p) { return p.scenario->parallel.*size; }, "", name}});
-  columns.add({{"", dispatcher_of, "", "dispatcher"}}).add(figures().some({"mfu"}), &P::answer);
+  // Without options, which stand in the command above.
+  columns.add({{"", [](const P& p) { return p.scenario->dispatchers.front().name; }, "", "dispatcher"}})
+      .add(figures().some({"mfu"}), &P::answer);
   std::vector<std::reference_wrapper<const P>> shown;
   for (const P& p : a.plans)
     if (!p.other && std::ssize(shown) < top) shown.emplace_back(p);
