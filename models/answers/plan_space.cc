@@ -141,8 +141,8 @@ const std::vector<SearchedSetting>& searched_settings() {
       {&O::recompute,
        "training.recompute",
        "recomputation",
-       {"none", "mla_up_proj", "layernorm+mla_up_proj+moe_act", "core_attn+layernorm+mla_up_proj+moe",
-        "full"}},
+       {"none", "layernorm+moe_act", "mla_up_proj", "layernorm+mla_up_proj+moe_act",
+        "core_attn+layernorm+mla_up_proj+moe", "full"}},
       {&O::precision, "training.precision", "precision", {}},
       {&O::schedule, "training.schedule", "schedule", {"1f1b", "zero-bubble", "dualpipe"}},
       {&O::overlap,
@@ -166,6 +166,7 @@ std::vector<std::string> recomputes_of(const Architecture& model, std::vector<st
   std::erase(values, kLatent);
   for (std::string& value : values)
     if (const auto at = value.find(kLatent); at != std::string::npos) value.erase(at, kLatent.size() + 1);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
 }
 
