@@ -14,7 +14,7 @@ import json
 import os
 import pathlib
 import platform
-import resource
+import re
 import statistics
 import subprocess
 import sys
@@ -68,18 +68,10 @@ def run(command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def benchmark_names(binary):
-    return run([binary, "--benchmark_list_tests"]).split()
-
-
-def escape(name):
-    return "".join("\\" + c if c in ".+*?()[]{}^$|\\" else c for c in name)
-
-
 def run_benchmark(binary, name, repeat):
     seconds, peaks, entry = [], [], None
     for _ in range(repeat):
-        text = run([binary, "--benchmark_filter=^" + escape(name) + "$", "--benchmark_format=json",
+        text = run([binary, "--benchmark_filter=^" + re.escape(name) + "$", "--benchmark_format=json",
                     "--benchmark_min_time=0.01"])
         entry = json.loads(text)["benchmarks"][0]
         unit = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}[entry["time_unit"]]
@@ -98,7 +90,7 @@ def run_reference(binary, workload):
 
 
 def time_command(command, repeat):
-    """Median wall time of a whole process; its children's peak memory."""
+    """Median wall time of a whole process."""
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     seconds = []
     for _ in range(repeat):
@@ -175,7 +167,7 @@ def main():
               if "ratio" in result else "", file=sys.stderr, flush=True)
 
     for binary in sorted(bench.glob("*_bench")):
-        for name in benchmark_names(str(binary)):
+        for name in run([str(binary), "--benchmark_list_tests"]).split():
             if not name.startswith(arguments.only):
                 continue
             slow = name.startswith("step/")
@@ -194,9 +186,6 @@ def main():
             except subprocess.CalledProcessError as error:
                 print("%s: skipped, %s" % (name, error), file=sys.stderr)
                 continue
-            result["peak_bytes"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-            if name.startswith("cli/"):
-                del result["peak_bytes"]  # of the largest child so far, which may have been a benchmark
             finish(result)
     if "sweep/".startswith(arguments.only) or arguments.only.startswith("sweep"):
         for result in bench_entries(build, arguments.repeat):
