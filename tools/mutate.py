@@ -6,7 +6,7 @@ fails. Prints a line per mutant; exits 1 where one survived.
 
 BUILD is a configured build folder of this tree (build/coverage compiles fast). COUNT mutants are drawn from all possible ones
 of the files. Sources are put back as they were. Test programs run from the file's own folder up (models_tests,
-calibration_tests, replay_tests, tools_tests with the worked examples).
+calibration_tests, replay_tests).
 """
 import argparse
 import os
@@ -16,9 +16,8 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ABOVE = {"sim": ("sim", "models", "replay"), "models": ("models", "calibration", "replay", "tools"),
-         "calibration": ("calibration", "tools"), "replay": ("replay", "tools"), "traces": ("traces", "replay")}
-FILTERS = {"tools": "--gtest_filter=WorkedExamples*"}
+ABOVE = {"sim": ("sim", "models", "replay"), "models": ("models", "calibration", "replay"),
+         "calibration": ("calibration",), "replay": ("replay",), "traces": ("traces", "replay")}
 SECONDS = 300  # a mutant that runs longer hangs: a test fails
 
 OPERATORS = (
@@ -58,14 +57,11 @@ def caught_by(folder, path):
     # Counters of a coverage build are not wanted from mutants.
     environment = dict(os.environ, GCOV_PREFIX="/nonexistent", GCOV_PREFIX_STRIP="99", GCOV_ERROR_FILE="/dev/null")
     for name in ABOVE[path.split("/")[0]]:
-        if name == "tools" and not build(folder, "moesim"):
-            return "the compiler"
         if not build(folder, name + "_tests"):
             return "the compiler"
         program = os.path.join(folder, "tests", name, name + "_tests")
         try:
-            done = subprocess.run([program, "--gtest_fail_fast"] + ([FILTERS[name]] if name in FILTERS else []), cwd=ROOT,
-                                  env=environment, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+            done = subprocess.run([program, "--gtest_fail_fast"], cwd=ROOT, env=environment, capture_output=True, text=True, errors="replace", timeout=SECONDS)
         except subprocess.TimeoutExpired:
             return name + " (hangs)"
         if done.returncode != 0:

@@ -26,23 +26,6 @@ def header(*names):
     print("|" + "---|" * len(names))
 
 
-def reference_case():
-    print("\n## The reference case of scaling mode\n")
-    result = compare("docs/examples/scaling_mode_reference.json", "--detail", "ranks")
-    header("dispatcher", "time [us]", "interval", "dispatch + combine", "permutation", "host", "sent per rank [MB]")
-    for s in result["scenarios"]:
-        parts, time = s["breakdown_us"], s["time_us"]
-        row(s["dispatcher"], f"{time['value']:.1f}", f"{time['low']:.1f} to {time['high']:.1f}", f"{exchange(s):.1f}",
-            f"{parts.get('permute', 0) + parts.get('unpermute', 0):.1f}", f"{parts.get('host_sync', 0):.1f}",
-            f"{s['tx_bytes_per_rank']['mean'] * 1e-6:.1f}")
-    print()
-    header("dispatcher", "expert rank", "rows", "of balanced", "experts [us]", "transfers [us]", "waits [us]")
-    for s in result["scenarios"]:
-        for r in s["ranks"]:
-            row(s["dispatcher"], r["rank"], r["computed_rows"], f"{r['computed_rows'] / r['balanced_rows']:.3f}",
-                f"{r['expert_us']:.1f}", f"{r['transfer_us']:.1f}", f"{r['wait_us']:.1f}")
-
-
 def crossover():
     print("\n## When AllGather wins\n")
     model = "docs/examples/crossover_model.json"
@@ -101,7 +84,6 @@ def published_layer():
                 f"{whole - wire - rows - products:.2f}", f"{whole:.2f}")
 
 
-reference_case()
 crossover()
 megascale()
 published_layer()

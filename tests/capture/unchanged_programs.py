@@ -26,102 +26,37 @@ def tried(act):
 
 def every_collective(rank, world, mark):
     out = []
-    home = dist.distributed_c10d
+
+    def run(name, act):
+        with mark("forward_step"):
+            out.append((name, tried(act)))
+
+    def parts(*shape):
+        return [torch.empty(*shape) for _ in range(world)]
+
     for later in (False, True):
-        def end(work):
-            if later:
-                # As FSDP2 asks: something that is no Work is not waited for.
-                if isinstance(work, Work):
-                    work.wait()
-                else:
-                    out.append("no Work: %s" % type(work).__name__)
-            return work
-
-        def run(name, act):
-            with mark("forward_step"):
-                out.append((name, tried(act)))
-
-        def reduce_all(op):
-            x = data(rank, 5, 4)
-            end(dist.all_reduce(x, op=op, async_op=later))
-            return x
-
         for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
-            run("all_reduce", lambda: reduce_all(op))
-
-        def broadcast():
-            x = data(rank, 7)
-            end(dist.broadcast(x, 1, async_op=later))
-            return x
-
-        def all_gather():
-            parts = [torch.empty(3, 4) for _ in range(world)]
-            end(dist.all_gather(parts, data(rank, 3, 4), async_op=later))
-            return parts
-
-        def gather():
-            parts = [torch.empty(3) for _ in range(world)] if rank == 0 else None
-            end(dist.gather(data(rank, 3), parts, dst=0, async_op=later))
-            return parts
-
-        def scatter():
-            x = torch.empty(3)
-            end(dist.scatter(x, [data(i, 3) for i in range(world)] if rank == 2 else None, src=2, async_op=later))
-            return x
-
-        def reduce():
-            x = data(rank, 6)
-            end(dist.reduce(x, 1, async_op=later))
-            return x if rank == 1 else None
-
-        def exchange():
-            x = torch.empty(2 * world, 3)
-            end(dist.all_to_all_single(x, data(rank, 2 * world, 3), async_op=later))
-            return x
-
-        def exchange_unequal():
-            send = [rank + 1] * world
-            receive = [i + 1 for i in range(world)]
-            x = torch.empty(sum(receive), 3)
-            end(dist.all_to_all_single(x, data(rank, sum(send), 3), receive, send, async_op=later))
-            return x
-
-        def exchange_lists():
-            parts = [torch.empty(2) for _ in range(world)]
-            end(dist.all_to_all(parts, list(data(rank, world, 2).unbind()), async_op=later))
-            return parts
-
-        def reduce_scatter():
-            x = torch.empty(4)
-            end(dist.reduce_scatter(x, list(data(rank, world, 4).unbind()), async_op=later))
-            return x
-
-        def reduce_scatter_tensor():
-            x = torch.empty(4)
-            end(dist.reduce_scatter_tensor(x, data(rank, 4 * world), async_op=later))
-            return x
-
-        def all_gather_into():
-            x = torch.empty(2 * world, 4)
-            end(dist.all_gather_into_tensor(x, data(rank, 2, 4), async_op=later))
-            return x
-
-        def coalesced():
-            x, y = data(rank, 4), data(rank, 2, 2)
-            end(dist.all_reduce_coalesced([x, y], async_op=later))
-            return x, y
-
-        def gather_coalesced():
-            parts = [[torch.empty(3), torch.empty(2)] for _ in range(world)]
-            end(dist.all_gather_coalesced(parts, [data(rank, 3), data(rank, 2)], async_op=later))
-            return parts
-
-        def barrier():
-            end(dist.barrier(async_op=later))
-
-        for act in (broadcast, all_gather, gather, scatter, reduce, exchange, exchange_unequal, exchange_lists, reduce_scatter,
-                    reduce_scatter_tensor, all_gather_into, coalesced, gather_coalesced, barrier):
-            run(act.__name__, act)
+            run("all_reduce", lambda: ended(dist.all_reduce, data(rank, 5, 4), later, out, op=op))
+        unequal = [i + 1 for i in range(world)], [rank + 1] * world
+        # What is filled, and the other arguments.
+        for call, filled, *rest in (
+                (dist.broadcast, data(rank, 7), 1),
+                (dist.all_gather, parts(3, 4), data(rank, 3, 4)),
+                (dist.scatter, torch.empty(3), [data(i, 3) for i in range(world)] if rank == 2 else None, 2),
+                (dist.all_to_all_single, torch.empty(2 * world, 3), data(rank, 2 * world, 3)),
+                (dist.all_to_all_single, torch.empty(sum(unequal[0]), 3), data(rank, sum(unequal[1]), 3), *unequal),
+                (dist.all_to_all, parts(2), list(data(rank, world, 2).unbind())),
+                (dist.reduce_scatter, torch.empty(4), list(data(rank, world, 4).unbind())),
+                (dist.reduce_scatter_tensor, torch.empty(4), data(rank, 4 * world)),
+                (dist.all_gather_into_tensor, torch.empty(2 * world, 4), data(rank, 2, 4)),
+                (dist.all_reduce_coalesced, [data(rank, 4), data(rank, 2, 2)]),
+                (dist.all_gather_coalesced, [[torch.empty(3), torch.empty(2)] for _ in range(world)], [data(rank, 3), data(rank, 2)])):
+            run(call.__name__, lambda: ended(call, filled, later, out, *rest))
+        # These fill something on one rank.
+        run("gather", lambda: ended(lambda into, **how: dist.gather(data(rank, 3), into, dst=0, **how),
+                                    parts(3) if rank == 0 else None, later, out))
+        run("reduce", lambda: (ended(dist.reduce, data(rank, 6), later, out, 1), None)[rank != 1])
+        run("barrier", lambda: ended(lambda nothing, **how: dist.barrier(**how), None, later, out))
 
     def objects():
         rows = [None] * world
@@ -130,9 +65,19 @@ def every_collective(rank, world, mark):
         dist.broadcast_object_list(one, 2)
         return rows, one
 
-    with mark("forward_step"):
-        out.append(objects())
+    run("objects", objects)
     return out
+
+
+def ended(call, filled, later, out, *rest, **more):
+    """What a collective has filled, at once or when its Work was waited for. As FSDP2 asks: something that is no Work is not
+    waited for."""
+    work = call(filled, *rest, async_op=later, **more)
+    if later and isinstance(work, Work):
+        work.wait()
+    elif later:
+        out.append("no Work: %s" % type(work).__name__)
+    return filled
 
 
 def point_to_point(rank, world, mark):

@@ -11,44 +11,28 @@ import time
 class HostClock:
     kind = "host clock"
     on_host = True
-
-    def begin(self) -> int:
-        return time.perf_counter_ns()
-
-    def mark(self) -> int:
-        return time.perf_counter_ns()
+    begin = mark = staticmethod(time.perf_counter_ns)
+    ahead = 0  # nanoseconds of the host's clock before this one
 
     def end(self, begin):
         """(mark, host milliseconds) of now."""
-        now = time.perf_counter_ns()
-        return now, now / 1e6
+        now = self.mark()
+        return now, (now + self.ahead) / 1e6
 
     def between(self, first, second) -> float:
         """Milliseconds from one mark to another."""
         return (second - first) / 1e6
 
 
-class CpuTimeClock:
+class CpuTimeClock(HostClock):
     """Counts only while this process, of one thread, has a core: what others do on the machine meanwhile is left out. Its
     moments lie near the host's clock, but go on more slowly."""
 
     kind = "CPU time of the process"
-    on_host = True
+    begin = mark = staticmethod(time.process_time_ns)
 
     def __init__(self):
-        self._ahead = time.perf_counter_ns() - time.process_time_ns()
-
-    def begin(self) -> int:
-        return time.process_time_ns()
-
-    mark = begin
-
-    def end(self, begin):
-        now = time.process_time_ns()
-        return now, (now + self._ahead) / 1e6
-
-    def between(self, first, second) -> float:
-        return (second - first) / 1e6
+        self.ahead = time.perf_counter_ns() - time.process_time_ns()
 
 
 class CudaClock:

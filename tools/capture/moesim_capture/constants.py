@@ -3,6 +3,7 @@ scaling of gradients. The built-in values were read off a GPU cluster and say no
 
 Only scaling recordings are read, never the run that is to be forecast.
 """
+import math
 import statistics
 from collections import defaultdict
 
@@ -79,10 +80,7 @@ def from_scaling(folders, profile: str = "host") -> dict:
                 batches.append(float(line.duration) * 1e3)
             if line.name in ("dp_allreduce", "exp_dp_allreduce") and line.shape:
                 scale_ms += float(line.duration)
-                elements = 1
-                for size in line.shape:
-                    elements *= size
-                scale_gb += elements * DTYPE_BYTES.get(line.dtype, 4) / 1e9
+                scale_gb += math.prod(line.shape) * DTYPE_BYTES.get(line.dtype, 4) / 1e9
             if line.name in experts:
                 pools = forward if line.name == "forward_step" else backward
                 for key, inside, length in _segments(line):

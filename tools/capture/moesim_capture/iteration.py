@@ -9,6 +9,7 @@ Spans are calls of the model, of backward and of optimizers. They and what lies 
     reductions of gradients           dp_allreduce, exp_dp_allreduce
     the rest up to the last step      optimizer_step
 """
+import math
 from typing import List, NamedTuple, Optional
 
 from .cmd_format import GradientBucket, Operation, format_line, ms
@@ -78,10 +79,7 @@ class Op:
 
 
 def elements_of(shape) -> int:
-    product = 1
-    for size in shape or ():
-        product *= size
-    return product
+    return math.prod(shape or ())
 
 
 class Cutter:

@@ -7,8 +7,10 @@
 Everything that the recorder itself does is timed, and each line's description says how much of it was since the line
 before.
 """
+import contextlib
 import functools
 import json
+import math
 import os
 import platform
 import sys
@@ -226,10 +228,7 @@ def joined_facts(parts):
         return parts[0]
     sizes = {}
     for shape, dtype in parts:
-        elements = 1
-        for size in shape or ():
-            elements *= size
-        sizes[dtype] = sizes.get(dtype, 0) + elements * DTYPE_BYTES.get(dtype, 4)
+        sizes[dtype] = sizes.get(dtype, 0) + math.prod(shape or ()) * DTYPE_BYTES.get(dtype, 4)
     dtype = max(sizes, key=sizes.get)
     return (-(-sum(sizes.values()) // DTYPE_BYTES.get(dtype, 4)),), dtype
 
@@ -254,7 +253,7 @@ class _LineWriter(CallLog):
                   description: Optional[str] = None, semantics: str = "None"):
         """A context manager around one top-level operation. `tensor` is what is sent or reduced: a tensor, several of
         them, or (shape, dtype). An operation inside another one is a part of it."""
-        return _Null() if self._paused else _OpenOperation(self, name, group, tensor, state, description, semantics)
+        return contextlib.nullcontext() if self._paused else _OpenOperation(self, name, group, tensor, state, description, semantics)
 
     def start_call(self, source: str, tensor=None, comm: Optional[str] = None, group: Optional[str] = None,
                    func_name: Optional[str] = None, is_async: bool = False) -> Optional[Call]:
@@ -441,17 +440,9 @@ class _CallBlock:
         return False
 
 
-class _Null:
-    def __enter__(self):
-        return None
-
-    def __exit__(self, *unused):
-        return False
-
-
 def operation(name: str, **options):
     """Recorder.operation of the active recorder; does nothing without one."""
-    return _active.operation(name, **options) if _active is not None else _Null()
+    return _active.operation(name, **options) if _active is not None else contextlib.nullcontext()
 
 
 def communication(comm: str, group: str, source: Optional[str] = None):
