@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from common import JOB, Hostile
 
@@ -292,16 +293,8 @@ with Hostile("serving") as h:
     h.holds(f"after them it answers: {time.monotonic() - begin:.1f} s", time.monotonic() - begin < 15)
 
     # Honest questions at the same time: each gets its answer, or is told that the others come first.
-    found = []
-
-    def one():
-        found.append(s.request()[0])
-
-    threads = [threading.Thread(target=one) for _ in range(24)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(24) as pool:
+        found = list(pool.map(lambda _: s.request()[0], range(24)))
     h.holds(f"24 at a time: {found}", len(found) == 24 and set(found) <= {200, 503} and 200 in found)
 
     # A process that answers, killed.

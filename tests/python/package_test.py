@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 package, program = (os.path.abspath(one) for one in sys.argv[1:3])
 sys.path.insert(0, package)
@@ -113,6 +114,9 @@ class SameAnswers(unittest.TestCase):
         self.assertEqual(str(a), theirs["answer"])
         self.assertEqual(a.gap, theirs["searched"]["gap"])
         self.assertEqual(len(a), len(theirs["plans"]))
+        for name, at in theirs["choices"].items():
+            self.assertEqual(getattr(a, name), None if at is None else a.plans[at])
+        self.assertEqual(moesim.compare(a.plans[0].scenario, draws=0).scenario["parallel"], a.plans[0].parallel)
         meet = [one for one in a if one.meets and not one.lower_precision]
         self.assertEqual(a.cheapest.cost.value, min(one.cost.value for one in meet))
         self.assertEqual(a.shortest.days.value, min(one.days.value for one in meet))
@@ -154,21 +158,6 @@ class SameAnswers(unittest.TestCase):
         self.assertEqual([one["path"] for one in a.changes], ["cluster.nic.bandwidth", "parallel.seq"])
         self.assertGreater(a.ratio.value, 1.5)
         self.assertLessEqual({"allgather", "alltoall"}, {row["dispatcher"] for row in a.rows()})
-
-    def test_plan(self):
-        words = ["--model", "mixtral-8x7b", "--tokens", "100B", "--clusters", "h100x2,h200x2", "--most", "40", "--draws", "4", "--no-upgrades"]
-        theirs = said("plan", *words)
-        a = moesim.plan(model="mixtral-8x7b", tokens="100B", clusters=["h100x2", "h200x2"], most=40, draws=4, no_upgrades=True)
-        self.assertEqual(a.answer, theirs["answer"])
-        self.assertEqual([one.days.value for one in a], [one["days"]["value"] for one in theirs["plans"]])
-        self.assertEqual(a.gap, theirs["searched"]["gap"])
-        for name, at in theirs["choices"].items():
-            self.assertEqual(getattr(a, name), None if at is None else a.plans[at])
-        self.assertEqual(a.cheapest.cost.value, min(one.cost.value for one in a if one.meets and not one.lower_precision))
-        step = moesim.compare(a.plans[0].scenario, draws=0)
-        self.assertEqual(step.scenario["parallel"], a.plans[0].parallel)
-        self.assertEqual(len(a.rows()), len(a))
-        self.assertEqual(a.rows()[0]["days.value"], a.plans[0].days.value)
 
     def test_other_verbs(self):
         self.assertEqual({one.name: one.description for one in moesim.list("models")},
@@ -330,11 +319,8 @@ class Threads(unittest.TestCase):
                 except moesim.InputError as error:
                     assert f"nobody-{first}" in str(error)
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
         self.assertEqual(len(found), 4 * len(questions))
         for (_, at), result in found.items():
             self.assertEqual(result, alone[at])
@@ -344,19 +330,12 @@ class Threads(unittest.TestCase):
             files = [pathlib.Path(folder, f"s{n}.json") for n in range(4)]
             for n, file in enumerate(files):
                 file.write_text(json.dumps({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "topk": n + 1}))
-            read = {}
 
             def work(file):
-                for _ in range(3):
-                    read.setdefault(file, []).append(list(moesim.compare(file, draws=0).to_dict()["inputs"]["files"]))
+                return [list(moesim.compare(file, draws=0).to_dict()["inputs"]["files"]) for _ in range(3)]
 
-            threads = [threading.Thread(target=work, args=(file,)) for file in files]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        for file in files:
-            self.assertEqual(read[file], [[str(file)]] * 3)
+            with ThreadPoolExecutor(4) as pool:
+                self.assertEqual(list(pool.map(work, files)), [[[str(file)]] * 3 for file in files])
 
     def test_the_interpreter_lock_is_released(self):
         """While one thread computes, this one goes on: with the lock held it would count next to nothing."""
