@@ -109,6 +109,14 @@ def _place(frame):
     return id(frame), frame.f_code, frame.f_lasti
 
 
+def _waited(call, launched, begin, place, failed):
+    """A wait() at `place` for a call that was launched at another one is over."""
+    if failed:
+        call.drop()
+    else:
+        call.waited(begin, place[:2] == launched[:2] and _nothing_between(place[1], launched[2], place[2]))
+
+
 class _Works:
     """Handles that were returned and not waited for yet: what to tell when their wait() returns."""
 
@@ -286,15 +294,7 @@ class CommunicationHooks:
                 call.finish()
                 return work
             call.in_flight = True
-
-            def waited(begin, place, failed):
-                if failed:
-                    call.drop()
-                else:
-                    at_once = place[:2] == launched[:2] and _nothing_between(place[1], launched[2], place[2])
-                    call.waited(begin, at_once)
-
-            self._works.watch(work, waited)
+            self._works.watch(work, functools.partial(_waited, call, launched))
             return work
 
         return wrapper
@@ -387,17 +387,12 @@ class CommunicationHooks:
             if call is not None:
                 call.in_flight = True
 
-            def waited(begin_wait, place, failed):
-                if call is not None and failed:
-                    call.drop()
-                elif call is not None:
-                    at_once = place[:2] == launched[:2] and _nothing_between(place[1], launched[2], place[2])
-                    call.waited(begin_wait, at_once)
-                elif not inside_operation and not failed:
+            def line(unused_begin, unused_place, failed):
+                if not inside_operation and not failed:
                     recorder.write_joined([row], begin)
 
             if work is not None and hasattr(work, "wait"):
-                self._works.watch(work, waited)
+                self._works.watch(work, line if call is None else functools.partial(_waited, call, launched))
             return work
 
         return wrapper

@@ -153,10 +153,20 @@ class CallLog:
         """Calls function(operation name, calls) before the calls of an operation are written, to name them."""
         self._name_hooks.append(function)
 
+    @contextlib.contextmanager
     def call(self, source: str, tensor=None, comm: Optional[str] = None, group: Optional[str] = None,
              func_name: Optional[str] = None):
         """A context manager around one call; calls inside it are part of it and not recorded themselves."""
-        return _CallBlock(self, source, tensor, comm, group, func_name)
+        call = self.start_call(source, tensor, comm, group, func_name)
+        try:
+            with self.inside:
+                yield call
+        except BaseException:
+            if call is not None:
+                call.drop()
+            raise
+        if call is not None:
+            call.finish()
 
     def say(self, text: str):
         """A warning, on the spot and once."""
@@ -417,27 +427,6 @@ class Recorder(_LineWriter):
         self._file = None
         for line in self.summary():
             self.say("%s: %s" % (self.path, line))
-
-
-class _CallBlock:
-    __slots__ = ("recorder", "arguments", "call_")
-
-    def __init__(self, recorder, *arguments):
-        self.recorder, self.arguments = recorder, arguments
-
-    def __enter__(self):
-        source, tensor, comm, group, func_name = self.arguments
-        self.call_ = self.recorder.start_call(source, tensor, comm, group, func_name)
-        self.recorder.inside.__enter__()
-        return self.call_
-
-    def __exit__(self, *unused):
-        self.recorder.inside.__exit__()
-        if self.call_ is not None and unused[0] is None:
-            self.call_.finish()
-        elif self.call_ is not None:
-            self.call_.drop()
-        return False
 
 
 def operation(name: str, **options):

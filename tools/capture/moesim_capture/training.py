@@ -34,23 +34,6 @@ from .recorder import Call, CallLog, header_of
 SIZES = ("experts", "layers", "hidden", "seq", "micro_batch")
 
 
-class _Entered:
-    """A call of the model, of backward or of an optimizer, whatever becomes of it."""
-
-    __slots__ = ("recording", "kind")
-
-    def __init__(self, recording, kind):
-        self.recording, self.kind = recording, kind
-
-    def __enter__(self):
-        self.recording._careful(self.recording._enter, self.kind)
-        return self
-
-    def __exit__(self, kind, *unused):
-        self.recording._careful(self.recording._leave, self.kind, kind is not None)
-        return False
-
-
 class Recording(CallLog):
     """The result of record(). It ends by itself after the requested iterations, at the end of its `with` block, or by
     close(); `folders` are then the written folders, one per iteration."""
@@ -130,7 +113,7 @@ class Recording(CallLog):
         def call(module, *args, **kwargs):
             if _tracing() or not self._is_trained(module) or not torch.is_grad_enabled():
                 return original(module, *args, **kwargs)
-            with _Entered(self, FORWARD):
+            with self._entered(FORWARD):
                 return original(module, *args, **kwargs)
 
         return call
@@ -143,14 +126,25 @@ class Recording(CallLog):
         def call(*args, **kwargs):
             if _tracing():
                 return original(*args, **kwargs)
-            with _Entered(self, kind):
+            with self._entered(kind):
                 return original(*args, **kwargs)
 
         return call
 
     def optimizer_step(self):
         """A `with` block around the step of an optimizer that is not of torch.optim."""
-        return _Entered(self, STEP)
+        return self._entered(STEP)
+
+    @contextlib.contextmanager
+    def _entered(self, kind: str):
+        """A call of the model, of backward or of an optimizer, whatever becomes of it."""
+        self._careful(self._enter, kind)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            self._careful(self._leave, kind, failed)
 
     def _careful(self, act, *arguments):
         """A mistake of ours ends the recording and not the training."""
