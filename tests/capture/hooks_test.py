@@ -23,18 +23,21 @@ class Facts(unittest.TestCase):
         self.assertIsNone(tensor_facts(["x"]))
 
 
-class OnAFakeWorld(ScratchTest):
-    def record(self, layout, rank, act):
-        with FakeWorld(layout, rank) as world:
-            path = self.path("rank%d.txt" % rank)
-            with Recorder(path, rank, layout.of(rank).pp) as recorder, CommunicationHooks(recorder, layout):
-                act(recorder, world)
+class HookTest(ScratchTest):
+    def record(self, act, layout=Layout(4), rank=0):
+        """The lines of what act(recorder) does on one process that believes in others; `recorder` stays."""
+        path = self.path("rank%d.txt" % rank)
+        with FakeWorld(layout, rank), Recorder(path, rank, layout.of(rank).pp) as self.recorder, CommunicationHooks(
+                self.recorder, layout):
+            act(self.recorder)
         return read_rank_file(path).lines
 
+
+class OnAFakeWorld(HookTest):
     def test_every_collective(self):
         layout = Layout(world=8, ep=4)
 
-        def act(recorder, world):
+        def act(recorder):
             exp, dp = dist.new_group([0, 1, 2, 3]), dist.new_group(range(8))
             x = torch.ones(8, 4)
             with recorder.operation("forward_step"):
@@ -55,7 +58,7 @@ class OnAFakeWorld(ScratchTest):
                 dist.broadcast(x, 0, group=dp)
                 dist.barrier()
 
-        line, = self.record(layout, 0, act)
+        line, = self.record(act, layout)
         self.assertEqual([(s.source, s.comm_func, s.group, s.shape) for s in line.subs], [
             ("_gather_along_first_dim_moe", "allgather", "exp", (8, 4)),
             ("_gather_along_first_dim_moe", "allgather", "exp", (8, 4)),
@@ -74,7 +77,7 @@ class OnAFakeWorld(ScratchTest):
     def test_asynchronous_calls_last_until_they_are_waited_for(self):
         import time
 
-        def act(recorder, world):
+        def act(recorder):
             with recorder.operation("backward_step"):
                 work = dist.all_reduce(torch.ones(4), async_op=True)
                 lost = dist.all_reduce(torch.ones(5), async_op=True)
@@ -85,7 +88,7 @@ class OnAFakeWorld(ScratchTest):
                 time.sleep(0.005)
                 del lost
 
-        line, = self.record(Layout(4), 0, act)
+        line, = self.record(act)
         first, second = line.subs
         self.assertEqual((first.source, first.comm_func), ("allreduce_async", "allreduce"))
         self.assertGreater(float(first.duration), 4.9)
@@ -99,11 +102,11 @@ class OnAFakeWorld(ScratchTest):
         self.addCleanup(sys.modules.pop, user.__name__)
         original = dist.all_reduce
 
-        def act(recorder, world):
+        def act(recorder):
             with recorder.operation("forward_step"):
                 user.all_reduce(torch.ones(4))
 
-        line, = self.record(Layout(4), 0, act)
+        line, = self.record(act)
         self.assertEqual(len(line.subs), 1)
         self.assertIs(user.all_reduce, original)  # everything is put back
         self.assertIs(dist.all_reduce, original)
@@ -112,7 +115,7 @@ class OnAFakeWorld(ScratchTest):
     def test_transfers_between_stages(self):
         layout = Layout(world=8, pp=4)  # ranks 2 and 3 are stage 1
 
-        def act(recorder, world):
+        def act(recorder):
             x = torch.ones(2, 3)
             dist.recv(x, 0)
             dist.send(x, 4)
@@ -124,7 +127,7 @@ class OnAFakeWorld(ScratchTest):
             with recorder.operation("recv_backward", group="pp"):
                 dist.recv(x, 4)
 
-        lines = self.record(layout, 2, act)
+        lines = self.record(act, layout, 2)
         self.assertEqual([line.name for line in lines],
                          ["recv_forward", "send_forward", "send_backward", "recv_backward", "send_forward", "forward_step",
                           "recv_backward"])
@@ -149,17 +152,17 @@ class OnAFakeWorld(ScratchTest):
                 dist.all_gather_into_tensor(torch.empty(8, dtype=torch.int64), torch.zeros(2, dtype=torch.int64))
 
 
-class Names(ScratchTest):
-    """Which call is what, on one process that believes in four."""
+class Names(HookTest):
+    """Which call is what."""
 
-    def calls(self, act, layout=Layout(4, ep=4), operations=("forward_step",)):
-        with FakeWorld(layout, 0) as world:
-            path = self.path("rank0.txt")
-            with Recorder(path, 0) as recorder, CommunicationHooks(recorder, layout):
-                for name in operations:
-                    with recorder.operation(name):
-                        act(name)
-        return [[(s.source, s.comm_func, s.group, s.shape) for s in line.subs] for line in read_rank_file(path).lines]
+    def calls(self, act, operations=("forward_step",)):
+        def all_of_them(recorder):
+            for name in operations:
+                with recorder.operation(name):
+                    act(name)
+
+        lines = self.record(all_of_them, Layout(4, ep=4))
+        return [[(s.source, s.comm_func, s.group, s.shape) for s in line.subs] for line in lines]
 
     def test_counts_of_an_all_to_all_are_no_dispatch(self):
         def act(name):
@@ -195,11 +198,11 @@ class Names(ScratchTest):
         self.assertEqual([call[::2] for call in calls], [("all_gather_into_tensor", "dp"), ("reduce_scatter_tensor", "dp")])
 
     def test_the_loss_is_reduced_under_the_public_recorders_name(self):
-        path = self.path("rank0.txt")
-        with FakeWorld(Layout(4), 0), Recorder(path, 0) as recorder, CommunicationHooks(recorder, Layout(4)):
+        def act(recorder):
             with recorder.operation("loss_func"):
                 dist.all_reduce(torch.zeros(1))
-        sub = read_rank_file(path).lines[0].subs[0]
+
+        sub = self.record(act)[0].subs[0]
         self.assertEqual((sub.source, sub.func_name, sub.group, sub.comm_func, sub.shape),
                          ("allreduce", "loss_func", "dp", "allreduce", (1,)))
 
@@ -218,13 +221,7 @@ class Methods(ScratchTest):
         self.assertEqual({name: vars(kind)[name] for name in hooked}, {name: before[name] for name in hooked})
 
 
-class Waits(ScratchTest):
-    def record(self, act):
-        path = self.path("rank0.txt")
-        with FakeWorld(Layout(4), 0), Recorder(path, 0) as recorder, CommunicationHooks(recorder, Layout(4)):
-            act(recorder)
-        return recorder, read_rank_file(path).lines
-
+class Waits(HookTest):
     def test_what_is_waited_for_at_once_hides_behind_nothing(self):
         def act(recorder):
             with recorder.operation("forward_step"):
@@ -235,7 +232,7 @@ class Waits(ScratchTest):
                 torch.ones(3).sum()
                 later.wait()
 
-        _, (line,) = self.record(act)
+        line, = self.record(act)
         self.assertEqual([sub.source for sub in line.subs], ["allreduce", "allreduce", "allreduce_async"])
 
     def test_waited_for_in_a_later_operation(self):
@@ -245,12 +242,12 @@ class Waits(ScratchTest):
             with recorder.operation("backward_step"):
                 work.wait()
 
-        recorder, (forward, backward) = self.record(act)
+        forward, backward = self.record(act)
         self.assertEqual([(sub.source, sub.comm_func) for sub in forward.subs], [("allreduce_async", "allreduce")])
         self.assertIn("1 calls still in flight", forward.description)
         self.assertEqual([(sub.source, sub.comm_func, sub.func_name) for sub in backward.subs],
                          [("wait", None, "allreduce_async")])
-        self.assertIn("1 calls were waited for in a later operation", recorder.warnings[0])
+        self.assertIn("1 calls were waited for in a later operation", self.recorder.warnings[0])
 
     def test_a_collective_that_raises_and_is_caught_is_no_call(self):
         def act(recorder):
@@ -259,15 +256,12 @@ class Waits(ScratchTest):
                     dist.all_gather_into_tensor(torch.empty(3, 3), torch.empty(2, 2))
                 dist.all_reduce(torch.ones(4))
 
-        recorder, (line,) = self.record(act)
+        line, = self.record(act)
         self.assertEqual([sub.source for sub in line.subs], ["allreduce"])
-        self.assertEqual(recorder.raised, 1)
+        self.assertEqual(self.recorder.raised, 1)
 
-
-class Mistakes(ScratchTest):
-    def test_one_of_ours_loses_a_call_and_not_the_program(self):
-        path = self.path("rank0.txt")
-        with FakeWorld(Layout(4), 0), Recorder(path, 0) as recorder, CommunicationHooks(recorder, Layout(4)):
+    def test_a_mistake_of_ours_loses_a_call_and_not_the_program(self):
+        def act(recorder):
             with recorder.operation("forward_step"):
                 start = recorder.start_call
                 recorder.start_call = lambda *arguments: 1 / 0
@@ -276,8 +270,10 @@ class Mistakes(ScratchTest):
                 recorder.start_call = start
                 self.assertEqual(out.sum().item(), 8.0)
                 dist.all_reduce(out)
-        self.assertEqual(len(read_rank_file(path).lines[0].subs), 1)
-        self.assertIn("a call of all_gather_into_tensor was not recorded: ZeroDivisionError", recorder.warnings[0])
+
+        line, = self.record(act)
+        self.assertEqual(len(line.subs), 1)
+        self.assertIn("a call of all_gather_into_tensor was not recorded: ZeroDivisionError", self.recorder.warnings[0])
 
 
 class Contributions(ScratchTest):
