@@ -6,6 +6,7 @@ the data is not there. The floors are what was reached, not the goals."""
 import csv
 import io
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -71,12 +72,9 @@ def network_words(network, words):
     rates = [int(part[:-1]) for part in parts if part.endswith("G") and part[:-1].isdigit()]
     counts = [int(part) for part in parts if part.isdigit()]
     if rates:
-        ports = 1
-        for count in counts:
-            ports *= count
         said += ["--nic-rate", f"{rates[0]}Gbps"]
         if counts or "one " in words:
-            said += ["--nics", ports]
+            said += ["--nics", math.prod(counts)]
     return said
 
 

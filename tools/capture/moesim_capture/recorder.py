@@ -449,9 +449,7 @@ def communication(comm: str, group: str, source: Optional[str] = None):
             recorder = _active
             if recorder is None:
                 return function(*args, **kwargs)
-            tensor = next((a for a in args if hasattr(a, "dtype") and hasattr(a, "shape")), None)
-            if tensor is None:
-                tensor = next((a for a in kwargs.values() if hasattr(a, "dtype") and hasattr(a, "shape")), None)
+            tensor = next((a for a in (*args, *kwargs.values()) if hasattr(a, "dtype") and hasattr(a, "shape")), None)
             with recorder.call(name, tensor, comm, group):
                 return function(*args, **kwargs)
 

@@ -1,5 +1,6 @@
 """Stands in for the calls of PyTorch that calibration/bench/ep_kernels.py makes: tensors as lists, a GPU whose clock only calls move, and
 collectives over a socket. VIRTUAL_EP says what differs: "without=torch" (or deep_ep, HybridEPBuffer, gpu), "wrong=normal_combine", "gpus=4"."""
+import math
 import os
 
 said = dict(part.split("=") for part in os.environ.get("VIRTUAL_EP", "").split(",") if part)
@@ -17,10 +18,7 @@ class Tensor:
         return self.shape[0]
 
     def inner(self):
-        size = 1
-        for extent in self.shape[1:]:
-            size *= extent
-        return size
+        return math.prod(self.shape[1:])
 
     def __getitem__(self, at):
         if isinstance(at, slice):
@@ -76,10 +74,7 @@ def tensor(values, dtype, device):
 
 def ones(shape, dtype, device):
     shape = (shape,) if isinstance(shape, int) else shape
-    size = 1
-    for extent in shape:
-        size *= extent
-    return Tensor(shape, [1.0] * size, dtype)
+    return Tensor(shape, [1.0] * math.prod(shape), dtype)
 
 
 def empty(size, dtype, device):
