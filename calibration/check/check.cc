@@ -76,11 +76,7 @@ class Predictor {
   // Each function fills `out` and returns "" or the reason why it cannot.
   std::string collective(const CollectiveRow& row, CheckedRow& out) {
     const bool network = !inside_domain(row, profile_);
-    const auto keys = law_keys(row, network);
-    const std::string plain = collective_key(row.op, network);
-    std::string key = plain;
-    for (auto candidate = keys.rbegin(); candidate != keys.rend(); ++candidate)
-      if (profile_.find(*candidate)) key = *candidate;
+    const std::string plain = collective_key(row.op, network), key = first_law(law_keys(row, network), plain);
     const Machine* machine = network ? machine_for(row.origin, out) : nullptr;
     out.op = sim::name(row.op);
     out.scope = network ? "network" : "scaleup";
@@ -103,9 +99,7 @@ class Predictor {
       model = std::make_unique<models::CollectiveModel>(cluster_of(
           variant, machine, network ? 1 << 12 : 1, machine ? machine->gpus_per_node : row.gpus_per_node));
     }
-    const models::GroupShape shape = shape_of(row, profile_.device());
-    const bool piece = row.op == sim::CollectiveOp::all_gather || row.op == sim::CollectiveOp::reduce_scatter;
-    out.forecast = model->estimate(row.op, shape, piece ? row.bytes / row.ranks() : row.bytes);
+    out.forecast = model->estimate(row.op, shape_of(row, profile_.device()), call_bytes(row));
     return "";
   }
 
@@ -116,12 +110,7 @@ class Predictor {
     out.sizes = count_range("m", row.m);
     if (profile_.device().peak_flops[static_cast<std::size_t>(dtype)] <= 0)
       return "the GPU has no " + out.scope + " matrix units";
-    std::string key = "gemm/" + out.scope;
-    for (const std::string& candidate : law_keys(row))
-      if (profile_.find(candidate)) {
-        key = candidate;
-        break;
-      }
+    const std::string key = first_law(law_keys(row), "gemm/" + out.scope);
     out.law = key;
     auto& model = gemms_[key + (row.sustained ? "|sustained" : "")];
     if (!model) {
@@ -159,12 +148,7 @@ class Predictor {
     out.scope = row.kernel;
     out.sizes = count_range("tokens", static_cast<double>(row.tokens));
     out.ranks = "tp" + std::to_string(row.tp) + " ep" + std::to_string(row.ep);
-    std::string key;
-    for (const std::string& candidate : ffn_keys(row, dtype))
-      if (profile_.find(candidate)) {
-        key = candidate;
-        break;
-      }
+    const std::string key = first_law(ffn_keys(row, dtype), "");
     if (key.empty()) return "the profile has no expert FFN law for " + std::string(models::name_of(dtype));
     out.law = key;
     auto& model = ffns_[key];
@@ -256,6 +240,13 @@ class Predictor {
   }
 
  private:
+  // Returns the first of the keys that the profile has a law of.
+  std::string first_law(const std::vector<std::string>& keys, const std::string& otherwise) const {
+    const auto known =
+        std::ranges::find_if(keys, [&](const auto& key) { return profile_.find(key) != nullptr; });
+    return known == keys.end() ? otherwise : *known;
+  }
+
   static bool names_network(const Origin& origin) {
     return std::ranges::count(models::NetworkProfile::names(), origin.network) > 0;
   }
@@ -335,13 +326,7 @@ std::map<std::string, std::size_t> CheckReport::assumed_networks() const {
   return rows_of;
 }
 
-CheckGroup CheckReport::total() const {
-  CheckGroup group;
-  std::vector<const CheckedRow*> all;
-  for (const CheckedRow& row : rows) all.push_back(&row);
-  summarise(group, all);
-  return group;
-}
+CheckGroup CheckReport::total() const { return collectives_from(0); }
 
 CheckGroup CheckReport::collectives_from(double bytes) const {
   CheckGroup group;

@@ -1,5 +1,7 @@
 #include "calibration/fit/fit_collectives.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -62,11 +64,6 @@ std::vector<double> non_decreasing(const std::vector<double>& values) {
   for (const auto& [value, count] : blocks)
     result.insert(result.end(), static_cast<std::size_t>(count), value);
   return result;
-}
-
-std::string shortest(double value) {
-  std::string text = std::to_string(static_cast<long long>(value));
-  return text;
 }
 
 void add(ParameterSet& set, std::string name, double value) {
@@ -181,7 +178,7 @@ ParameterSet curve_through(const std::vector<CurvePoint>& points, double scatter
   add(set, "latency_per_rank", five_digits(per_rank));
   for (const auto& [ranks, values] : excess)
     for (const std::size_t i : kept)
-      add(set, "excess/" + std::to_string(ranks) + "/" + shortest(sizes[i]), five_digits(values[i]));
+      add(set, fmt::format("excess/{}/{:.0f}", ranks, std::floor(sizes[i])), five_digits(values[i]));
   set_sigmas(set, scatter / std::sqrt(2.0));
   set.rows = static_cast<int>(points.size());
   for (const CurvePoint& point : points) {
@@ -244,35 +241,13 @@ ParameterSet fit_network(const models::Cluster& cluster, const std::vector<Colle
 
   ParameterSet set;
   set.law = "network";
-  std::vector<double> start;
-  FitOptions options;
-  for (const FittedParameter& p : parameters) {
-    set.names.emplace_back(p.name);
-    start.push_back(p.start);
-    options.low.push_back(p.low);
-    options.high.push_back(p.high);
-  }
-  const std::string key = "collective/" + std::string(sim::name(op)) + "/network";
-  std::vector<models::GroupShape> shapes;
-  shapes.reserve(rows.size());
-  for (const CollectiveRow& row : rows)
-    shapes.push_back(models::GroupShape::uniform(row.nodes, row.gpus_per_node));
-  const FitResult fit = fit_log(
-      start,
-      [&](const std::vector<double>& values) {
-        ParameterSet trial = set;
-        trial.values = values;
-        const auto curve = models::NetworkCurve::from(trial, key, cluster);
-        std::vector<double> result;
-        result.reserve(rows.size());
-        for (std::size_t i = 0; i < rows.size(); ++i)
-          result.push_back(std::log(curve.seconds(shapes[i], rows[i].bytes) / rows[i].seconds));
-        return result;
-      },
-      options);
-  set.values = fit.values;
-  set.covariance = fit.covariance;
-  set.residual = fit.rms;
+  fit_law(set, parameters, [&](const ParameterSet& trial) {
+    const auto curve = models::NetworkCurve::from(trial, collective_key(op, true), cluster);
+    return values_of(rows, [&](const CollectiveRow& row) {
+      const auto shape = models::GroupShape::uniform(row.nodes, row.gpus_per_node);
+      return std::log(curve.seconds(shape, row.bytes) / row.seconds);
+    });
+  });
   set.rows = static_cast<int>(rows.size());
   set.source = rows.front().origin.source;
   for (const CollectiveRow& row : rows) {
@@ -285,12 +260,10 @@ ParameterSet fit_network(const models::Cluster& cluster, const std::vector<Colle
 
 namespace {
 
-constexpr double kNoise = 0.05;  // log standard deviation of a row around a good law: repeats of a benchmark
-
 // A share hidden by other limits may have any value above the visible range: sets its middle, and a spread
 // that keeps draws inside of it, so that no interval contradicts the law's own rows.
-void identify_shares(ParameterSet& set, const std::vector<PriorParameter>& parameters,
-                     const std::function<std::vector<double>(const ParameterSet&)>& residuals) {
+void identify_shares(ParameterSet& set, const std::vector<FittedParameter>& parameters,
+                     const LawResiduals& residuals) {
   constexpr double kStep = 1.02, kRise = 1.05;
   const std::size_t n = set.names.size();
   const auto squares = [&](const ParameterSet& trial) {
@@ -321,22 +294,22 @@ void identify_shares(ParameterSet& set, const std::vector<PriorParameter>& param
   }
 }
 
-std::vector<PriorParameter> parameters_of(sim::CollectiveOp op, const ParameterSet* prior) {
+std::vector<FittedParameter> parameters_of(sim::CollectiveOp op, const ParameterSet* prior) {
   const bool message = op == sim::CollectiveOp::send_recv, exchange = op == sim::CollectiveOp::all_to_all,
              tree = op == sim::CollectiveOp::all_reduce;
   constexpr double kOpen = 1.0;
   // Starts as NCCL reckons them (src/graph/tuning.cc of 2.2x: seconds of LL and, for the ramp, what Simple
   // takes more; 8 GPUs a node): ring steps of 0.6 x 1.8 us inside a node and 2.7 us between nodes, 3.4 us by
   // Simple; of a tree 5 us and 14 us a level, up and down.
-  std::vector<PriorParameter> all = {{"latency", tree ? 2.2e-5 : 6.6e-6, 1e-6, 2e-3, kOpen}};
+  std::vector<FittedParameter> all = {{"latency", tree ? 2.2e-5 : 6.6e-6, 1e-6, 2e-3, kOpen}};
   if (tree)
     all.push_back({"latency_per_octave", 1e-5, 1e-9, 2e-3, kOpen});
   else
     all.push_back({"latency_per_rank", 1.1e-6, 1e-9, 2e-4, kOpen});
   if (!tree) all.push_back({"latency_per_node", 1.6e-6, 1e-9, 1e-3, kOpen});
   if (!message && !exchange) all.push_back({"latency_per_peer", 1e-8, 1e-10, 1e-5, kOpen});
-  all.push_back(tree ? PriorParameter{"ramp_per_octave", 1.8e-5, 1e-9, 5e-3, kOpen}
-                     : PriorParameter{"ramp_per_rank", 2.3e-6, 1e-9, 2e-4, kOpen});
+  all.push_back(tree ? FittedParameter{"ramp_per_octave", 1.8e-5, 1e-9, 5e-3, kOpen}
+                     : FittedParameter{"ramp_per_rank", 2.3e-6, 1e-9, 2e-4, kOpen});
   all.push_back({"ramp_bytes", 2e5, 1e3, 1e8, kOpen});
   all.push_back({"connection_share", 0.85, 0.02, 1.0, 0.2});
   if (exchange) all.push_back({"port_share", 0.9, 0.05, 1.0, 0.2});
@@ -344,7 +317,7 @@ std::vector<PriorParameter> parameters_of(sim::CollectiveOp op, const ParameterS
   all.push_back({"spread", 0.03, 1e-3, 1.0, kOpen});
   if (message) all.push_back({"collision", 0.05, 1e-3, 1.0, kOpen});
   if (tree) all.push_back({"hierarchy", 0.3, 1e-3, 1.0, kOpen});
-  for (PriorParameter& p : all) {
+  for (FittedParameter& p : all) {
     if (!prior) continue;
     p.start = std::clamp(prior->get(p.name, p.start), p.low, p.high);
     p.sigma = std::min(p.sigma, kNetworksDiffer);
@@ -354,31 +327,11 @@ std::vector<PriorParameter> parameters_of(sim::CollectiveOp op, const ParameterS
 
 }  // namespace
 
-void fit_with_priors(ParameterSet& set, const std::vector<PriorParameter>& parameters,
-                     const std::function<std::vector<double>(const ParameterSet&)>& residuals) {
-  std::vector<double> start;
+void fit_with_priors(ParameterSet& set, const std::vector<FittedParameter>& parameters,
+                     const LawResiduals& residuals) {
   FitOptions options;
   options.huber = 0.15;
-  set.names.clear();
-  for (const PriorParameter& p : parameters) {
-    set.names.emplace_back(p.name);
-    start.push_back(p.start);
-    options.low.push_back(p.low);
-    options.high.push_back(p.high);
-  }
-  const FitResult fit = fit_log(
-      start,
-      [&](const std::vector<double>& values) {
-        ParameterSet trial = set;
-        trial.values = values;
-        std::vector<double> result = residuals(trial);
-        for (std::size_t i = 0; i < values.size(); ++i)
-          result.push_back(kNoise * std::log(values[i] / parameters[i].start) / parameters[i].sigma);
-        return result;
-      },
-      options);
-  set.values = fit.values;
-  set.covariance = fit.covariance;
+  fit_law(set, parameters, residuals, options);
   // Limits every parameter's uncertainty to its prior.
   const std::size_t n = set.names.size();
   for (std::size_t i = 0; i < n; ++i) {
@@ -398,18 +351,15 @@ void fit_with_priors(ParameterSet& set, const std::vector<PriorParameter>& param
 
 std::vector<double> network_residuals(const ParameterSet& set, sim::CollectiveOp op,
                                       const std::vector<NetworkRow>& rows) {
-  const std::string key = "collective/" + std::string(sim::name(op)) + "/network";
+  const std::string key = collective_key(op, true);
   std::map<const models::Cluster*, models::NetworkCurve> curves;
-  std::vector<double> result;
-  result.reserve(rows.size());
-  for (const NetworkRow& one : rows) {
+  return values_of(rows, [&](const NetworkRow& one) {
     auto at = curves.find(one.cluster);
     if (at == curves.end())
       at = curves.emplace(one.cluster, models::NetworkCurve::from(set, key, *one.cluster)).first;
     const auto shape = models::GroupShape::uniform(one.row->nodes, one.row->gpus_per_node);
-    result.push_back(one.weight * std::log(at->second.seconds(shape, one.row->bytes) / one.row->seconds));
-  }
-  return result;
+    return one.weight * std::log(at->second.seconds(shape, one.row->bytes) / one.row->seconds);
+  });
 }
 
 ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<NetworkRow>& rows,
@@ -418,16 +368,8 @@ ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<NetworkRow
   set.law = "network";
   fit_with_priors(set, parameters_of(op, prior),
                   [&](const ParameterSet& trial) { return network_residuals(trial, op, rows); });
-  if (op == sim::CollectiveOp::send_recv) {
-    // One message: the port itself is no limit besides the connection.
-    const std::size_t n = set.names.size();
-    std::vector<double> covariance((n + 1) * (n + 1), 0);
-    for (std::size_t i = 0; i < n; ++i)
-      for (std::size_t j = 0; j < n; ++j) covariance[i * (n + 1) + j] = set.covariance[i * n + j];
-    set.covariance = std::move(covariance);
-    set.names.emplace_back("port_share");
-    set.values.push_back(1.2);
-  }
+  // One message: the port itself is no limit besides the connection.
+  if (op == sim::CollectiveOp::send_recv) add_known(set, "port_share", 1.2);
   set.rows = static_cast<int>(rows.size());
   for (const NetworkRow& one : rows) {
     widen(set, "bytes", one.row->bytes);
@@ -438,8 +380,6 @@ ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<NetworkRow
 }
 
 namespace {
-
-using models::SizeCurve;
 
 // The generation whose GPUs run one library on one kind of chip and switch.
 constexpr std::string_view kSharedCounts = "blackwell";

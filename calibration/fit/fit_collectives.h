@@ -2,10 +2,10 @@
 // one GPU.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "calibration/fit/least_squares.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/measurements.h"
 #include "models/hardware/cluster.h"
@@ -52,15 +52,9 @@ models::ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<Ne
 std::vector<double> network_residuals(const models::ParameterSet& set, sim::CollectiveOp op,
                                       const std::vector<NetworkRow>& rows);
 
-// A parameter with a prior: a log standard deviation around its start.
-struct PriorParameter {
-  const char* name;
-  double start, low, high, sigma;
-};
-// Fits names, values, covariance and residual of a set. `residuals` returns those of the rows for a trial
-// set.
-void fit_with_priors(models::ParameterSet& set, const std::vector<PriorParameter>& parameters,
-                     const std::function<std::vector<double>(const models::ParameterSet&)>& residuals);
+// Fits names, values, covariance and residual of a set whose parameters all have priors.
+void fit_with_priors(models::ParameterSet& set, const std::vector<FittedParameter>& parameters,
+                     const LawResiduals& residuals);
 
 // Returns points of further rank counts for one operation of one device and library, where physics gives more
 // than interpolation between two measured counts.

@@ -35,14 +35,7 @@ double mesh_of(const DispatchRow& row) {
 }
 
 ParameterSet with_mesh(ParameterSet set, double gpus) {
-  if (gpus == 0) return set;
-  const std::size_t n = set.names.size();
-  std::vector<double> covariance((n + 1) * (n + 1), 0);  // it is known
-  for (std::size_t i = 0; i < n && !set.covariance.empty(); ++i)
-    for (std::size_t j = 0; j < n; ++j) covariance[i * (n + 1) + j] = set.covariance[i * n + j];
-  set.covariance = std::move(covariance);
-  set.names.emplace_back("mesh");
-  set.values.push_back(gpus);
+  if (gpus > 0) add_known(set, "mesh", gpus);
   return set;
 }
 
@@ -127,23 +120,17 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
   parameters.push_back({kScaleupShare, 0.6, 1e-3, 20.0});
   if (network) parameters.push_back({kNetworkShare, 0.8, 1e-3, 3.0});
   if (sms.size() > 1) parameters.push_back({"sm_half", 5, 1e-2, 200});
-  std::vector<double> start;
-  FitOptions options;
-  options.huber = 0.15;
-  for (const FittedParameter& p : parameters) {
-    set.names.emplace_back(p.name);
-    start.push_back(p.start);
-    options.low.push_back(p.low);
-    options.high.push_back(p.high);
+  if (calls.empty()) {
+    for (const FittedParameter& p : parameters) set.names.emplace_back(p.name);
+    return set;
   }
-  if (calls.empty()) return set;
   Profile profile = base;
   const double nic = profile.device().nic_bandwidth, mesh = mesh_of(rows.front());
-  const FitResult fit = fit_log(
-      start,
-      [&](const std::vector<double>& values) {
-        ParameterSet trial = set;
-        trial.values = values;
+  FitOptions options;
+  options.huber = 0.15;
+  fit_law(
+      set, parameters,
+      [&](const ParameterSet& trial) {
         profile.set(key, with_mesh(trial, mesh));
         const EpKernelModel model(profile, key, nic);
         std::vector<double> result;
@@ -153,9 +140,6 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
         return result;
       },
       options);
-  set.values = fit.values;
-  set.covariance = fit.covariance;
-  set.residual = fit.rms;
   set.rows = static_cast<int>(calls.size());
   set.source = rows.front().origin.source;
   return with_mesh(std::move(set), mesh);

@@ -26,25 +26,16 @@ ParameterSet fit_kernel(const Profile& profile, const std::vector<Measurements::
   const double bandwidth = profile.device().hbm_bandwidth * profile.device().hbm_efficiency;
   ParameterSet set;
   set.law = "memory-bound";
-  set.names = {"floor", "share"};
   double fastest = rows.front().seconds / rows.front().launches;
   for (const auto& row : rows) fastest = std::min(fastest, row.seconds / row.launches);
-  FitOptions options;
-  options.low = {1e-8, 1e-3};
-  options.high = {1e-2, 2.0};
-  const FitResult fit = fit_log(
-      {std::clamp(fastest, 1e-8, 1e-2), 0.7},
-      [&](const std::vector<double>& p) {
-        std::vector<double> residuals;
-        residuals.reserve(rows.size());
-        for (const auto& row : rows)
-          residuals.push_back(std::log((row.launches * p[0] + row.bytes / (bandwidth * p[1])) / row.seconds));
-        return residuals;
-      },
-      options);
-  set.values = fit.values;
-  set.covariance = fit.covariance;
-  set.residual = fit.rms;
+  const FittedParameter parameters[] = {{"floor", std::clamp(fastest, 1e-8, 1e-2), 1e-8, 1e-2},
+                                        {"share", 0.7, 1e-3, 2.0}};
+  fit_law(set, parameters, [&](const ParameterSet& trial) {
+    const double floor = trial.values[0], share = trial.values[1];
+    return values_of(rows, [&](const auto& row) {
+      return std::log((row.launches * floor + row.bytes / (bandwidth * share)) / row.seconds);
+    });
+  });
   set.rows = static_cast<int>(rows.size());
   set.source = rows.front().origin.source;
   for (const auto& row : rows) widen(set, "bytes", row.bytes);
@@ -65,28 +56,24 @@ GemmShape shape_of(const GemmRow& row) {
           static_cast<std::int64_t>(row.k)};
 }
 
-FitResult fit_values(Profile profile, const std::vector<GemmRow>& rows, const std::string& key,
-                     ParameterSet& set) {
-  std::vector<double> start;
-  FitOptions options;
-  options.huber = 0.05;
+// Fits names, values, covariance and residual of the law.
+void fit_values(Profile profile, const std::vector<GemmRow>& rows, const std::string& key,
+                ParameterSet& set) {
+  std::vector<FittedParameter> parameters(std::begin(kDense), std::end(kDense));
   double fastest = rows.front().seconds;
   for (const GemmRow& row : rows) fastest = std::min(fastest, row.seconds);
-  for (const FittedParameter& parameter : kDense) {
-    // The host bound starts just below the fastest row, where its gradient is not flat.
-    start.push_back(parameter.name == std::string_view("host") ? 0.95 * fastest : parameter.start);
-    options.low.push_back(parameter.low);
-    options.high.push_back(parameter.high);
-  }
-  const auto residuals = [&](const std::vector<double>& values) {
-    set.values = values;
-    profile.set(key, set);
-    return gemm_residuals(profile, rows);
-  };
-  FitResult fit = fit_log(start, residuals, options);
-  set.values = fit.values;
-  set.covariance = fit.covariance;
-  return fit;
+  // The host bound starts just below the fastest row, where its gradient is not flat.
+  for (FittedParameter& parameter : parameters)
+    if (parameter.name == std::string_view("host")) parameter.start = 0.95 * fastest;
+  FitOptions options;
+  options.huber = 0.05;
+  fit_law(
+      set, parameters,
+      [&](const ParameterSet& trial) {
+        profile.set(key, trial);
+        return gemm_residuals(profile, rows);
+      },
+      options);
 }
 
 }  // namespace
@@ -94,24 +81,20 @@ FitResult fit_values(Profile profile, const std::vector<GemmRow>& rows, const st
 std::vector<double> gemm_residuals(const Profile& profile, const std::vector<GemmRow>& rows) {
   const GemmModel burst(profile, Clocks::kBurst);
   const GemmModel sustained(profile, Clocks::kSustained);
-  std::vector<double> result;
-  result.reserve(rows.size());
-  for (const GemmRow& row : rows) {
+  return values_of(rows, [&](const GemmRow& row) {
     const GemmModel& model = row.sustained ? sustained : burst;
-    result.push_back(std::log(model.seconds(shape_of(row), dtype_of(row.dtype)) / row.seconds));
-  }
-  return result;
+    return std::log(model.seconds(shape_of(row), dtype_of(row.dtype)) / row.seconds);
+  });
 }
 
 ParameterSet fit_dense_gemm(const Profile& profile, const std::vector<GemmRow>& rows, bool leave_out) {
   const std::string key = "gemm/" + std::string(models::name_of(dtype_of(rows.front().dtype)));
   ParameterSet set;
   set.law = "tiles";
-  for (const FittedParameter& parameter : kDense) set.names.emplace_back(parameter.name);
-  const FitResult fit = fit_values(profile, rows, key, set);
+  fit_values(profile, rows, key, set);
   Profile own = profile;
   own.set(key, set);
-  set.residual = std::min(fit.rms, covering_sigma(gemm_residuals(own, rows)));
+  set.residual = std::min(set.residual, covering_sigma(gemm_residuals(own, rows)));
   set.rows = static_cast<int>(rows.size());
   std::set<std::pair<double, double>> shapes;
   for (const GemmRow& row : rows) shapes.emplace(row.n, row.k);
@@ -167,14 +150,11 @@ std::vector<FfnSample> ffn_samples(const std::vector<FfnRow>& rows) {
 std::vector<double> residuals(const Profile& profile, const std::vector<FfnSample>& rows,
                               const std::string& key, models::DType dtype) {
   const ExpertFfnModel model(profile, key, dtype);
-  std::vector<double> result;
-  result.reserve(rows.size());
-  for (const FfnSample& row : rows) {
+  return values_of(rows, [&](const FfnSample& row) {
     double mean = 0;
     for (const auto& draw : row.rows) mean += model.seconds(row.shape, draw);
-    result.push_back(std::log(mean / static_cast<double>(row.rows.size()) / row.seconds));
-  }
-  return result;
+    return std::log(mean / static_cast<double>(row.rows.size()) / row.seconds);
+  });
 }
 
 Profile with(Profile profile, const std::string& key, const ParameterSet& set) {
@@ -182,27 +162,20 @@ Profile with(Profile profile, const std::string& key, const ParameterSet& set) {
   return profile;
 }
 
-FitResult fit_values(Profile profile, const std::vector<FfnSample>& rows, const std::string& key,
-                     models::DType dtype, ParameterSet& set) {
+// Fits names, values, covariance and residual of the law, from its values if it has some.
+void fit_values(Profile profile, const std::vector<FfnSample>& rows, const std::string& key,
+                models::DType dtype, ParameterSet& set) {
+  std::vector<FittedParameter> parameters(std::begin(kParameters), std::end(kParameters));
+  for (std::size_t i = 0; i < set.values.size(); ++i) parameters[i].start = set.values[i];
   FitOptions options;
   options.iterations = 40;
-  std::vector<double> start;
-  for (std::size_t i = 0; i < std::size(kParameters); ++i) {
-    start.push_back(set.values.empty() ? kParameters[i].start : set.values[i]);
-    options.low.push_back(kParameters[i].low);
-    options.high.push_back(kParameters[i].high);
-  }
-  FitResult fit = fit_log(
-      start,
-      [&](const std::vector<double>& values) {
-        set.values = values;
-        profile.set(key, set);
+  fit_law(
+      set, parameters,
+      [&](const ParameterSet& trial) {
+        profile.set(key, trial);
         return residuals(profile, rows, key, dtype);
       },
       options);
-  set.values = fit.values;
-  set.covariance = fit.covariance;
-  return fit;
 }
 
 }  // namespace
@@ -219,9 +192,9 @@ ParameterSet fit_ffn(const Profile& profile, const std::vector<FfnRow>& rows, co
   const std::vector<FfnSample> samples = ffn_samples(rows);
   ParameterSet set;
   set.law = "expert-ffn";
-  for (const FittedParameter& parameter : kParameters) set.names.emplace_back(parameter.name);
-  const FitResult fit = fit_values(profile, samples, key, dtype, set);
-  set.residual = std::min(fit.rms, covering_sigma(residuals(with(profile, key, set), samples, key, dtype)));
+  fit_values(profile, samples, key, dtype, set);
+  set.residual =
+      std::min(set.residual, covering_sigma(residuals(with(profile, key, set), samples, key, dtype)));
   set.rows = static_cast<int>(rows.size());
   set.source = rows.front().origin.source;
 

@@ -38,17 +38,6 @@ struct KernelCall {
   std::string network, source;
 };
 
-std::string sources_of(const std::set<std::string>& sources) {
-  std::string text;
-  int count = 0;
-  for (const std::string& source : sources) {
-    if (++count > 3) break;
-    text += (text.empty() ? "" : "; ") + source.substr(0, source.find(','));
-  }
-  if (sources.size() > 3) text += fmt::format("; {} more", sources.size() - 3);
-  return text;
-}
-
 class Fitter {
  public:
   Fitter(const Measurements& all, const std::function<const Profile&(const Device&)>& profile_of,
@@ -207,7 +196,7 @@ class Fitter {
                 : beyond;
         std::set<std::string> sources;
         for (const CollectiveRow& row : rows) sources.insert(row.origin.source);
-        set.source = sources_of(sources);
+        set.source = sources_of(sources, 3, false);
         named(profiles, name).laws[key] = std::move(set);
       }
       all.laws[key] = std::move(pooled);
@@ -348,7 +337,7 @@ class Fitter {
     }
     // Calls of 128 tokens take 0.1 to 0.3 ms on the slowest networks. The time of a call beyond its bytes
     // grows with tokens: libraries send a message for every few of them, whatever the row length.
-    std::vector<PriorParameter> parameters = {{"latency", 1e-4, 1e-6, 1e-2, 1.0}};
+    std::vector<FittedParameter> parameters = {{"latency", 1e-4, 1e-6, 1e-2, 1.0}};
     if (ranks.size() > 1) parameters.push_back({"latency_per_octave", 3e-6, 1e-8, 1e-3, 1.0});
     parameters.push_back({"per_token", 3e-8, 1e-12, 1e-5, 2.5});
     parameters.push_back({"network_share", 0.8, 1e-2, 3.0, 0.4});
@@ -379,7 +368,7 @@ class Fitter {
     });
     set.rows = static_cast<int>(calls.size());
     set.systematic = kUnmeasuredNodes;
-    set.source = sources_of(sources);
+    set.source = sources_of(sources, 3, false);
     return set;
   }
 

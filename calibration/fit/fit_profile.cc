@@ -30,23 +30,11 @@ constexpr double kUnmeasuredNodes = 0.10;
 // Grouped products of training reach 71 to 82 % of the peak, dense ones 71 to 84 % (H100, H200, B200, GB200).
 constexpr double kDenseForGrouped = 0.15;
 
-std::string sources_of(const std::vector<std::string>& sources) {
-  const std::set<std::string> distinct(sources.begin(), sources.end());
-  std::vector<std::string> list(distinct.begin(), distinct.end());
-  if (list.size() > 3) {
-    const std::string more = std::to_string(list.size() - 3) + " more";
-    list.resize(3);
-    list.push_back(more);
-  }
-  return join(list, "; ");
-}
-
 template <class Row>
 std::string sources_of_rows(const std::vector<Row>& rows) {
-  std::vector<std::string> sources;
-  sources.reserve(rows.size());
-  for (const Row& row : rows) sources.push_back(row.origin.source);
-  return sources_of(sources);
+  std::set<std::string> sources;
+  for (const Row& row : rows) sources.insert(row.origin.source);
+  return sources_of(sources, 3);
 }
 
 // Excludes rows of element types unknown to the models (4-bit weights).
@@ -69,18 +57,11 @@ std::vector<Row> rows_of(const std::vector<Row>& rows, const Device& device) {
 // Returns the version as numbers: among several library versions the newest of the broad sweep is the
 // default.
 std::vector<int> version_of(const std::string& library) {
+  const std::size_t begin = std::min(library.find_first_of("0123456789"), library.size());
+  const std::string version = library.substr(begin, library.find_first_not_of("0123456789.", begin) - begin);
   std::vector<int> parts;
-  int value = -1;
-  for (const char c : library) {
-    if (c >= '0' && c <= '9') {
-      value = std::max(value, 0) * 10 + (c - '0');
-    } else if (value >= 0) {
-      parts.push_back(value);
-      value = -1;
-      if (c != '.') break;
-    }
-  }
-  if (value >= 0) parts.push_back(value);
+  for (const std::string_view part : split(version, '.'))
+    if (const auto number = parse_int(part)) parts.push_back(static_cast<int>(*number));
   return parts;
 }
 
@@ -142,19 +123,18 @@ class Fitter {
       gaps.emplace_back(
           "power_slowdown: fitted to the DeepSeek-V3 rows of published training steps (docs/validation.md), "
           "scored on the others");
-    std::vector<std::string> across;
-    for (const auto& [key, set] : profile_.sets())
-      if (set.derived && key.starts_with("ep/")) across.push_back(key);
-    if (!across.empty())
-      gaps.push_back("dispatch kernels inside a domain known from rows across nodes only: " +
-                     join(across, ", "));
-    std::vector<std::string> grouped;
-    for (const auto& [key, set] : profile_.sets())
-      if (set.derived && key.starts_with("grouped_gemm/")) grouped.push_back(key);
-    if (!grouped.empty())
+    const auto derived = [&](std::string_view kind) {
+      std::vector<std::string> keys;
+      for (const auto& [key, set] : profile_.sets())
+        if (set.derived && key.starts_with(kind)) keys.push_back(key);
+      return join(keys, ", ");
+    };
+    if (const std::string across = derived("ep/"); !across.empty())
+      gaps.push_back("dispatch kernels inside a domain known from rows across nodes only: " + across);
+    if (const std::string grouped = derived("grouped_gemm/"); !grouped.empty())
       gaps.push_back(
           "grouped products of training: only kernels of inference were measured; the dense law stands in: " +
-          join(grouped, ", "));
+          grouped);
     int flagged = 0;
     for (const DispatchRow& row : rows_of(all_.dispatches, device_))
       flagged += suspect(row) && !across_domains(row);

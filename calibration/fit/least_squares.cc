@@ -53,6 +53,8 @@ const double kFarOff = std::log(3.0), kOtherKind = -std::log(20.0);
 // And of the spread of corrections: a library whose protocols the law has, or lacks.
 constexpr double kJumps[] = {1, 3};
 
+using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
 // The law in independent coordinates of unit variance under the prior: log value = log start + L z.
 class Coordinates {
  public:
@@ -61,11 +63,10 @@ class Coordinates {
     check(update.covariance.size() == n * n, "a covariance of all parameters");
     std::vector<double> lower;
     check(models::lower_factor(update.covariance, n, lower), "a covariance is positive");
-    factor_.resize(static_cast<Eigen::Index>(n), static_cast<Eigen::Index>(n));
+    const auto size = static_cast<Eigen::Index>(n);
+    factor_ = Eigen::Map<const RowMajor>(lower.data(), size, size);
     for (std::size_t i = 0; i < n; ++i)
-      for (std::size_t j = 0; j < n; ++j)
-        factor_(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) =
-            start.values[i] > 0 ? lower[i * n + j] : 0;
+      if (start.values[i] <= 0) factor_.row(static_cast<Eigen::Index>(i)).setZero();
   }
 
   ParameterSet law(const Eigen::VectorXd& z) const {
@@ -88,6 +89,15 @@ class Coordinates {
 
 Eigen::VectorXd vector_of(const std::vector<double>& values) {
   return Eigen::Map<const Eigen::VectorXd>(values.data(), static_cast<Eigen::Index>(values.size()));
+}
+
+// Returns a covariance row by row, free of the rounding that makes it asymmetric.
+std::vector<double> symmetric(const Eigen::MatrixXd& covariance) {
+  std::vector<double> rows;
+  for (Eigen::Index i = 0; i < covariance.rows(); ++i)
+    for (Eigen::Index j = 0; j < covariance.cols(); ++j)
+      rows.push_back(0.5 * (covariance(i, j) + covariance(j, i)));
+  return rows;
 }
 
 // Returns minus the log density of a t distribution, without constants of the rows.
@@ -222,9 +232,7 @@ class Updater {
         information_.ldlt().solve(Eigen::MatrixXd::Identity(n_ + logs_, n_ + logs_));
     const Eigen::MatrixXd covariance =
         at_.factor() * inverse.topLeftCorner(n_, n_) * at_.factor().transpose();
-    for (Eigen::Index i = 0; i < n_; ++i)
-      for (Eigen::Index j = 0; j < n_; ++j)
-        done.covariance.push_back(0.5 * (covariance(i, j) + covariance(j, i)));
+    done.covariance = symmetric(covariance);
     done.scatter = scatter_;
     for (Eigen::Index i = 0; i < rows_; ++i) {
       done.weight.push_back(std::min(1.0, weight_[i]));
@@ -248,7 +256,7 @@ class Updater {
 
 // Returns the mean of laws under several spreads, weighted by the probability of the rows.
 UpdatedLaw mean_of(const std::vector<UpdatedLaw>& laws, double most) {
-  const std::size_t n = laws.front().values.size(), rows = laws.front().weight.size();
+  const std::size_t rows = laws.front().weight.size();
   std::vector<double> share;
   double total = 0;
   for (const UpdatedLaw& law : laws) {
@@ -256,14 +264,13 @@ UpdatedLaw mean_of(const std::vector<UpdatedLaw>& laws, double most) {
     total += share.back();
   }
   UpdatedLaw mean;
-  std::vector<double> logs(n, 0);
-  mean.covariance.assign(n * n, 0);
   mean.weight.assign(rows, 0);
   mean.left_out.assign(rows, 0);
+  std::vector<WeighedLaw> weighed;
   double squares = 0;
   for (std::size_t k = 0; k < laws.size(); ++k) {
     const double s = share[k] / total;
-    for (std::size_t i = 0; i < n; ++i) logs[i] += s * std::log(std::max(laws[k].values[i], 1e-300));
+    weighed.push_back({s, laws[k].values, laws[k].covariance});
     for (std::size_t i = 0; i < rows; ++i) {
       mean.weight[i] += s * laws[k].weight[i];
       mean.left_out[i] += s * laws[k].left_out[i];
@@ -272,17 +279,8 @@ UpdatedLaw mean_of(const std::vector<UpdatedLaw>& laws, double most) {
     squares += s * laws[k].jumps * laws[k].jumps;
   }
   mean.jumps = std::sqrt(squares);
-  for (std::size_t k = 0; k < laws.size(); ++k) {
-    const double s = share[k] / total;
-    for (std::size_t i = 0; i < n; ++i)
-      for (std::size_t j = 0; j < n; ++j) {
-        const double a = std::log(std::max(laws[k].values[i], 1e-300)) - logs[i],
-                     b = std::log(std::max(laws[k].values[j], 1e-300)) - logs[j];
-        mean.covariance[i * n + j] += s * (laws[k].covariance[i * n + j] + a * b);
-      }
-  }
-  for (std::size_t i = 0; i < n; ++i)
-    mean.values.push_back(laws.front().values[i] > 0 ? std::exp(logs[i]) : 0);
+  mean.values = laws.front().values;
+  mean.covariance = mean_of_logs(weighed, mean.values);
   mean.evidence = most + std::log(total / static_cast<double>(laws.size()));
   return mean;
 }
@@ -320,10 +318,9 @@ FitResult fit_log(std::vector<double> start,
       Eigen::VectorXd up = x, down = x;
       up[j] += kStep;
       down[j] -= kStep;
-      const auto a = residuals(clamped_exp(up, options));
-      const auto b = residuals(clamped_exp(down, options));
-      for (Eigen::Index i = 0; i < rows; ++i)
-        jacobian(i, j) = (a[static_cast<std::size_t>(i)] - b[static_cast<std::size_t>(i)]) / (2 * kStep);
+      const std::vector<double> above = residuals(clamped_exp(up, options)),
+                                below = residuals(clamped_exp(down, options));
+      jacobian.col(j) = (vector_of(above) - vector_of(below)) / (2 * kStep);
     }
     Eigen::VectorXd gradient = Eigen::VectorXd::Zero(n);
     normal.setZero();
@@ -373,25 +370,47 @@ FitResult fit_log(std::vector<double> start,
   Eigen::MatrixXd information = normal / variance;
   information += Eigen::MatrixXd::Identity(n, n);
   const Eigen::MatrixXd covariance = information.ldlt().solve(Eigen::MatrixXd::Identity(n, n));
-  result.covariance.resize(static_cast<std::size_t>(n * n));
-  for (Eigen::Index i = 0; i < n; ++i)
-    for (Eigen::Index j = 0; j < n; ++j)
-      result.covariance[static_cast<std::size_t>(i * n + j)] = 0.5 * (covariance(i, j) + covariance(j, i));
+  result.covariance = symmetric(covariance);
   return result;
+}
+
+void fit_law(ParameterSet& set, std::span<const FittedParameter> parameters, const LawResiduals& residuals,
+             FitOptions options) {
+  constexpr double kNoise =
+      0.05;  // log standard deviation of a row around a good law: repeats of a benchmark
+  set.names.clear();
+  std::vector<double> start;
+  for (const FittedParameter& p : parameters) {
+    set.names.emplace_back(p.name);
+    start.push_back(p.start);
+    options.low.push_back(p.low);
+    options.high.push_back(p.high);
+  }
+  ParameterSet trial = set;
+  const FitResult fit = fit_log(
+      start,
+      [&](const std::vector<double>& values) {
+        trial.values = values;
+        std::vector<double> result = residuals(trial);
+        for (std::size_t i = 0; i < values.size(); ++i)
+          if (const FittedParameter& p = parameters[i]; p.sigma > 0)
+            result.push_back(kNoise * std::log(values[i] / p.start) / p.sigma);
+        return result;
+      },
+      options);
+  set.values = fit.values;
+  set.covariance = fit.covariance;
+  set.residual = fit.rms;
 }
 
 double covering_sigma(const std::vector<double>& residuals) {
   if (residuals.empty()) return 0;
   constexpr double kCovered = 0.9;
   std::vector<double> magnitudes;
-  magnitudes.reserve(residuals.size());
   for (const double r : residuals) magnitudes.push_back(std::abs(r));
-  const auto at =
-      std::min(static_cast<std::size_t>(std::ceil(kCovered * static_cast<double>(magnitudes.size()))),
-               magnitudes.size() - 1);
-  std::nth_element(magnitudes.begin(), magnitudes.begin() + static_cast<std::ptrdiff_t>(at),
-                   magnitudes.end());
-  return magnitudes[at] / kZ90;
+  std::ranges::sort(magnitudes);
+  const auto at = static_cast<std::size_t>(std::ceil(kCovered * static_cast<double>(magnitudes.size())));
+  return magnitudes[std::min(at, magnitudes.size() - 1)] / kZ90;
 }
 
 UpdatedLaw update_law(const ParameterSet& before, const LawUpdate& update, const LawResiduals& residuals) {
@@ -427,6 +446,26 @@ UpdatedLaw update_law(const ParameterSet& before, const LawUpdate& update, const
     try_from(moved, kOtherKind);
   }
   return mean_of(laws, most);
+}
+
+std::vector<double> mean_of_logs(const std::vector<WeighedLaw>& laws, std::vector<double>& values) {
+  const std::size_t n = values.size();
+  const auto log_of = [](double value) { return std::log(std::max(value, 1e-300)); };
+  std::vector<double> logs(n, 0), covariance(n * n, 0);
+  for (const WeighedLaw& law : laws)
+    for (std::size_t i = 0; i < n; ++i) logs[i] += law.weight * log_of(law.values[i]);
+  for (const WeighedLaw& law : laws)
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t j = 0; j < n; ++j) {
+        const double own = law.covariance.empty() ? 0 : law.covariance[i * n + j];
+        const bool both = values[i] > 0 && values[j] > 0;
+        covariance[i * n + j] +=
+            law.weight *
+            (own + (both ? (log_of(law.values[i]) - logs[i]) * (log_of(law.values[j]) - logs[j]) : 0));
+      }
+  for (std::size_t i = 0; i < n; ++i)
+    if (values[i] > 0) values[i] = std::exp(logs[i]);
+  return covariance;
 }
 
 std::vector<std::vector<double>> sensitivities(
@@ -481,6 +520,17 @@ std::vector<double> writable(std::vector<double> covariance, std::size_t n) {
     for (std::size_t j = 0; j < n; ++j)
       if (i != j) covariance[i * n + j] = result(at(i), at(j)) * sigma[i] * sigma[j];
   return covariance;
+}
+
+void add_known(ParameterSet& set, std::string_view name, double value) {
+  const std::size_t n = set.names.size();
+  set.names.emplace_back(name);
+  set.values.push_back(value);
+  if (set.covariance.empty()) return;
+  std::vector<double> covariance((n + 1) * (n + 1), 0);
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < n; ++j) covariance[i * (n + 1) + j] = set.covariance[i * n + j];
+  set.covariance = std::move(covariance);
 }
 
 void widen(models::ParameterSet& set, const char* quantity, double value) {

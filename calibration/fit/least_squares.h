@@ -3,16 +3,19 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "models/hardware/profile.h"
 
 namespace moesim::calibration {
 
-// A parameter of a law: start and bounds of its fit.
+// A parameter of a law: start and bounds of its fit, and the log standard deviation of a prior around the start.
 struct FittedParameter {
   const char* name;
   double start, low, high;
+  double sigma = 0;  // 0: no prior
 };
 
 struct FitOptions {
@@ -35,6 +38,13 @@ FitResult fit_log(std::vector<double> start,
                   const std::function<std::vector<double>(const std::vector<double>&)>& residuals,
                   const FitOptions& options = {});
 
+// Returns log(model / measured) of every row under a trial law, always equally many.
+using LawResiduals = std::function<std::vector<double>(const models::ParameterSet&)>;
+
+// Likewise fits names, values, covariance and residual of a law.
+void fit_law(models::ParameterSet& set, std::span<const FittedParameter> parameters,
+             const LawResiduals& residuals, FitOptions options = {});
+
 // Returns the log standard deviation whose 90 % interval holds 90 % of these residuals: outliers affect it
 // little, unlike a root mean square.
 double covering_sigma(const std::vector<double>& residuals);
@@ -46,9 +56,6 @@ double covering_sigma(const std::vector<double>& residuals);
 // freedom, so that a throttled row counts little; rows of one log share an offset, since a fault of the run
 // affects all of them. The result is the most probable law and, from the curvature there, the remaining
 // uncertainty.
-
-// Returns log(model / measured) of every row under a trial law, always equally many.
-using LawResiduals = std::function<std::vector<double>(const models::ParameterSet&)>;
 
 struct LawUpdate {
   std::vector<double>
@@ -76,6 +83,14 @@ struct UpdatedLaw {
 UpdatedLaw update_law(const models::ParameterSet& before, const LawUpdate& update,
                       const LawResiduals& residuals);
 
+struct WeighedLaw {
+  double weight;  // all together: 1
+  const std::vector<double>&values, &covariance;
+};
+// Sets those of `values` that are positive to the weighted mean of their logarithms, and returns the covariance of
+// these: the laws' own, and the spread between the laws.
+std::vector<double> mean_of_logs(const std::vector<WeighedLaw>& laws, std::vector<double>& values);
+
 // Returns d log time / d log parameter at every point, one row of n for each; `log_times` returns the points'
 // log times under a trial law.
 std::vector<std::vector<double>> sensitivities(
@@ -84,6 +99,9 @@ std::vector<std::vector<double>> sensitivities(
 
 // Returns a covariance n x n of logarithms that survives writing its correlations with three digits.
 std::vector<double> writable(std::vector<double> covariance, std::size_t n);
+
+// Adds a parameter whose value is known.
+void add_known(models::ParameterSet& set, std::string_view name, double value);
 
 // Extends the range of a quantity of `set` to `value`; adds the range where it is missing.
 void widen(models::ParameterSet& set, const char* quantity, double value);

@@ -65,9 +65,8 @@ void fit_call_overheads(models::Profile& profile, const Measurements& measuremen
     if (!device || device != device_of_gpu(profile.gpu()) || !inside_domain(row, profile)) continue;
     if (!profile.find(collective_key(row.op, false))) continue;
     const models::CollectiveModel model(cluster_of(profile, nullptr, 1, row.gpus_per_node));
-    const bool piece = row.op == sim::CollectiveOp::all_gather || row.op == sim::CollectiveOp::reduce_scatter;
-    const double transfer = model.seconds(row.op, models::GroupShape::uniform(1, row.ranks()),
-                                          piece ? row.bytes / row.ranks() : row.bytes);
+    const double transfer =
+        model.seconds(row.op, models::GroupShape::uniform(1, row.ranks()), call_bytes(row));
     if (transfer > kMostlyLaunch * row.seconds) continue;
     overheads[std::string(sim::name(row.op))].push_back((row.seconds - transfer) * 1e6);
     source = row.origin.source.substr(0, row.origin.source.find(','));

@@ -193,8 +193,7 @@ double collective_seconds(const CollectiveRow& call, const Cluster& cluster,
   const bool across = call.ranks() > cluster.nvlink.domain;
   const auto shape = across ? models::GroupShape::uniform(call.nodes, call.gpus_per_node)
                             : models::GroupShape::uniform(1, call.ranks());
-  const bool piece = call.op == CollectiveOp::all_gather || call.op == CollectiveOp::reduce_scatter;
-  return model.seconds(call.op, shape, piece ? call.bytes / call.ranks() : call.bytes);
+  return model.seconds(call.op, shape, call_bytes(call));
 }
 
 double dispatch_seconds(const DispatchRow& call, const Cluster& cluster) {

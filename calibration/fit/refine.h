@@ -68,11 +68,8 @@ struct BaseEvidence {
 // the nodes of a row received in its time. Evidence that leaves none is no evidence.
 std::vector<models::NetworkProfile> possible_networks(const Measurements& rows);
 
-// Returns the candidates with the most rows, then the highest probability, first.
-std::vector<BaseEvidence> evidence_of(const std::vector<models::NetworkProfile>& candidates,
-                                      const Measurements& rows,
-                                      const std::function<const models::Profile&(const Device&)>& profile_of);
-// Likewise for GPU profiles: rows count as if they were of the candidate's GPU.
+// Returns GPU profiles with the most rows, then the highest probability, first: rows count as if they were of the
+// candidate's GPU.
 std::vector<BaseEvidence> evidence_of(const std::vector<models::Profile>& candidates,
                                       const Measurements& rows);
 

@@ -24,14 +24,12 @@ constexpr double kOtherElements = 0.2;  // additional error of a law of another 
 
 std::vector<double> grouped_residuals(const Profile& profile, const std::vector<GroupedGemmRow>& rows) {
   const models::GemmModel model(profile, models::Clocks::kBurst);
-  std::vector<double> r;
-  r.reserve(rows.size());
-  for (const GroupedGemmRow& row : rows)
-    r.push_back(std::log(model.grouped_seconds(experts_of(row), static_cast<std::int64_t>(row.n),
-                                               static_cast<std::int64_t>(row.k), dtype_of(row.dtype),
-                                               pass_of(row), backend_of(row)) /
-                         row.seconds));
-  return r;
+  return values_of(rows, [&](const GroupedGemmRow& row) {
+    return std::log(model.grouped_seconds(experts_of(row), static_cast<std::int64_t>(row.n),
+                                          static_cast<std::int64_t>(row.k), dtype_of(row.dtype), pass_of(row),
+                                          backend_of(row)) /
+                    row.seconds);
+  });
 }
 
 class GpuRefining : public Refining {
@@ -104,7 +102,7 @@ class GpuRefining : public Refining {
     std::vector<CollectiveRow> inside;
     for (const CollectiveRow& row : rows) {
       if (!inside_domain(row, base_))
-        skip("rows between nodes: they are of a network (calibrate refine NETWORK)");
+        skip(kOfNetwork);
       else if (integer_reduction(row))
         skip("integer reductions, which no forecast uses");
       else
@@ -243,20 +241,8 @@ class GpuRefining : public Refining {
   }
 
   void dispatches(const std::vector<DispatchRow>& rows) {
-    std::map<std::string, std::vector<DispatchRow>> groups;
-    for (const DispatchRow& row : rows) {
-      if (!call_of(row) || seconds_of(row) <= 0)
-        skip("dispatch rows without tokens, hidden size, top-k, EP size or time");
-      else if (suspect(row))
-        skip("dispatch rows that their table suspects");
-      else if (across_domains(row))
-        skip("rows between nodes: they are of a network (calibrate refine NETWORK)");
-      else
-        groups[law_key(row)].push_back(row);
-    }
-    for (const auto& [key, own] : groups) {
-      LawCase one;
-      one.key = key;
+    for (const auto& [key, own] : dispatches_by_law(rows, false)) {
+      LawCase one = dispatch_case(key, own);
       if (const ParameterSet* law = base_.find(key)) {
         one.before = *law;
       } else {
@@ -284,18 +270,13 @@ class GpuRefining : public Refining {
         report_.laws.push_back(law);
         continue;
       }
-      one.origins = origins_of(own);
-      one.ranges = {{"tokens", values_of(own, [](const DispatchRow& r) { return r.tokens; })},
-                    {"ranks", values_of(own, [](const DispatchRow& r) { return r.ep; })}};
       one.residuals = [trial_profile = small_profile(), name = key,
                        own = own](const ParameterSet& trial) mutable {
         trial_profile.set(name, trial);
         const models::EpKernelModel model(trial_profile, name, trial_profile.device().nic_bandwidth);
-        std::vector<double> r;
-        r.reserve(own.size());
-        for (const DispatchRow& row : own)
-          r.push_back(std::log(model.seconds(*call_of(row)) / seconds_of(row)));
-        return r;
+        return values_of(own, [&](const DispatchRow& row) {
+          return std::log(model.seconds(*call_of(row)) / seconds_of(row));
+        });
       };
       profile_.set(key, take(one));
     }
@@ -335,11 +316,9 @@ class GpuRefining : public Refining {
                        own = own](const ParameterSet& trial) mutable {
         trial_profile.set(key, trial);
         const models::KernelModel model(trial_profile);
-        std::vector<double> r;
-        r.reserve(own.size());
-        for (const auto& row : own)
-          r.push_back(std::log(model.seconds(kind, row.bytes, 0, row.launches) / row.seconds));
-        return r;
+        return values_of(own, [&](const auto& row) {
+          return std::log(model.seconds(kind, row.bytes, 0, row.launches) / row.seconds);
+        });
       };
       profile_.set(one.key, take(one));
     }

@@ -14,10 +14,12 @@
 
 #include "base/statistics.h"
 #include "base/text.h"
+#include "calibration/fit/fit_dispatch.h"
 #include "calibration/fit/least_squares.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/row_laws.h"
 #include "models/costs/collectives.h"
+#include "models/costs/ep_kernel.h"
 #include "models/costs/network_law.h"
 #include "models/costs/size_curve.h"
 
@@ -55,9 +57,7 @@ std::vector<int> logs_of(const std::vector<Origin>& origins) {
 std::string sources_of(const std::vector<Origin>& origins) {
   std::set<std::string> sources;
   for (const Origin& origin : origins) sources.insert(origin.source.substr(0, origin.source.find(',')));
-  std::string text = *sources.begin();
-  if (sources.size() > 1) text += fmt::format("; {} more", sources.size() - 1);
-  return text;
+  return calibration::sources_of(sources, 1);
 }
 
 void bounds_of(const ParameterSet& set, LawUpdate& update) {
@@ -244,13 +244,7 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
 
 namespace {
 
-using models::ParameterSet;
 using sim::CollectiveOp;
-
-double piece_of(const CollectiveRow& row) {
-  const bool piece = row.op == CollectiveOp::all_gather || row.op == CollectiveOp::reduce_scatter;
-  return piece ? row.bytes / row.ranks() : row.bytes;
-}
 
 // Log times of one operation under trial laws; `cluster` has the laws that bound it.
 class CollectiveTimes {
@@ -266,13 +260,9 @@ class CollectiveTimes {
   std::vector<double> operator()(const ParameterSet& trial, const std::vector<CollectiveRow>& rows) {
     cluster_.profile.set(key_, trial);
     const models::CollectiveModel model(cluster_);
-    std::vector<double> times;
-    times.reserve(rows.size());
-    for (const CollectiveRow& row : rows) {
-      const auto shape = shape_of(row, cluster_.profile.device());
-      times.push_back(std::log(model.seconds(op_, shape, piece_of(row))));
-    }
-    return times;
+    return values_of(rows, [&](const CollectiveRow& row) {
+      return std::log(model.seconds(op_, shape_of(row, cluster_.profile.device()), call_bytes(row)));
+    });
   }
 
  private:
@@ -327,10 +317,9 @@ ParameterSet with_corrections(ParameterSet law, const std::string& key,
   std::vector<models::MeasuredCall> taken;
   for (const auto& call : models::Corrections::calls_of(law, key))
     if (call) taken.push_back(*call);
-  const std::size_t fitted = law.names.size();
   if (law.get(models::Corrections::kSigma, 0) <= 0) {
-    law.names.emplace_back(models::Corrections::kSigma);
-    law.values.push_back(law.derived ? kUsualJumps : std::max(law.residual, kLeastJumps));
+    add_known(law, models::Corrections::kSigma,
+              law.derived ? kUsualJumps : std::max(law.residual, kLeastJumps));
   }
   while (taken.size() < kMost) {
     double least = kAlike;
@@ -345,16 +334,8 @@ ParameterSet with_corrections(ParameterSet law, const std::string& key,
     }
     if (!next) break;
     taken.push_back(*next);
-    law.names.push_back(next->name());
-    law.values.push_back(factor);
+    add_known(law, next->name(), factor);  // machine_covariance() holds the spread between machines there
   }
-  if (law.covariance.empty()) return law;
-  // machine_covariance() holds the spread between machines at these calls.
-  const std::size_t n = law.names.size();
-  std::vector<double> covariance(n * n, 0);
-  for (std::size_t i = 0; i < fitted; ++i)
-    for (std::size_t j = 0; j < fitted; ++j) covariance[i * n + j] = law.covariance[i * fitted + j];
-  law.covariance = std::move(covariance);
   return law;
 }
 
@@ -382,6 +363,33 @@ LawCase collective_case(const models::Cluster& cluster, const std::vector<Collec
   return one;
 }
 
+LawCase dispatch_case(const std::string& key, const std::vector<DispatchRow>& rows) {
+  LawCase one;
+  one.key = key;
+  one.origins = origins_of(rows);
+  one.ranges = {{"tokens", values_of(rows, [](const DispatchRow& r) { return r.tokens; })},
+                {"ranks", values_of(rows, [](const DispatchRow& r) { return r.ep; })}};
+  return one;
+}
+
+std::map<std::string, std::vector<DispatchRow>> Refining::dispatches_by_law(
+    const std::vector<DispatchRow>& rows, bool across) {
+  std::map<std::string, std::vector<DispatchRow>> groups;
+  for (const DispatchRow& row : rows) {
+    if (across && !device_of_gpu(row.origin.gpu))
+      skip("rows of a GPU without a profile");
+    else if (!call_of(row) || seconds_of(row) <= 0)
+      skip("dispatch rows without tokens, hidden size, top-k, EP size or time");
+    else if (suspect(row))
+      skip("dispatch rows that their table suspects");
+    else if (across_domains(row) != across)
+      skip(across ? kOfGpu : kOfNetwork);
+    else
+      groups[law_key(row) + std::string(across ? models::kNetworkLaw : "")].push_back(row);
+  }
+  return groups;
+}
+
 std::map<CollectiveOp, std::vector<CollectiveRow>> by_operation(const std::vector<CollectiveRow>& rows) {
   std::map<CollectiveOp, std::vector<CollectiveRow>> result;
   for (const CollectiveRow& row : rows) result[row.op].push_back(row);
@@ -389,8 +397,6 @@ std::map<CollectiveOp, std::vector<CollectiveRow>> by_operation(const std::vecto
 }
 
 namespace {
-
-using models::ParameterSet;
 
 // Log standard deviations between machines of one kind, from published tables with the same call on several
 // of them (docs/calibration.md).

@@ -39,16 +39,11 @@ std::vector<Origin> origins_of(const std::vector<Row>& rows) {
   return origins;
 }
 
-template <class Row, class Value>
-std::vector<double> values_of(const std::vector<Row>& rows, const Value& value) {
-  std::vector<double> values;
-  values.reserve(rows.size());
-  for (const Row& row : rows) values.push_back(static_cast<double>(value(row)));
-  return values;
-}
-
 // Returns the law refined by its rows; `law` receives the report.
 models::ParameterSet refined(const LawCase& one, RefinedLaw& law);
+
+// Returns the law of dispatch rows, with the rows' origins and ranges.
+LawCase dispatch_case(const std::string& key, const std::vector<DispatchRow>& rows);
 
 // Refines laws one after another and reports each.
 class Refining {
@@ -56,6 +51,11 @@ class Refining {
   explicit Refining(RefineReport& report) : report_(report) {}
 
   void skip(const std::string& reason, std::size_t rows = 1) { report_.skipped[reason] += rows; }
+
+  // Groups rows by their law, which is a network's where their ranks lie in several domains; skips those that a
+  // law of the other kind prices, or none.
+  std::map<std::string, std::vector<DispatchRow>> dispatches_by_law(const std::vector<DispatchRow>& rows,
+                                                                    bool across);
 
   models::ParameterSet take(const LawCase& one) {
     RefinedLaw law;
@@ -66,6 +66,10 @@ class Refining {
   }
 
  protected:
+  static constexpr const char* kOfNetwork =
+      "rows between nodes: they are of a network (calibrate refine NETWORK)";
+  static constexpr const char* kOfGpu = "rows inside a domain: they are of a GPU (calibrate refine PROFILE)";
+
   RefineReport& report_;
 };
 

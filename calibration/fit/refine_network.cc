@@ -33,7 +33,7 @@ class NetworkRefining : public Refining {
       if (!device)
         skip("rows of a GPU without a profile");
       else if (inside_domain(row, profile_of_(*device)))
-        skip("rows inside a domain: they are of a GPU (calibrate refine PROFILE)");
+        skip(kOfGpu);
       else if (integer_reduction(row))
         skip("integer reductions, which no forecast uses");
       else
@@ -85,23 +85,9 @@ class NetworkRefining : public Refining {
   }
 
   void dispatches(const std::vector<DispatchRow>& rows) {
-    std::map<std::string, std::vector<DispatchRow>> groups;
-    for (const DispatchRow& row : rows) {
-      if (!device_of_gpu(row.origin.gpu))
-        skip("rows of a GPU without a profile");
-      else if (!call_of(row) || seconds_of(row) <= 0)
-        skip("dispatch rows without tokens, hidden size, top-k, EP size or time");
-      else if (suspect(row))
-        skip("dispatch rows that their table suspects");
-      else if (!across_domains(row))
-        skip("rows inside a domain: they are of a GPU (calibrate refine PROFILE)");
-      else
-        groups[law_key(row) + std::string(models::kNetworkLaw)].push_back(row);
-    }
     static const models::NetworkProfile all = models::NetworkProfile::load(std::string(models::kLineRate));
-    for (const auto& [key, own] : groups) {
-      LawCase one;
-      one.key = key;
+    for (const auto& [key, own] : dispatches_by_law(rows, true)) {
+      LawCase one = dispatch_case(key, own);
       if (base_.laws.contains(key)) {
         one.before = base_.laws.at(key);
       } else if (all.laws.contains(key)) {
@@ -113,9 +99,6 @@ class NetworkRefining : public Refining {
         skip(key + ": no network was measured with this kernel", own.size());
         continue;
       }
-      one.origins = origins_of(own);
-      one.ranges = {{"tokens", values_of(own, [](const DispatchRow& r) { return r.tokens; })},
-                    {"ranks", values_of(own, [](const DispatchRow& r) { return r.ep; })}};
       std::map<const Device*, Profile> profiles;
       std::map<const Device*, double> ports;
       for (const DispatchRow& row : own) {
@@ -130,12 +113,9 @@ class NetworkRefining : public Refining {
           profile.set(name, models::with_links(trial, profile, name));
           models.emplace(device, models::EpKernelModel(profile, name, ports.at(device)));
         }
-        std::vector<double> r;
-        r.reserve(own.size());
-        for (const DispatchRow& row : own)
-          r.push_back(
-              std::log(models.at(device_of_gpu(row.origin.gpu)).seconds(*call_of(row)) / seconds_of(row)));
-        return r;
+        return values_of(own, [&](const DispatchRow& row) {
+          return std::log(models.at(device_of_gpu(row.origin.gpu)).seconds(*call_of(row)) / seconds_of(row));
+        });
       };
       network_.laws[key] = take(one);
     }
@@ -184,29 +164,17 @@ void sort_best_first(std::vector<BaseEvidence>& all) {
 
 // Returns the weighted mean of the logarithms; its covariance adds the spread between the parts to their own.
 ParameterSet mean_of(ParameterSet mean, const std::vector<std::pair<double, const ParameterSet*>>& parts) {
-  const std::size_t n = mean.values.size();
-  const auto log_of = [](double value) { return std::log(std::max(value, 1e-300)); };
   double total = 0;
   for (const auto& [weight, set] : parts) total += weight;
-  std::vector<double> logs(n, 0), covariance(n * n, 0);
   double residual = 0, systematic = 0, share = 0;
+  std::vector<WeighedLaw> weighed;
   for (const auto& [weight, set] : parts) {
     const double w = weight / total;
-    for (std::size_t i = 0; i < n; ++i) logs[i] += w * log_of(set->values[i]);
+    weighed.push_back({w, set->values, set->covariance});
     residual += w * set->residual, systematic += w * set->systematic, share += w * set->own_share;
   }
-  for (const auto& [weight, set] : parts)
-    for (std::size_t i = 0; i < n; ++i)
-      for (std::size_t j = 0; j < n; ++j) {
-        const bool both = mean.values[i] > 0 && mean.values[j] > 0;
-        covariance[i * n + j] +=
-            weight / total *
-            ((set->covariance.empty() ? 0 : set->covariance[i * n + j]) +
-             (both ? (log_of(set->values[i]) - logs[i]) * (log_of(set->values[j]) - logs[j]) : 0));
-      }
-  for (std::size_t i = 0; i < n; ++i)
-    if (mean.values[i] > 0) mean.values[i] = std::exp(logs[i]);
-  mean.covariance = writable(std::move(covariance), n);
+  std::vector<double> covariance = mean_of_logs(weighed, mean.values);
+  mean.covariance = writable(std::move(covariance), mean.values.size());
   mean.residual = residual, mean.systematic = systematic, mean.own_share = share;
   return mean;
 }
@@ -234,15 +202,6 @@ std::vector<models::NetworkProfile> possible_networks(const Measurements& rows) 
     return std::ranges::all_of(rows.collectives, [&](const CollectiveRow& row) { return carries(one, row); });
   });
   return all;
-}
-
-std::vector<BaseEvidence> evidence_of(
-    const std::vector<models::NetworkProfile>& candidates, const Measurements& rows,
-    const std::function<const models::Profile&(const Device&)>& profile_of) {
-  std::vector<BaseEvidence> evidence;
-  RefineReport report;
-  refine_nearest(candidates, rows, profile_of, evidence, report);
-  return evidence;
 }
 
 models::NetworkProfile refine_nearest(const std::vector<models::NetworkProfile>& candidates,

@@ -114,6 +114,19 @@ bool integer_reduction(const CollectiveRow& row) {
          row.datatype.starts_with("int");
 }
 
+double call_bytes(const CollectiveRow& row) {
+  const bool piece = row.op == sim::CollectiveOp::all_gather || row.op == sim::CollectiveOp::reduce_scatter;
+  return piece ? row.bytes / row.ranks() : row.bytes;
+}
+
+std::string sources_of(const std::set<std::string>& sources, std::size_t most, bool whole) {
+  std::vector<std::string> list;
+  for (const std::string& source : sources)
+    if (list.size() < most) list.push_back(whole ? source : source.substr(0, source.find(',')));
+  if (sources.size() > most) list.push_back(std::to_string(sources.size() - most) + " more");
+  return join(list, "; ");
+}
+
 bool inside_domain(const CollectiveRow& row, const models::Profile& profile) {
   return !shape_of(row, profile.device()).across_domains();
 }

@@ -2,7 +2,9 @@
 // a machine can have its own law, stored beside the default under "<key>@<variant>".
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,21 @@ std::string collective_key(sim::CollectiveOp op, bool network);
 // Returns whether the row is an integer reduction, which has its own laws (no reduction in the switch, slower
 // arithmetic); moves have not.
 bool integer_reduction(const CollectiveRow& row);
+
+// Returns the bytes of a row as a call of the simulator counts them: of an all-gather or reduce-scatter one piece.
+double call_bytes(const CollectiveRow& row);
+
+// Returns the first `most` of sources, up to their first comma unless `whole`, and how many more there are.
+std::string sources_of(const std::set<std::string>& sources, std::size_t most, bool whole = true);
+
+// Returns value(row) of every row.
+template <class Rows, class Value>
+std::vector<double> values_of(const Rows& rows, const Value& value) {
+  std::vector<double> values;
+  values.reserve(rows.size());
+  for (const auto& row : rows) values.push_back(static_cast<double>(value(row)));
+  return values;
+}
 
 // Returns whether the members of a row lie in one scale-up domain of the device.
 bool inside_domain(const CollectiveRow& row, const models::Profile& profile);

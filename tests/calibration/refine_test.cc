@@ -365,7 +365,10 @@ TEST(Refine, TheBaseIsTheOneUnderWhichTheRowsAreMostLikely) {
   Random random(11);
   for (std::size_t i = 0; i < own.collectives.size(); ++i)
     own.collectives[i].seconds = said.rows[i].forecast.value * noise(random);
-  const auto evidence = evidence_of(candidates, own, [](const Device&) -> const Profile& { return base(); });
+  std::vector<BaseEvidence> evidence;
+  RefineReport report;
+  refine_nearest(
+      candidates, own, [](const Device&) -> const Profile& { return base(); }, evidence, report);
   EXPECT_EQ(evidence.front().name, truth.name);
   EXPECT_EQ(evidence.front().rows, own.collectives.size());
   EXPECT_GT(evidence.front().log_probability, evidence[1].log_probability);
