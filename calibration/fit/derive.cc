@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_reader.h"
 #include "base/text.h"
 #include "calibration/fit/fit_collectives.h"
 #include "calibration/fit/least_squares.h"
@@ -20,12 +21,14 @@
 #include "calibration/rows/row_laws.h"
 #include "models/costs/size_curve.h"
 #include "models/hardware/dtype.h"
+#include "models/hardware/embedded_profiles.h"
 #include "models/hardware/gpu_family.h"
 
 namespace moesim::calibration {
 
 namespace {
 
+using Links = models::GpuFamily::Links;
 using models::DeviceLimits;
 using models::ParameterSet;
 using models::Profile;
@@ -182,6 +185,73 @@ double reached_ratio(const Device* to, const Device* from, models::DType dtype) 
          share(*from, models::DType::kBf16, from->best_bf16);
 }
 
+// Collectives among cards of one node that have no links of their own: PCIe and the host carry them.
+//
+// A GPU reaches share(n) of its PCIe link, one way, when n GPUs of the node move at once: the root ports, the
+// links between sockets and the memory of the host are shared. Published rates of boxes with PCIe 4 and 5 fit
+//   share(n) = pair (2 / n)^e
+// with an exponent for rings (all-reduce, all-gather, reduce-scatter) and one for exchanges, and a factor for
+// cards without peer-to-peer access, whose copies pass the host's memory. The time of small messages grows
+// with n. Boxes differ by more than cards do, so the law's scatter is that of the boxes.
+struct PcieShares {
+  double pair = 0;  // share of the link that two GPUs reach
+  double ring = 0, exchange = 0;
+  double through_memory = 1;                 // factor of cards without peer-to-peer access
+  double latency = 0, latency_per_rank = 0;  // seconds
+  double sigma = 0;                          // log standard deviation of published boxes around the law
+  std::string source;
+
+  double share(bool exchanges, double ranks, bool memory) const {
+    return pair * std::pow(2 / ranks, exchanges ? exchange : ring) * (memory ? through_memory : 1);
+  }
+};
+
+PcieShares fitted() {
+  const JsonNode boxes = JsonNode::parse(models::embedded_table("pcie_boxes"), "pcie_boxes.json");
+  const auto with = [](const std::vector<double>& p) {
+    PcieShares s;
+    s.pair = p[0], s.ring = p[1], s.exchange = p[2], s.through_memory = p[3];
+    return s;
+  };
+  FitOptions options;
+  options.huber = 1;  // no row is an outlier: boxes are as different as that
+  options.low = {0.1, 0.01, 0.01, 0.3};
+  options.high = {1, 2, 2, 1};
+  const auto rate_residuals = [&, rates = boxes.find("rates")->items()](const std::vector<double>& p) {
+    std::vector<double> result;
+    for (const JsonNode& rate : rates) {
+      JsonObject one(rate);
+      const double share = with(p).share(one.boolean("exchange", false), one.at("gpus").number(),
+                                         one.boolean("through_memory", false));
+      result.push_back(std::log(share * one.at("link").number() / one.at("gbps").number()));
+    }
+    return result;
+  };
+  const FitResult rates = fit_log({0.8, 0.5, 0.6, 0.8}, rate_residuals, options);
+  PcieShares shares = with(rates.values);
+  shares.sigma = rates.rms;
+  shares.source = boxes.find("source")->string();
+
+  const auto latency_residuals = [latencies =
+                                      boxes.find("latencies")->items()](const std::vector<double>& p) {
+    std::vector<double> result;
+    for (const JsonNode& one : latencies)
+      result.push_back(std::log((p[0] + p[1] * (one.find("gpus")->number() - 1)) / one.find("us")->number()));
+    return result;
+  };
+  options.low = {0.1, 0.1};
+  options.high = {100, 100};
+  const FitResult latencies = fit_log({5, 4}, latency_residuals, options);
+  shares.latency = 1e-6 * latencies.values[0];
+  shares.latency_per_rank = 1e-6 * latencies.values[1];
+  return shares;
+}
+
+const PcieShares& pcie_shares() {
+  static const PcieShares shares = fitted();
+  return shares;
+}
+
 }  // namespace
 
 ParameterSet on_other_links(const ParameterSet& set, const DeviceLimits& from, const DeviceLimits& to,
@@ -210,6 +280,31 @@ ParameterSet on_other_links(const ParameterSet& set, const DeviceLimits& from, c
     }
   }
   return result;
+}
+
+ParameterSet pcie_law(const std::string& key, double link_bandwidth, Links links) {
+  const PcieShares& shares = pcie_shares();
+  const bool exchanges = key.find("all_to_all") != std::string::npos;
+  const bool message = key.find("send_recv") != std::string::npos;  // one of a pair, its own bytes
+  // The excess is linear in the size, so that two knots say it.
+  constexpr double kLeast = 512, kMost = 17179869184;
+  ParameterSet law;
+  law.law = "size-curve";
+  law.names = {"latency", "latency_per_rank"};
+  law.values = {shares.latency, shares.latency_per_rank};
+  for (const int ranks : {2, 4, 8}) {
+    const double rate = link_bandwidth * shares.share(exchanges, ranks, links == Links::kPcieThroughMemory);
+    const double wire = message ? 1 : wire_factor(key) * (ranks - 1) / ranks;
+    for (const double bytes : {kLeast, kMost}) {
+      law.names.push_back(fmt::format("excess/{}/{:.0f}", ranks, bytes));
+      law.values.push_back(wire * bytes / rate);
+    }
+  }
+  law.domain = {{"bytes", kLeast, kMost}, {"ranks", 2, 8}};
+  law.residual = shares.sigma;
+  law.derived = true;
+  law.source = shares.source;
+  return law;
 }
 
 void derive_missing(Profile& profile, const Profile& relative, const Measurements& measured) {
@@ -279,146 +374,6 @@ void derive_missing(Profile& profile, const Profile& relative, const Measurement
   if (!derived.empty())
     gaps.push_back("derived from " + relative.name() + ", not measured: " + join(derived, ", "));
   profile.describe(profile.name(), profile.gpu(), profile.provenance(), gaps);
-}
-
-namespace {
-
-using models::ParameterSet;
-using Links = models::GpuFamily::Links;
-
-constexpr double kPcie4 = 31.5, kPcie5 = 63;  // GB/s of 16 lanes, one way
-
-// GB/s that every GPU of the box moved one way (the bus bandwidth of nccl-tests), all of them at once.
-struct PublishedRate {
-  double link, rate;
-  int gpus;
-  bool exchange;
-  Links links;
-  std::string_view source;
-};
-constexpr PublishedRate kRates[] = {
-    // Pairs, both ways at once.
-    {kPcie4, 15.2, 2, false, Links::kPcieThroughMemory, "NVIDIA/nccl issue 814: RTX 4090, P2P disabled"},
-    {kPcie5, 51.5, 2, false, Links::kPcie, "rtx6kpro pcie-bandwidth.md: dual EPYC 9374F, one socket"},
-    {kPcie5, 32.0, 2, false, Links::kPcie, "rtx6kpro pcie-bandwidth.md: dual EPYC 9374F, across sockets"},
-    {kPcie5, 55.5, 2, false, Links::kPcie, "rtx6kpro pcie-bandwidth.md: dual EPYC Turin"},
-    // All-reduce of large messages.
-    {kPcie4, 20.0, 3, false, Links::kPcie, "NVIDIA/nccl-tests issue 178: A100 PCIe"},
-    {kPcie4, 12.8, 4, false, Links::kPcie, "tinygrad/open-gpu-kernel-modules pull request 22: RTX 4090"},
-    {kPcie4, 24.7, 5, false, Links::kPcie, "tinygrad/open-gpu-kernel-modules issue 17: RTX 4090, P2P"},
-    {kPcie5, 35.0, 4, false, Links::kPcieThroughMemory, "NVIDIA/nccl issue 1639: RTX 5090, Xeon 8480+"},
-    {kPcie5, 28.0, 8, false, Links::kPcieThroughMemory, "NVIDIA/nccl issue 1639: RTX 5090, Xeon 8480+"},
-    {kPcie5, 30.3, 4, false, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, default"},
-    {kPcie5, 39.3, 4, false, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, NCCL_P2P_LEVEL=SYS"},
-    {kPcie5, 21.6, 8, false, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, 32 MB in 2,715 us"},
-    {kPcie5, 22.2, 8, false, Links::kPcie, "rtx6kpro: dual EPYC Turin, default"},
-    {kPcie5, 37.6, 8, false, Links::kPcie, "rtx6kpro: dual EPYC Turin, tuned"},
-    {kPcie5, 41.1, 8, false, Links::kPcie, "rtx6kpro: three switches, one socket"},
-    {kPcie5, 39.4, 8, false, Links::kPcie, "rtx6kpro: four switches, one socket"},
-    {kPcie5, 46.4, 8, false, Links::kPcie, "rtx6kpro: two switches of Threadripper"},
-    // Everybody with everybody (p2pmark).
-    {kPcie5, 34.6, 4, true, Links::kPcie, "rtx6kpro: one switch"},
-    {kPcie5, 32.4, 4, true, Links::kPcie, "rtx6kpro: dual EPYC Turin, one socket"},
-    {kPcie5, 31.9, 4, true, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, one socket"},
-    {kPcie5, 24.0, 8, true, Links::kPcie, "rtx6kpro: three switches, one socket"},
-    {kPcie5, 21.6, 8, true, Links::kPcie, "rtx6kpro: dual EPYC Turin"},
-    {kPcie5, 20.5, 8, true, Links::kPcie, "rtx6kpro: four switches, one socket"},
-    {kPcie5, 22.4, 8, true, Links::kPcie, "rtx6kpro: two switches of Threadripper"},
-    {kPcie5, 6.5, 8, true, Links::kPcie, "rtx6kpro: ASUS ESC8000A-E13P, both sockets"},
-};
-
-// Microseconds of the smallest messages.
-struct PublishedLatency {
-  int gpus;
-  double us;
-  std::string_view source;
-};
-constexpr PublishedLatency kLatencies[] = {
-    {2, 11.6, "tinygrad/open-gpu-kernel-modules issue 17: RTX 4090, P2P disabled, alltoall"},
-    {4, 14.1, "rtx6kpro: ASUS ESC8000A-E13P"},
-    {4, 14.7, "gardenlinux issue 4556: RTX PRO 6000"},
-    {8, 42.1, "NVIDIA/nccl issue 1530: RTX 4090"},
-    {8, 48.2, "rtx6kpro: dual EPYC Turin, default"},
-    {8, 26.2, "rtx6kpro: dual EPYC Turin, tuned"},
-    {8, 24.1, "rtx6kpro: three switches"},
-    {8, 27.1, "rtx6kpro: ASUS ESC8000A-E13P"},
-    {8, 17.3, "rtx6kpro: two switches of Threadripper"},
-};
-
-constexpr std::string_view kSource =
-    "PCIe through the host, fitted to published boxes: local-inference-lab/rtx6kpro @e2c2b95, NVIDIA/nccl "
-    "issues 814, 1530 and 1639, NVIDIA/nccl-tests issue 178, tinygrad/open-gpu-kernel-modules";
-
-PcieShares fitted() {
-  PcieShares shares;
-  const auto with = [](const std::vector<double>& p) {
-    PcieShares s;
-    s.pair = p[0], s.ring = p[1], s.exchange = p[2], s.through_memory = p[3];
-    return s;
-  };
-  const auto rate_residuals = [&](const std::vector<double>& p) {
-    std::vector<double> result;
-    for (const PublishedRate& one : kRates)
-      result.push_back(std::log(with(p).share(one.exchange, one.gpus, one.links) * one.link / one.rate));
-    return result;
-  };
-  FitOptions options;
-  options.huber = 1;  // no row is an outlier: boxes are as different as that
-  options.low = {0.1, 0.01, 0.01, 0.3};
-  options.high = {1, 2, 2, 1};
-  const FitResult rates = fit_log({0.8, 0.5, 0.6, 0.8}, rate_residuals, options);
-  shares = with(rates.values);
-  shares.sigma = rates.rms;
-
-  const auto latency_residuals = [](const std::vector<double>& p) {
-    std::vector<double> result;
-    for (const PublishedLatency& one : kLatencies)
-      result.push_back(std::log((p[0] + p[1] * (one.gpus - 1)) / one.us));
-    return result;
-  };
-  options.low = {0.1, 0.1};
-  options.high = {100, 100};
-  const FitResult latencies = fit_log({5, 4}, latency_residuals, options);
-  shares.latency = 1e-6 * latencies.values[0];
-  shares.latency_per_rank = 1e-6 * latencies.values[1];
-  return shares;
-}
-
-}  // namespace
-
-double PcieShares::share(bool exchanges, double ranks, Links links) const {
-  return pair * std::pow(2 / ranks, exchanges ? exchange : ring) *
-         (links == Links::kPcieThroughMemory ? through_memory : 1);
-}
-
-const PcieShares& pcie_shares() {
-  static const PcieShares shares = fitted();
-  return shares;
-}
-
-ParameterSet pcie_law(const std::string& key, double link_bandwidth, Links links) {
-  const PcieShares& shares = pcie_shares();
-  const bool exchanges = key.find("all_to_all") != std::string::npos;
-  const bool message = key.find("send_recv") != std::string::npos;  // one of a pair, its own bytes
-  // The excess is linear in the size, so that two knots say it.
-  constexpr double kLeast = 512, kMost = 17179869184;
-  ParameterSet law;
-  law.law = "size-curve";
-  law.names = {"latency", "latency_per_rank"};
-  law.values = {shares.latency, shares.latency_per_rank};
-  for (const int ranks : {2, 4, 8}) {
-    const double rate = link_bandwidth * shares.share(exchanges, ranks, links);
-    const double wire = message ? 1 : wire_factor(key) * (ranks - 1) / ranks;
-    for (const double bytes : {kLeast, kMost}) {
-      law.names.push_back(fmt::format("excess/{}/{:.0f}", ranks, bytes));
-      law.values.push_back(wire * bytes / rate);
-    }
-  }
-  law.domain = {{"bytes", kLeast, kMost}, {"ranks", 2, 8}};
-  law.residual = shares.sigma;
-  law.derived = true;
-  law.source = kSource;
-  return law;
 }
 
 }  // namespace moesim::calibration
