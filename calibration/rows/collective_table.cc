@@ -35,10 +35,8 @@ const std::map<std::string, std::string, std::less<>>& tests() {
 
 // Returns lower case, without additions of a launcher or build.
 std::string plain(std::string_view word) {
-  std::string text;
-  for (const char c : word)
-    if (std::isalnum(static_cast<unsigned char>(c)))
-      text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string text = lower(word);
+  std::erase_if(text, [](unsigned char c) { return std::isalnum(c) == 0; });
   for (const std::string_view before : {"nccl", "rccl"})
     if (text.starts_with(before) && text.size() > before.size()) text.erase(0, before.size());
   for (const std::string_view after : {"perf", "bw"})
@@ -221,19 +219,15 @@ void RankLines::add(RankLine line, const SourcePlace& place) {
 }
 
 int RankLines::ranks() const {
-  int most = 0;
-  for (const RankLine& line : lines) most = std::max(most, line.rank + 1);
-  return most;
+  return lines.empty() ? 0 : 1 + std::ranges::max_element(lines, {}, &RankLine::rank)->rank;
 }
 
 std::vector<std::string> RankLines::hosts() const {
-  std::vector<const RankLine*> sorted;
-  for (const RankLine& line : lines) sorted.push_back(&line);
-  std::sort(sorted.begin(), sorted.end(),
-            [](const RankLine* a, const RankLine* b) { return a->rank < b->rank; });
+  std::vector<RankLine> sorted = lines;
+  std::ranges::stable_sort(sorted, {}, &RankLine::rank);
   std::vector<std::string> hosts;
-  for (const RankLine* line : sorted)
-    if (std::find(hosts.begin(), hosts.end(), line->host) == hosts.end()) hosts.push_back(line->host);
+  for (const RankLine& line : sorted)
+    if (std::ranges::find(hosts, line.host) == hosts.end()) hosts.push_back(line.host);
   return hosts;
 }
 
@@ -273,8 +267,7 @@ RankRange CollectiveTables::range_of(CollectiveOp op) const {
   RankRange all;
   for (const LoggedRow& row : rows_) {
     const RankRange one = ranks_of(row, op);
-    all.low = std::max(all.low, one.low);
-    all.high = std::min(all.high, one.high);
+    narrow(all, one.low, one.high);
   }
   return all;
 }

@@ -29,6 +29,15 @@ JsonNode at(const JsonNode& node, std::string_view key) {
   return *found;
 }
 
+// Returns a string, or a number as text; "" without either.
+std::string text_of(const JsonNode& node, const char* key) {
+  const auto value = node.find(key);
+  if (!value || !(value->is_string() || value->is_number())) return "";
+  return value->is_string()    ? value->string()
+         : value->is_integer() ? std::to_string(value->integer())
+                               : fmt::format("{:.6f}", value->number());
+}
+
 void check_wrong(const JsonNode& timing, std::string_view key) {
   const auto wrong = timing.find(key);
   if (!wrong || wrong->is_null()) return;
@@ -82,12 +91,7 @@ void take_devices(const JsonNode& config, CollectiveTables& tables) {
   for (const JsonNode& device : devices->items()) {
     if (!device.is_object()) device.fail(device.describe(), "an object with rank, hostname and device");
     const auto rank = static_cast<int>(at(device, "rank").integer(0, kMostRanks));
-    const auto text = [&](const char* key) {
-      const auto value = device.find(key);
-      return value && value->is_string()    ? value->string()
-             : value && value->is_integer() ? std::to_string(value->integer())
-                                            : "";
-    };
+    const auto text = [&](const char* key) { return text_of(device, key); };
     for (int i = 0; i < of_process; ++i) {
       RankLine line{rank + i, text("hostname"),
                     fmt::format("{}+{} {}", text("device"), i, text("device_hex")),
@@ -200,14 +204,7 @@ Imported read_nccl_json(std::string_view text, const std::string& file, const Im
   for (const JsonNode& one : root.items()) {
     if (!one.is_object() || !one.find("algBw"))
       one.fail(one.describe(), "a record of rccl-tests, with \"algBw\"");
-    records.add(one.place(), [&](const char* key) -> std::string {
-      const auto value = one.find(key);
-      if (!value) return "";
-      return value->is_string()    ? value->string()
-             : value->is_integer() ? std::to_string(value->integer())
-             : value->is_number()  ? fmt::format("{:.6f}", value->number())
-                                   : "";
-    });
+    records.add(one.place(), [&](const char* key) { return text_of(one, key); });
   }
   return records.imported(0);
 }

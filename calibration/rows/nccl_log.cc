@@ -32,6 +32,12 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
+// Returns the word behind another; empty: none.
+std::string_view behind(const std::vector<std::string_view>& words, std::string_view word) {
+  const auto at = std::find(words.begin(), words.end(), word);
+  return words.end() - at > 1 ? *(at + 1) : std::string_view();
+}
+
 std::string_view left_trimmed(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
   return text;
@@ -140,19 +146,14 @@ std::string choice_of(const std::vector<std::string_view>& words) {
   static constexpr std::string_view kAlgorithms[] = {
       "tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
   static constexpr std::string_view kProtocols[] = {"ll", "ll128", "simple"};
-  const auto behind = [&](std::string_view word) {
-    const auto at = std::find(words.begin(), words.end(), word);
-    return words.end() - at > 1 ? *(at + 1) : std::string_view();
-  };
   const auto named = [](std::string_view word, const auto& names) {
     const auto number = parse_int(word);
     if (number && *number >= 0 && *number < static_cast<std::int64_t>(std::size(names)))
       return std::string(names[static_cast<std::size_t>(*number)]);
-    std::string text(word);
-    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return text;
+    return lower(word);
   };
-  std::string choice = named(behind("Algo"), kAlgorithms) + "/" + named(behind("proto"), kProtocols);
+  std::string choice =
+      named(behind(words, "Algo"), kAlgorithms) + "/" + named(behind(words, "proto"), kProtocols);
   const std::string_view span = words.back().substr(words.back().find('=') + 1);
   const std::size_t dots = span.find("..");
   if (words.back().starts_with("channel{") && span.starts_with('{') && dots != std::string_view::npos) {
@@ -289,17 +290,13 @@ class LogReader {
     if (!words.empty() && words.front() == "#") words.erase(words.begin());
     if (words.size() < 5 || words[0] != "Rank") return false;
     const auto rank = parse_int(words[1]);
-    const auto on = std::find(words.begin(), words.end(), "on");
-    const auto device = std::find(words.begin(), words.end(), "device");
-    if (!rank || *rank < 0 || *rank >= 1 << 20 || words.end() - on < 2 || words.end() - device < 2)
-      return false;
-    if (closed_ || has_rows_) begin_section();
     RankLine one;
+    one.host = behind(words, "on");
+    one.device = behind(words, "device");
+    if (!rank || *rank < 0 || *rank >= 1 << 20 || one.host.empty() || one.device.empty()) return false;
+    if (closed_ || has_rows_) begin_section();
     one.rank = static_cast<int>(*rank);
-    one.host = *(on + 1);
-    one.device = *(device + 1);
-    const auto group = std::find(words.begin(), words.end(), "Group");
-    if (group + 1 < words.end()) one.group = *(group + 1);
+    one.group = behind(words, "Group");
     const std::size_t open = line.rfind('['), close = line.rfind(']');
     if (open != std::string_view::npos && close != std::string_view::npos && open < close) {
       one.device += line.substr(open, close - open + 1);
@@ -371,15 +368,12 @@ class LogReader {
     if (read_rank(line, words)) return;
     read_library(line);
     if (by_nccl(line)) {
-      const auto behind = [&](std::string_view word) {
-        const auto at = std::find(words.begin(), words.end(), word);
-        return words.end() - at > 1 ? parse_int(*(at + 1)).value_or(0) : 0;
-      };
-      tables_.ranks().told = std::max(tables_.ranks().told, behind("nranks"));
+      const auto number = [&](std::string_view word) { return parse_int(behind(words, word)).value_or(0); };
+      tables_.ranks().told = std::max(tables_.ranks().told, number("nranks"));
       // With multi-node NVLink (MNNVL 1) NCCL counts racks as nodes.
-      if (const auto nodes = behind("nNodes"), each = behind("localRanks");
-          nodes > 0 && nodes < 1 << 20 && each > 0 && each <= 1024 && nodes * each == behind("nRanks") &&
-          behind("MNNVL") == 0)
+      if (const auto nodes = number("nNodes"), each = number("localRanks");
+          nodes > 0 && nodes < 1 << 20 && each > 0 && each <= 1024 && nodes * each == number("nRanks") &&
+          number("MNNVL") == 0)
         tables_.ranks().shape = {static_cast<int>(nodes), static_cast<int>(each)};
       read_network(line);
       const auto arrow = std::find(words.begin(), words.end(), "->");
