@@ -492,10 +492,9 @@ class Assembler {
       out.timeline = sim::run(out.graph, pricing_.costs(), options);
     } catch (const sim::Deadlock& deadlock) {
       std::string who = deadlock.what();
-      const auto& stuck = deadlock.streams();
-      const SourcePlace place = !stuck.empty() && stuck.front().origin < origins_.size()
-                                    ? origins_[stuck.front().origin]
-                                    : SourcePlace{};
+      const auto& stuck = deadlock.origins();
+      const SourcePlace place =
+          !stuck.empty() && stuck.front() < origins_.size() ? origins_[stuck.front()] : SourcePlace{};
       throw InputError(place, who);
     }
     for (StepSpan& span : spans_) {

@@ -16,34 +16,27 @@ constexpr std::size_t kLinesShown = 16;
 
 class Finder {
  public:
-  Finder(const TaskGraph& graph, const TaskTimes& times) : graph_(graph), times_(times) {
-    const auto tasks = static_cast<std::uint32_t>(graph.task_count());
-    before_begin_.assign(tasks + 1, 0);
-    const auto for_each_edge = [&](auto&& visit) {
-      for (std::uint32_t i = 0; i < tasks; ++i) {
-        if (!stuck(TaskId(i))) continue;
-        if (const TaskId next = graph.next_on_stream(TaskId(i)); next.valid()) visit(TaskId(i), next);
-        for (const TaskId after : graph.successors(TaskId(i))) visit(TaskId(i), after);
-      }
-    };
-    for_each_edge([&](TaskId, TaskId after) { ++before_begin_[index(after) + 1]; });
-    for (std::uint32_t i = 0; i < tasks; ++i) before_begin_[i + 1] += before_begin_[i];
-    before_.resize(before_begin_.back());
-    std::vector<std::uint32_t> place(before_begin_.begin(), before_begin_.end() - 1);
-    for_each_edge([&](TaskId before, TaskId after) { before_[place[index(after)]++] = before; });
+  Finder(const TaskGraph& graph, const TaskTimes& times)
+      : graph_(graph), times_(times), before_(graph.task_count()) {
+    for (std::uint32_t i = 0; i < graph.task_count(); ++i) {
+      if (!stuck(TaskId(i))) continue;
+      if (const TaskId next = graph.next_on_stream(TaskId(i)); next.valid())
+        before_[index(next)].push_back(TaskId(i));
+      for (const TaskId after : graph.successors(TaskId(i))) before_[index(after)].push_back(TaskId(i));
+    }
   }
 
   Deadlock find() const {
     const auto [chain, cycle_from] = blame();
     std::string text;
-    std::vector<StuckStream> streams;
+    std::vector<std::uint32_t> origins;
     std::vector<bool> told(graph_.stream_count());
     if (cycle_from) {
       text = "deadlock: the job waits for itself in a circle\n";
-      for (std::size_t i = *cycle_from; i < chain.size(); ++i) add(chain[i], text, streams, told);
+      for (std::size_t i = *cycle_from; i < chain.size(); ++i) add(chain[i], text, origins, told);
     } else {
       text = "deadlock: a collective waits for members that never come\n";
-      for (std::size_t i = chain.size(); i-- > 0;) add(chain[i], text, streams, told);
+      for (std::size_t i = chain.size(); i-- > 0;) add(chain[i], text, origins, told);
     }
     std::size_t others = 0;
     std::string discarded;
@@ -52,22 +45,19 @@ class Finder {
       while (task.valid() && !stuck(task)) task = graph_.next_on_stream(task);
       if (!task.valid() || told[s]) continue;
       ++others;
-      add(task, discarded, streams, told);
+      add(task, discarded, origins, told);
     }
     if (others > 0)
       text += fmt::format("  {} more stream{} wait behind these\n", others, others == 1 ? "" : "s");
     text.pop_back();
-    return Deadlock(text, std::move(streams));
+    return Deadlock(text, std::move(origins));
   }
 
  private:
   bool stuck(TaskId task) const { return times_.end[index(task)] == kNotYet; }
 
   // Returns the tasks before `task` that have not ended.
-  std::span<const TaskId> stuck_before(TaskId task) const {
-    return {before_.data() + before_begin_[index(task)],
-            before_begin_[index(task) + 1] - before_begin_[index(task)]};
-  }
+  const std::vector<TaskId>& stuck_before(TaskId task) const { return before_[index(task)]; }
 
   bool started(TaskId task) const { return stuck_before(task).empty(); }
 
@@ -80,8 +70,7 @@ class Finder {
   }
 
   std::vector<TaskId> waits_for(TaskId task) const {
-    const auto before = stuck_before(task);
-    std::vector<TaskId> result(before.begin(), before.end());
+    std::vector<TaskId> result = stuck_before(task);
     if (!result.empty() || graph_.kind(task) != TaskKind::member) return result;
     for (const TaskId member : graph_.members(graph_.collective(task)))
       if (member.valid() && !started(member)) result.push_back(member);
@@ -129,35 +118,32 @@ class Finder {
       }
       return text;
     }
-    const auto missing = missing_members(task);
-    if (!missing.empty()) {
-      const auto ranks = graph_.ranks(graph_.group(graph_.collective(task)));
-      for (std::size_t i = 0; i < missing.size() && i < 8; ++i)
-        text += fmt::format("{} {}", i == 0 ? "waits for rank" : ",", ranks[missing[i]].value());
-      if (missing.size() > 8) text += fmt::format(" and {} more", missing.size() - 8);
-      return text + (missing.size() == 1 ? ", which never calls it" : ", which never call it");
-    }
-    const std::vector<TaskId> absent = waits_for(task);
+    const std::vector<std::uint32_t> missing = missing_members(task);
+    std::vector<RankId> absent;
+    for (const std::uint32_t member : missing)
+      absent.push_back(graph_.ranks(graph_.group(graph_.collective(task)))[member]);
+    if (missing.empty())
+      for (const TaskId member : waits_for(task)) absent.push_back(graph_.rank(member));
     for (std::size_t i = 0; i < absent.size() && i < 8; ++i)
-      text += fmt::format("{} {}", i == 0 ? "waits for rank" : ",", graph_.rank(absent[i]).value());
+      text += fmt::format("{} {}", i == 0 ? "waits for rank" : ",", absent[i].value());
     if (absent.size() > 8) text += fmt::format(" and {} more", absent.size() - 8);
-    return text;
+    if (missing.empty()) return text;
+    return text + (missing.size() == 1 ? ", which never calls it" : ", which never call it");
   }
 
-  void add(TaskId task, std::string& text, std::vector<StuckStream>& streams, std::vector<bool>& told) const {
+  void add(TaskId task, std::string& text, std::vector<std::uint32_t>& origins,
+           std::vector<bool>& told) const {
     const StreamId stream = graph_.stream(task);
     told[index(stream)] = true;
-    streams.push_back({graph_.rank(task), stream, task, graph_.label(task).name, graph_.origin(task),
-                       reason(task), waits_for(task)});
-    if (streams.size() > kLinesShown) return;
+    origins.push_back(graph_.origin(task));
+    if (origins.size() > kLinesShown) return;
     text += fmt::format("  rank {}, {} stream: {} {}\n", graph_.rank(task).value(),
-                        name(graph_.kind_of(stream)), describe(task), streams.back().reason);
+                        name(graph_.kind_of(stream)), describe(task), reason(task));
   }
 
   const TaskGraph& graph_;
   const TaskTimes& times_;
-  std::vector<std::uint32_t> before_begin_;
-  std::vector<TaskId> before_;
+  std::vector<std::vector<TaskId>> before_;
 };
 
 }  // namespace

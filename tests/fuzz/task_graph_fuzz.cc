@@ -119,7 +119,7 @@ Answer answer(const TaskGraph& graph, const RunOptions& options) {
       out.ends.push_back(timeline.end(TaskId(t)));
     }
   } catch (const Deadlock& deadlock) {
-    check(!deadlock.streams().empty(), "a deadlock names who stands still");
+    check(!deadlock.origins().empty(), "a deadlock names who stands still");
     out.why = deadlock.what();
   }
   return out;
