@@ -128,12 +128,10 @@ Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
       const std::uint32_t leaves_per_pod = count(object, "leaves_per_pod", 4, 4096);
       afford(pod_tree_cables(nodes, node, tree, leaves_per_pod));
       fabric = pod_tree(nodes, node, tree, leaves_per_pod);
-    } else if (preset == "rail-tree") {
-      afford(rail_tree_cables(nodes, node, tree));
-      fabric = rail_tree(nodes, node, tree);
     } else {
-      afford(fat_tree_cables(nodes, node, tree));
-      fabric = fat_tree(nodes, node, tree);
+      const std::uint32_t rails = preset == "rail-tree" ? node.nics : 1;
+      afford(leaf_tree_cables(nodes, node, tree, rails));
+      fabric = leaf_tree(nodes, node, tree, rails);
     }
   } else {
     const auto names = fabric_presets();

@@ -80,32 +80,18 @@ void check_tree(std::uint32_t nodes, const TreeShape& tree) {
 
 }  // namespace
 
-Fabric rail_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
+Fabric leaf_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree, std::uint32_t rails) {
   check_tree(nodes, tree);
   Fabric fabric;
-  const std::uint32_t groups = parts(nodes, tree.nodes_per_leaf);
-  const auto leaves = add_switches(fabric, NodeKind::leaf, groups * node.nics, "leaf");
+  const auto leaves = add_switches(fabric, NodeKind::leaf, parts(nodes, tree.nodes_per_leaf) * rails, "leaf");
   for (std::uint32_t id = 0; id < nodes; ++id) {
     const auto nics = add_node(fabric, id, node);
-    for (std::uint32_t rail = 0; rail < node.nics; ++rail)
-      plug_in(fabric, nics[rail], leaves[id / tree.nodes_per_leaf * node.nics + rail], node);
+    for (std::uint32_t nic = 0; nic < node.nics; ++nic)
+      plug_in(fabric, nics[nic], leaves[id / tree.nodes_per_leaf * rails + nic % rails], node);
   }
+  const double below = node.nic_bandwidth * (node.nics / rails) * tree.nodes_per_leaf;
   if (leaves.size() > 1)
-    join(fabric, leaves, add_switches(fabric, NodeKind::spine, tree.spines, "spine"),
-         node.nic_bandwidth * tree.nodes_per_leaf, tree);
-  return fabric;
-}
-
-Fabric fat_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
-  check_tree(nodes, tree);
-  Fabric fabric;
-  const auto leaves = add_switches(fabric, NodeKind::leaf, parts(nodes, tree.nodes_per_leaf), "leaf");
-  for (std::uint32_t id = 0; id < nodes; ++id)
-    for (const std::uint32_t nic : add_node(fabric, id, node))
-      plug_in(fabric, nic, leaves[id / tree.nodes_per_leaf], node);
-  if (leaves.size() > 1)
-    join(fabric, leaves, add_switches(fabric, NodeKind::spine, tree.spines, "spine"),
-         node.nic_bandwidth * node.nics * tree.nodes_per_leaf, tree);
+    join(fabric, leaves, add_switches(fabric, NodeKind::spine, tree.spines, "spine"), below, tree);
   return fabric;
 }
 
@@ -169,13 +155,9 @@ double single_node_cables(const NodeShape& node) {
   return inside + 2 * gpus;
 }
 
-double rail_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
-  const double leaves = static_cast<double>(parts(nodes, tree.nodes_per_leaf)) * node.nics;
-  return plugged_in_cables(nodes, node) + (leaves > 1 ? leaves * tree.spines : 0);
-}
-
-double fat_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
-  const double leaves = parts(nodes, tree.nodes_per_leaf);
+double leaf_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree,
+                        std::uint32_t rails) {
+  const double leaves = static_cast<double>(parts(nodes, tree.nodes_per_leaf)) * rails;
   return plugged_in_cables(nodes, node) + (leaves > 1 ? leaves * tree.spines : 0);
 }
 

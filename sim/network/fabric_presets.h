@@ -35,11 +35,16 @@ struct TreeShape {
   Time switch_latency = Time::from_us(0.5);
 };
 
-// Rail-optimised: NIC i of all nodes under a leaf group connects to the group's leaf i; spines join all
-// leaves.
-Fabric rail_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
+// NIC i of all nodes under a leaf group connects to the group's leaf i mod `rails`; spines join all leaves.
+Fabric leaf_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree, std::uint32_t rails);
+// Rail-optimised: a leaf of a group for each NIC.
+inline Fabric rail_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
+  return leaf_tree(nodes, node, tree, node.nics);
+}
 // Plain: all NICs of a node connect to one leaf.
-Fabric fat_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
+inline Fabric fat_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
+  return leaf_tree(nodes, node, tree, 1);
+}
 // Three layers: pods of `leaves_per_pod` leaves with their own spines, and as many core switches as spines in
 // a pod, spine i of every pod on core i.
 Fabric pod_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree,
@@ -52,8 +57,8 @@ Fabric dragonfly(std::uint32_t nodes, const NodeShape& node, std::uint32_t route
 Fabric single_node(const NodeShape& node);
 
 // Return the number of cables, before anything is built.
-double rail_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
-double fat_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
+double leaf_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree,
+                        std::uint32_t rails);
 double pod_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree,
                        std::uint32_t leaves_per_pod);
 double dragonfly_cables(std::uint32_t nodes, const NodeShape& node, std::uint32_t routers,

@@ -205,8 +205,8 @@ RC_GTEST_PROP(FabricPresets, CablesAreCountedBeforeTheyAreBuilt, ()) {
   const std::uint32_t nodes = from_1_to(20), more = from_1_to(3), hosts = from_1_to(3);
   const auto built = [](const Fabric& fabric) { return static_cast<double>(fabric.links().size()) / 2; };
   RC_ASSERT(single_node_cables(node) == built(single_node(node)));
-  RC_ASSERT(rail_tree_cables(nodes, node, tree) == built(rail_tree(nodes, node, tree)));
-  RC_ASSERT(fat_tree_cables(nodes, node, tree) == built(fat_tree(nodes, node, tree)));
+  RC_ASSERT(leaf_tree_cables(nodes, node, tree, node.nics) == built(rail_tree(nodes, node, tree)));
+  RC_ASSERT(leaf_tree_cables(nodes, node, tree, 1) == built(fat_tree(nodes, node, tree)));
   RC_ASSERT(pod_tree_cables(nodes, node, tree, more) == built(pod_tree(nodes, node, tree, more)));
   RC_ASSERT(dragonfly_cables(nodes, node, more, hosts) ==
             built(dragonfly(nodes, node, more, hosts, 1e9, 1e9)));
