@@ -167,35 +167,22 @@ TaskId TaskGraphBuilder::add_task(TaskKind kind, StreamId stream, std::uint32_t 
   graph_.next_.emplace_back();
   graph_.predecessors_.push_back(0);
   if (!graph_.origin_.empty()) graph_.origin_.push_back(LabelId::kNone);
+  Work::Tail& tail = work_->tails[index(stream)];
+  if (tail.last.valid()) {
+    graph_.next_[index(tail.last)] = id;
+    ++graph_.predecessors_.back();
+  } else {
+    graph_.stream_first_[index(stream)] = id;
+  }
+  for (const TaskId fused : tail.fused) work_->edges.emplace_back(fused, id);
+  tail.fused.clear();
+  tail.before_last = std::exchange(tail.last, id);
   return id;
 }
 
-namespace {
-
-template <class Tail>
-void append_to_stream(Tail& tail, TaskId task, TaskId& first, std::vector<TaskId>& next,
-                      std::vector<std::uint32_t>& predecessors,
-                      std::vector<std::pair<TaskId, TaskId>>& edges) {
-  if (tail.last.valid()) {
-    next[index(tail.last)] = task;
-    ++predecessors[index(task)];
-  } else {
-    first = task;
-  }
-  for (const TaskId fused : tail.fused) edges.emplace_back(fused, task);
-  tail.fused.clear();
-  tail.before_last = tail.last;
-  tail.last = task;
-}
-
-}  // namespace
-
 TaskId TaskGraphBuilder::add_compute(StreamId stream, WorkId work, LabelId label) {
   check(index(work) < graph_.work_count(), "a task has known work");
-  const TaskId task = add_task(TaskKind::compute, stream, work.value(), label);
-  append_to_stream(work_->tails[index(stream)], task, graph_.stream_first_[index(stream)], graph_.next_,
-                   graph_.predecessors_, work_->edges);
-  return task;
+  return add_task(TaskKind::compute, stream, work.value(), label);
 }
 
 TaskId TaskGraphBuilder::add_compute(StreamId stream, Time time, LabelId label) {
@@ -256,8 +243,6 @@ TaskId TaskGraphBuilder::add_member(StreamId stream, CollectiveId collective, st
   check(!slot.valid(), "a member is added once");
   slot = task;
   graph_.member_index_[index(task)] = member_index;
-  append_to_stream(work_->tails[index(stream)], task, graph_.stream_first_[index(stream)], graph_.next_,
-                   graph_.predecessors_, work_->edges);
   return task;
 }
 

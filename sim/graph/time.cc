@@ -16,16 +16,17 @@ void check_clock(std::int64_t ps) {
         Time::from_ps(kLastPs).seconds() / 86400));
 }
 
-Time Time::from_us(double us) {
-  const double ps = std::round(us * 1e6);
-  check(std::abs(ps) < 9.2e18, "time is a number within 64 bits of picoseconds");
-  return from_ps(static_cast<std::int64_t>(ps));
+namespace {
+
+Time rounded(double ps) {
+  check(std::abs(std::round(ps)) < 9.2e18, "time is a number within 64 bits of picoseconds");
+  return Time::from_ps(static_cast<std::int64_t>(std::round(ps)));
 }
 
-Time Time::from_seconds(double seconds) {
-  const double ps = std::round(seconds * 1e12);
-  check(std::abs(ps) < 9.2e18, "time is a number within 64 bits of picoseconds");
-  return from_ps(static_cast<std::int64_t>(ps));
-}
+}  // namespace
+
+Time Time::from_us(double us) { return rounded(us * 1e6); }
+
+Time Time::from_seconds(double seconds) { return rounded(seconds * 1e12); }
 
 }  // namespace moesim::sim

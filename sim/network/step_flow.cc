@@ -97,9 +97,7 @@ Domains domains_of(const CollectiveShape& shape, const Fabric& fabric) {
 }
 
 std::size_t smallest(const Domains& domains) {
-  std::size_t size = domains.front().size();
-  for (const auto& domain : domains) size = std::min(size, domain.size());
-  return size;
+  return std::ranges::min_element(domains, {}, &Domains::value_type::size)->size();
 }
 
 // Returns the order of ring `channel`: through each domain from its channel-th member on, through every other

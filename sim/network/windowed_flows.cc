@@ -47,32 +47,27 @@ std::uint32_t WindowedFlowNetwork::start(Time now, std::span<const LinkShare> sh
     flow = free_[shares.size()].back();
     free_[shares.size()].pop_back();
   } else {
-    flow = static_cast<std::uint32_t>(rate_.size());
-    rate_.push_back(0);
-    remaining_.push_back(0);
-    bytes_.push_back(0);
-    cap_.push_back(0);
-    since_.emplace_back();
-    tag_.push_back(0);
-    use_begin_.push_back(static_cast<std::uint32_t>(uses_.size()));
-    use_count_.push_back(static_cast<std::uint16_t>(shares.size()));
-    running_.push_back(0);
+    flow = static_cast<std::uint32_t>(flows_.size());
+    Flow& made = flows_.emplace_back();
+    made.use_begin = static_cast<std::uint32_t>(uses_.size());
+    made.use_count = static_cast<std::uint16_t>(shares.size());
     uses_.resize(uses_.size() + shares.size());
   }
-  bytes_[flow] = remaining_[flow] = bytes;
-  cap_[flow] = cap > 0 ? cap * 1e-12 : kInfinity;
-  since_[flow] = now;
-  tag_[flow] = tag;
-  running_[flow] = 1;
-  Use* use = uses_.data() + use_begin_[flow];
-  double rate = cap_[flow];
+  Flow& f = flows_[flow];
+  f.bytes = f.remaining = bytes;
+  f.cap = cap > 0 ? cap * 1e-12 : kInfinity;
+  f.since = now;
+  f.tag = tag;
+  f.running = true;
+  Use* use = uses_.data() + f.use_begin;
+  double rate = f.cap;
   for (const LinkShare& share : shares) {
     *use++ = {share.link, static_cast<float>(share.factor)};
     rate = std::min(rate, links_[share.link].share / share.factor);
     ++links_[share.link].users;
   }
-  rate_[flow] = rate;
-  change_load(flow, rate);
+  f.rate = rate;
+  change_load(f, rate);
   active_.push_back(flow);
   ++live_;
   ++started_;
@@ -89,7 +84,7 @@ std::uint32_t WindowedFlowNetwork::start(Time now, std::span<const LinkShare> sh
 void WindowedFlowNetwork::set_cap(Time now, std::uint32_t flow, double cap) {
   check(now >= now_, "time does not run backwards");
   now_ = now;
-  cap_[flow] = cap > 0 ? cap * 1e-12 : kInfinity;
+  flows_[flow].cap = cap > 0 ? cap * 1e-12 : kInfinity;
   stale_ = true;
 }
 
@@ -105,44 +100,43 @@ void WindowedFlowNetwork::end_due(Time now, std::vector<std::uint32_t>& tags) {
   now_ = now;
   while (!due_.empty() && due_.front().when <= now) {
     std::pop_heap(due_.begin(), due_.end(), std::greater<>());
-    const std::uint32_t flow = due_.back().flow;
+    Flow& flow = flows_[due_.back().flow];
     due_.pop_back();
-    running_[flow] = 0;
+    flow.running = false;
     --live_;
-    tags.push_back(tag_[flow]);
-    change_load(flow, -rate_[flow]);
-    const Use* use = uses_.data() + use_begin_[flow];
-    for (std::uint16_t u = 0; u < use_count_[flow]; ++u) {
-      links_[use[u].link].carried += bytes_[flow] * use[u].factor;
-      --links_[use[u].link].users;
+    tags.push_back(flow.tag);
+    change_load(flow, -flow.rate);
+    for (const Use& use : uses_of(flow)) {
+      links_[use.link].carried += flow.bytes * use.factor;
+      --links_[use.link].users;
     }
   }
   if (live_ > 0 && now >= window_end_) stale_ = true;
 }
 
 // Adds `rate` to the load of the flow's links from now on.
-void WindowedFlowNetwork::change_load(std::uint32_t flow, double rate) {
+void WindowedFlowNetwork::change_load(const Flow& flow, double rate) {
   const auto passed = static_cast<double>((now_ - window_start_).ps());
-  const Use* use = uses_.data() + use_begin_[flow];
-  for (std::uint16_t u = 0; u < use_count_[flow]; ++u) {
-    links_[use[u].link].load += rate * use[u].factor;
-    links_[use[u].link].moment += rate * use[u].factor * passed;
+  for (const Use& use : uses_of(flow)) {
+    links_[use.link].load += rate * use.factor;
+    links_[use.link].moment += rate * use.factor * passed;
   }
 }
 
 // Updates the remaining bytes of the running flows to now and drops the ended ones.
 void WindowedFlowNetwork::settle() {
   std::size_t kept = 0;
-  for (const std::uint32_t flow : active_) {
-    if (running_[flow] == 0) {
-      if (free_.size() <= use_count_[flow]) free_.resize(use_count_[flow] + std::size_t{1});
-      free_[use_count_[flow]].push_back(flow);
+  for (const std::uint32_t id : active_) {
+    Flow& flow = flows_[id];
+    if (!flow.running) {
+      if (free_.size() <= flow.use_count) free_.resize(flow.use_count + std::size_t{1});
+      free_[flow.use_count].push_back(id);
       continue;
     }
-    remaining_[flow] =
-        std::max(0.0, remaining_[flow] - rate_[flow] * static_cast<double>((now_ - since_[flow]).ps()));
-    since_[flow] = now_;
-    active_[kept++] = flow;
+    const auto passed = static_cast<double>((now_ - flow.since).ps());
+    flow.remaining = std::max(0.0, flow.remaining - flow.rate * passed);
+    flow.since = now_;
+    active_[kept++] = id;
   }
   active_.resize(kept);
 }
@@ -150,21 +144,20 @@ void WindowedFlowNetwork::settle() {
 // One round: rates from shares, then shares from rates. Returns the largest relative change of a share.
 double WindowedFlowNetwork::relax() {
   for (Link& link : links_) link.load = link.bound = link.elsewhere = link.largest = 0;
-  for (const std::uint32_t flow : active_) {
-    const Use* use = uses_.data() + use_begin_[flow];
-    const std::uint16_t count = use_count_[flow];
-    double rate = cap_[flow];
-    for (std::uint16_t u = 0; u < count; ++u) {
-      const double share = links_[use[u].link].share;
-      if (share < rate * use[u].factor) rate = share / use[u].factor;
+  for (const std::uint32_t id : active_) {
+    Flow& flow = flows_[id];
+    double rate = flow.cap;
+    for (const Use& use : uses_of(flow)) {
+      const double share = links_[use.link].share;
+      if (share < rate * use.factor) rate = share / use.factor;
     }
-    rate_[flow] = rate;
-    for (std::uint16_t u = 0; u < count; ++u) {
-      Link& link = links_[use[u].link];
-      const double load = rate * use[u].factor;
+    flow.rate = rate;
+    for (const Use& use : uses_of(flow)) {
+      Link& link = links_[use.link];
+      const double load = rate * use.factor;
       link.load += load;
       if (load >= link.share * kSame) {
-        link.bound += use[u].factor;
+        link.bound += use.factor;
       } else {
         link.elsewhere += load;
         link.largest = std::max(link.largest, load);
@@ -207,9 +200,9 @@ void WindowedFlowNetwork::open_window() {
   if (live_ == 0) return;
   double remaining_time = 0, whole_time = 0;
   for (const std::uint32_t flow : active_) {
-    const double per_byte = 1 / rate_[flow];
-    remaining_time += remaining_[flow] * per_byte;
-    whole_time += bytes_[flow] * per_byte;
+    const double per_byte = 1 / flows_[flow].rate;
+    remaining_time += flows_[flow].remaining * per_byte;
+    whole_time += flows_[flow].bytes * per_byte;
   }
   // Windows that shrink with flows that end together would never reach their end.
   const double mean = std::max(remaining_time, kLeastRemaining * whole_time) / static_cast<double>(live_);
@@ -223,7 +216,7 @@ void WindowedFlowNetwork::open_window() {
   while (relax() > kSettled && ++rounds < kMostRounds) {
   }
   for (const std::uint32_t flow : active_) {
-    const double needs = std::ceil(remaining_[flow] / rate_[flow]);
+    const double needs = std::ceil(flows_[flow].remaining / flows_[flow].rate);
     if (needs <= length) due_.push_back({now_ + Time::from_ps(static_cast<std::int64_t>(needs)), flow});
   }
   std::make_heap(due_.begin(), due_.end(), std::greater<>());

@@ -10,6 +10,7 @@
 // has measurements).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -42,15 +43,20 @@ class WindowedFlowNetwork {
   struct Due {
     Time when;
     std::uint32_t flow;
-    bool operator>(const Due& other) const {
-      return when > other.when || (when == other.when && flow > other.flow);
-    }
+    auto operator<=>(const Due&) const = default;
   };
 
-  void open_window();
-  double relax();
-  void settle();
-  void change_load(std::uint32_t flow, double rate);
+  struct Flow {
+    double rate = 0;
+    double remaining = 0;  // bytes at the start of the window, or at the flow's own start
+    double bytes = 0;
+    double cap = 0;
+    Time since;
+    std::uint32_t tag = 0;
+    std::uint32_t use_begin = 0;
+    std::uint16_t use_count = 0;
+    bool running = false;
+  };
 
   struct Link {
     double capacity = 0;   // bytes per ps
@@ -65,18 +71,18 @@ class WindowedFlowNetwork {
     double account = 0;  // bytes that the link owes (positive) or has carried too much
     double carried = 0;
   };
+
+  void open_window();
+  double relax();
+  void settle();
+  void change_load(const Flow& flow, double rate);
+  std::span<const Use> uses_of(const Flow& flow) const {
+    return {uses_.data() + flow.use_begin, flow.use_count};
+  }
+
   std::vector<Link> links_;
 
-  // By flow.
-  std::vector<double> rate_;
-  std::vector<double> remaining_;  // bytes at the start of the window, or at the flow's own start
-  std::vector<double> bytes_;
-  std::vector<double> cap_;
-  std::vector<Time> since_;
-  std::vector<std::uint32_t> tag_;
-  std::vector<std::uint32_t> use_begin_;
-  std::vector<std::uint16_t> use_count_;
-  std::vector<std::uint8_t> running_;
+  std::vector<Flow> flows_;
   std::vector<Use> uses_;
   std::vector<std::vector<std::uint32_t>> free_;  // by number of links
 

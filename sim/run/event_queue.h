@@ -1,7 +1,9 @@
 // Pending events by time: an indexed heap with keys that can move either way, and FIFO lines of equal delays.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -99,10 +101,10 @@ class DelayLines {
     if (last_ >= lines_.size() || lines_[last_].delay != delay) {
       last_ = 0;
       while (last_ < lines_.size() && lines_[last_].delay != delay) ++last_;
-      if (last_ == lines_.size()) lines_.push_back({delay, 0, {}});
+      if (last_ == lines_.size()) lines_.push_back({delay, {}});
     }
     lines_[last_].events.push_back({now + delay, payload});
-    if (now + delay < next_) next_ = now + delay;
+    next_ = std::min(next_, now + delay);
   }
 
   Time next() const { return next_; }
@@ -110,31 +112,21 @@ class DelayLines {
   // Calls visit(payload) for all events due at `now`, the shortest delay first. `visit` may push.
   template <class Visit>
   void pop_due(Time now, Visit&& visit) {
-    for (std::size_t i = 0; i < lines_.size(); ++i) {
-      while (lines_[i].head < lines_[i].events.size() && lines_[i].events[lines_[i].head].first <= now) {
-        const Payload payload = lines_[i].events[lines_[i].head++].second;
+    for (std::size_t i = 0; i < lines_.size(); ++i)
+      while (!lines_[i].events.empty() && lines_[i].events.front().first <= now) {
+        const Payload payload = lines_[i].events.front().second;
+        lines_[i].events.pop_front();
         visit(payload);
       }
-      Line& line = lines_[i];
-      if (line.head == line.events.size()) {
-        line.events.clear();
-        line.head = 0;
-      } else if (line.head > 4096 && line.head * 2 > line.events.size()) {
-        line.events.erase(line.events.begin(), line.events.begin() + static_cast<std::ptrdiff_t>(line.head));
-        line.head = 0;
-      }
-    }
     next_ = Time::kMax;
     for (const Line& line : lines_)
-      if (line.head < line.events.size() && line.events[line.head].first < next_)
-        next_ = line.events[line.head].first;
+      if (!line.events.empty()) next_ = std::min(next_, line.events.front().first);
   }
 
  private:
   struct Line {
     Time delay;
-    std::size_t head;
-    std::vector<std::pair<Time, Payload>> events;
+    std::deque<std::pair<Time, Payload>> events;
   };
   std::vector<Line> lines_;
   std::size_t last_ = 0;

@@ -12,40 +12,32 @@ namespace moesim::sim {
 
 namespace {
 
-class LongestPath {
- public:
-  LongestPath(const TaskGraph& graph, const Prices& prices)
-      : graph_(graph), prices_(prices), times_(graph), arrived_(graph.collective_count()) {
-    const std::size_t tasks = graph.task_count();
-    waiting_for_.resize(tasks);
-    for (std::uint32_t i = 0; i < tasks; ++i) {
+// What both ways of running share: a task is ready when all before it have ended.
+class Tasks {
+ protected:
+  Tasks(const TaskGraph& graph, const Prices& prices)
+      : graph_(graph),
+        prices_(prices),
+        times_(graph),
+        arrived_(graph.collective_count()),
+        waiting_for_(graph.task_count()) {
+    for (std::uint32_t i = 0; i < graph.task_count(); ++i) {
       waiting_for_[i] = graph.predecessor_count(TaskId(i));
       if (waiting_for_[i] == 0) ready_.push_back(TaskId(i));
     }
   }
 
-  TaskTimes run() {
-    while (!ready_.empty()) {
-      const TaskId task = ready_.back();
-      ready_.pop_back();
-      if (graph_.kind(task) == TaskKind::member) {
-        arrive(task);
-      } else {
-        end(task, times_.start[index(task)] + prices_.work[index(graph_.work(task))]);
-      }
-    }
-    return std::move(times_);
+  TaskId take_ready() {
+    const TaskId task = ready_.back();
+    ready_.pop_back();
+    return task;
   }
 
- private:
-  void arrive(TaskId task) {
-    const CollectiveId collective = graph_.collective(task);
-    times_.arrive(collective, task, times_.start[index(task)]);
-    const auto members = graph_.members(collective);
-    if (++arrived_[index(collective)] < members.size()) return;
-    const Time begin = times_.begin[index(collective)];
-    const auto durations = prices_.members(graph_.shape_index(collective));
-    for (std::size_t i = 0; i < members.size(); ++i) end(members[i], begin + durations[i]);
+  // Returns whether all members have arrived now.
+  bool arrives_last(TaskId member, Time when) {
+    const CollectiveId collective = graph_.collective(member);
+    times_.arrive(collective, member, when);
+    return ++arrived_[index(collective)] == graph_.members(collective).size();
   }
 
   void end(TaskId task, Time when) {
@@ -56,55 +48,61 @@ class LongestPath {
       release(next, task, when, Cause::stream);
   }
 
+  const TaskGraph& graph_;
+  const Prices& prices_;
+  TaskTimes times_;
+  std::vector<TaskId> ready_;
+
+ private:
   void release(TaskId task, TaskId before, Time when, Cause why) {
     times_.wait_for(task, before, when, why);
     if (--waiting_for_[index(task)] == 0) ready_.push_back(task);
   }
 
-  const TaskGraph& graph_;
-  const Prices& prices_;
-  TaskTimes times_;
   std::vector<std::uint32_t> arrived_;      // members per collective
   std::vector<std::uint32_t> waiting_for_;  // predecessors per task
-  std::vector<TaskId> ready_;
 };
 
-}  // namespace
+class LongestPath : Tasks {
+ public:
+  LongestPath(const TaskGraph& graph, const Prices& prices) : Tasks(graph, prices) {}
 
-TaskTimes longest_path(const TaskGraph& graph, const Prices& prices) {
-  return LongestPath(graph, prices).run();
-}
+  TaskTimes run() {
+    while (!ready_.empty()) {
+      const TaskId task = take_ready();
+      const Time start = times_.start[index(task)];
+      if (graph_.kind(task) != TaskKind::member)
+        end(task, start + prices_.work[index(graph_.work(task))]);
+      else if (arrives_last(task, start))
+        transfer(graph_.collective(task));
+    }
+    return std::move(times_);
+  }
 
-namespace {
+ private:
+  void transfer(CollectiveId collective) {
+    const Time begin = times_.begin[index(collective)];
+    const auto members = graph_.members(collective);
+    const auto durations = prices_.members(graph_.shape_index(collective));
+    for (std::size_t i = 0; i < members.size(); ++i) end(members[i], begin + durations[i]);
+  }
+};
 
-class Events {
+class Events : Tasks {
  public:
   Events(const TaskGraph& graph, const Prices& prices, const RunOptions& options)
-      : graph_(graph),
-        prices_(prices),
-        times_(graph),
-        queue_(graph.task_count()),
-        arrived_(graph.collective_count()),
-        waiting_for_(graph.task_count()) {
+      : Tasks(graph, prices), queue_(graph.task_count()) {
     if (!prices.overlap.empty()) {
       ranks_.resize(graph.rank_count());
       progress_.resize(graph.task_count());
     }
     if (options.timing == Timing::flow)
       flows_.emplace(graph, prices, *options.fabric, options.flow_window, options.router);
-    for (std::uint32_t i = 0; i < graph.task_count(); ++i) {
-      waiting_for_[i] = graph.predecessor_count(TaskId(i));
-      if (waiting_for_[i] == 0) ready_.push_back(TaskId(i));
-    }
   }
 
   EventsResult run() {
     for (;;) {
-      while (!ready_.empty()) {
-        const TaskId task = ready_.back();
-        ready_.pop_back();
-        begin(task);
-      }
+      while (!ready_.empty()) begin(take_ready());
       if (queue_.next() > now_) adjust_rates();  // once an instant, whatever takes no time in it
       const Time next = std::min(queue_.next(), flows_ ? flows_->next() : Time::kMax);
       if (next == Time::kMax) break;
@@ -140,10 +138,9 @@ class Events {
   }
 
   void arrive(TaskId task) {
+    if (!arrives_last(task, now_)) return;
     const CollectiveId collective = graph_.collective(task);
-    times_.arrive(collective, task, now_);
     const auto members = graph_.members(collective);
-    if (++arrived_[index(collective)] < members.size()) return;
     if (flows_) flows_->begin(collective, now_);
     const auto durations = flows_ ? std::span<const Time>() : prices_.members(graph_.shape_index(collective));
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -193,11 +190,8 @@ class Events {
   }
 
   void finish_task(TaskId task) {
-    times_.end[index(task)] = now_;
     if (!ranks_.empty()) leave(task);
-    for (const TaskId after : graph_.successors(task))
-      release(after, task, cause_of_dependency(graph_, task));
-    if (const TaskId next = graph_.next_on_stream(task); next.valid()) release(next, task, Cause::stream);
+    end(task, now_);
   }
 
   void leave(TaskId task) {
@@ -211,19 +205,8 @@ class Events {
     mark(rank, id);
   }
 
-  void release(TaskId task, TaskId before, Cause why) {
-    times_.wait_for(task, before, now_, why);
-    if (--waiting_for_[index(task)] == 0) ready_.push_back(task);
-  }
-
-  const TaskGraph& graph_;
-  const Prices& prices_;
-  TaskTimes times_;
   EventQueue queue_;  // of task ends
   std::optional<FlowCollectives> flows_;
-  std::vector<std::uint32_t> arrived_;
-  std::vector<std::uint32_t> waiting_for_;
-  std::vector<TaskId> ready_;
   std::vector<TaskId> ended_members_;
   std::vector<Rank> ranks_;  // empty where nothing is slowed
   std::vector<Progress> progress_;
@@ -232,6 +215,10 @@ class Events {
 };
 
 }  // namespace
+
+TaskTimes longest_path(const TaskGraph& graph, const Prices& prices) {
+  return LongestPath(graph, prices).run();
+}
 
 EventsResult run_events(const TaskGraph& graph, const Prices& prices, const RunOptions& options) {
   return Events(graph, prices, options).run();

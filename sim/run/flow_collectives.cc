@@ -31,30 +31,24 @@ FlowCollectives::FlowCollectives(const TaskGraph& graph, const Prices& prices, c
   }
 }
 
-std::uint32_t FlowCollectives::take_active() {
-  if (free_active_.empty()) {
-    active_.emplace_back();
-    return static_cast<std::uint32_t>(active_.size() - 1);
+namespace {
+
+// Returns the index of an unused item.
+template <class Item>
+std::uint32_t take(std::vector<Item>& all, std::vector<std::uint32_t>& unused) {
+  if (unused.empty()) {
+    all.emplace_back();
+    return static_cast<std::uint32_t>(all.size() - 1);
   }
-  const std::uint32_t active = free_active_.back();
-  free_active_.pop_back();
-  return active;
+  const std::uint32_t item = unused.back();
+  unused.pop_back();
+  return item;
 }
 
-std::uint32_t FlowCollectives::take_part(const Part& part) {
-  if (free_parts_.empty()) {
-    parts_.push_back(part);
-    if (!factor_.empty()) flow_.emplace_back();
-    return static_cast<std::uint32_t>(parts_.size() - 1);
-  }
-  const std::uint32_t tag = free_parts_.back();
-  free_parts_.pop_back();
-  parts_[tag] = part;
-  return tag;
-}
+}  // namespace
 
 void FlowCollectives::begin(CollectiveId collective, Time now) {
-  const std::uint32_t id = take_active();
+  const std::uint32_t id = take(active_, free_active_);
   Active& a = active_[id];
   const std::uint32_t shape = graph_.shape_index(collective);
   a.collective = collective;
@@ -246,7 +240,8 @@ void FlowCollectives::start_flow(const Part& part, Time now) {
     }
   }
   if (bytes == 0) return finish(part, now);
-  const std::uint32_t tag = take_part(part);
+  const std::uint32_t tag = take(parts_, free_parts_);
+  parts_[tag] = part;
   if (factor_.empty()) {
     start_in_network(now, bytes, cap, tag);
     return;
@@ -256,6 +251,7 @@ void FlowCollectives::start_flow(const Part& part, Time now) {
     const double alone = fabric_.links()[share.link].capacity / share.factor;
     most = most > 0 ? std::min(most, alone) : alone;
   }
+  flow_.resize(parts_.size());
   flow_[tag].most = most;
   flow_[tag].slot = start_in_network(now, bytes, most / slowdown(part), tag);
   for_each_rank(part, [&](RankId rank) { flowing_[index(rank)].push_back(tag); });

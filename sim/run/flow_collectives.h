@@ -70,8 +70,6 @@ class FlowCollectives {
     double most = 0;         // bytes per second alone
   };
 
-  std::uint32_t take_active();
-  std::uint32_t take_part(const Part& part);
   void launch(std::uint32_t active, Time now);
   void reach_step(std::uint32_t active, std::uint32_t member, Time now);
   void send(std::uint32_t active, std::uint32_t from, std::uint32_t to, Time now);
