@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include <boost/algorithm/string/replace.hpp>
+
 #include "base/text.h"
 
 namespace moesim {
@@ -16,12 +18,8 @@ std::string csv_cell(std::string_view text) {
                        (sign && number.size() > 1 && !parse_number(number.substr(1)));
   if (formula) cell.insert(0, 1, '\'');
   if (cell.find_first_of(",\"") == std::string::npos) return cell;
-  std::string out = "\"";
-  for (const char c : cell) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  return out + '"';
+  boost::replace_all(cell, "\"", "\"\"");
+  return '"' + cell + '"';
 }
 
 std::vector<std::string> csv_cells(std::string_view line, const SourcePlace& place) {

@@ -48,10 +48,6 @@ class Descriptor {
 
 std::string system_message() { return std::strerror(errno); }
 
-}  // namespace
-
-namespace {
-
 std::atomic<bool> forbidden = false;
 
 // A name with line breaks would forge lines where it is printed.

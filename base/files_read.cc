@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <functional>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -28,22 +29,21 @@ Noted& noted() {
   return own ? *own : all;
 }
 
-void add(const std::filesystem::path& path, const struct stat& info, const std::string& hash) {
+// Records a file where a list is live; `hash` is asked where contents are hashed.
+void add(const std::filesystem::path& path, const struct stat& info,
+         const std::function<std::string()>& hash) {
   Noted& all = noted();
-  const std::lock_guard lock(all.mutex);
+  std::unique_lock lock(all.mutex);
+  if (!all.live) return;
   all.files.emplace(info.st_dev, info.st_ino);
-  if (hash.empty()) return;
-  const auto [at, added] = all.hashes.emplace(path.string(), hash);
-  if (!added && at->second != hash)
+  if (!all.hashed) return;
+  lock.unlock();  // a large file takes time
+  const std::string is = hash();
+  lock.lock();
+  const auto [at, added] = all.hashes.emplace(path.string(), is);
+  if (!added && at->second != is)
     throw InputError(SourcePlace{path.string()}, "a file that changed while this command ran",
                      "one that stays as it was first read");
-}
-
-// Returns whether to record, and whether to hash.
-std::pair<bool, bool> asked() {
-  Noted& all = noted();
-  const std::lock_guard lock(all.mutex);
-  return {all.live, all.hashed};
 }
 
 }  // namespace
@@ -73,13 +73,12 @@ FilesRead::~FilesRead() {
 }
 
 void FilesRead::note(const std::filesystem::path& path, const struct stat& info, std::string_view content) {
-  if (const auto [live, hashed] = asked(); live) add(path, info, hashed ? sha256_hex(content) : "");
+  add(path, info, [&] { return sha256_hex(content); });
 }
 
 void FilesRead::note_file(const std::filesystem::path& path) {
-  const auto [live, hashed] = asked();
   struct stat info {};
-  if (live && ::stat(path.c_str(), &info) == 0) add(path, info, hashed ? sha256_hex_of_file(path) : "");
+  if (::stat(path.c_str(), &info) == 0) add(path, info, [&] { return sha256_hex_of_file(path); });
 }
 
 std::map<std::string, std::string> FilesRead::hashes() {

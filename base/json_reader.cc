@@ -323,14 +323,20 @@ bool JsonNode::boolean() const {
   return value_->boolean();
 }
 
+namespace {
+
+template <class Number>
+std::string between(Number low, Number high) {
+  return high == std::numeric_limits<Number>::max() ? fmt::format(" of at least {}", low)
+                                                    : fmt::format(" from {} to {}", low, high);
+}
+
+}  // namespace
+
 double JsonNode::number(double low, double high) const {
   if (!is_number()) fail(describe(), "a number");
   const double value = is_integer() ? static_cast<double>(value_->integer()) : value_->number();
-  if (!(value >= low && value <= high)) {
-    if (high == std::numeric_limits<double>::max())
-      fail(describe(), fmt::format("a number of at least {}", low));
-    fail(describe(), fmt::format("a number from {} to {}", low, high));
-  }
+  if (!(value >= low && value <= high)) fail(describe(), "a number" + between(low, high));
   return value;
 }
 
@@ -343,11 +349,7 @@ std::int64_t JsonNode::integer(std::int64_t low, std::int64_t high) const {
     value = static_cast<std::int64_t>(value_->number());  // 1e6 is an integer too
   else
     fail(describe(), "a whole number");
-  if (value < low || value > high) {
-    if (high == std::numeric_limits<std::int64_t>::max())
-      fail(describe(), fmt::format("a whole number of at least {}", low));
-    fail(describe(), fmt::format("a whole number from {} to {}", low, high));
-  }
+  if (value < low || value > high) fail(describe(), "a whole number" + between(low, high));
   return value;
 }
 

@@ -6,21 +6,19 @@
 #include <string>
 #include <string_view>
 
+struct evp_md_ctx_st;  // OpenSSL's
+
 namespace moesim {
 
 // Incremental hash of bytes that arrive piece by piece.
 class Sha256 {
  public:
   Sha256();
-  ~Sha256();
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
   void add(std::string_view piece);
   std::string hex() const;  // of all pieces so far
 
  private:
-  struct Context;
-  std::unique_ptr<Context> context_;
+  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 
 // Returns 64 lower-case hexadecimal digits.

@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <numeric>
+
+#include <boost/locale/utf.hpp>
 
 namespace moesim {
 
@@ -22,19 +25,10 @@ struct Character {
 };
 
 Character character_at(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(at);
-  if (lead < 0x80) return {1, lead};
-  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || at + length > text.size()) return {};
-  char32_t code = lead & (0x7fU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xc0U) != 0x80) return {};
-    code = code << 6 | (byte(at + i) & 0x3fU);
-  }
-  static constexpr std::array<char32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
-  if (code < kLeast[length] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return {};
-  return {length, code};
+  const char *begin = text.data() + at, *end = begin;
+  const auto code = boost::locale::utf::utf_traits<char>::decode(end, text.data() + text.size());
+  if (!boost::locale::utf::is_valid_codepoint(code)) return {};
+  return {static_cast<std::size_t>(end - begin), code};
 }
 
 // Characters that control a terminal or change the order of surrounding text: DEL, C1, direction marks and
@@ -91,8 +85,8 @@ std::string printable(std::string_view text, std::string_view kept) {
 
 std::string one_line(std::string_view text) {
   std::string out = printable(text, "\n\t\r");
-  for (char& c : out)
-    if (c == '\n' || c == '\t' || c == '\r') c = ' ';
+  std::ranges::replace_if(
+      out, [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
   return out;
 }
 
@@ -178,12 +172,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 }
 
 std::string join(std::span<const std::string> parts, std::string_view separator) {
-  std::string out;
-  for (const std::string& part : parts) {
-    if (&part != &parts.front()) out += separator;
-    out += part;
-  }
-  return out;
+  return fmt::format("{}", fmt::join(parts, separator));
 }
 
 void say(std::string_view text) {

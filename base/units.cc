@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "base/input_error.h"
@@ -18,46 +19,19 @@ struct Unit {
   double factor;
 };
 
-constexpr double kKi = 1024.0;
-constexpr std::array<Unit, 17> kBandwidthUnits{{{"B/s", 1},
-                                                {"Bps", 1},
-                                                {"kB/s", 1e3},
-                                                {"kBps", 1e3},
-                                                {"MB/s", 1e6},
-                                                {"MBps", 1e6},
-                                                {"GB/s", 1e9},
-                                                {"GBps", 1e9},
-                                                {"TB/s", 1e12},
-                                                {"TBps", 1e12},
-                                                {"Mbps", 1e6 / 8},
-                                                {"Gbps", 1e9 / 8},
-                                                {"Tbps", 1e12 / 8},
-                                                {"Mb/s", 1e6 / 8},
-                                                {"Gb/s", 1e9 / 8},
-                                                {"Tb/s", 1e12 / 8},
-                                                {"GiB/s", kKi* kKi* kKi}}};
-constexpr std::array<Unit, 8> kFlopsUnits{{{"GFLOPS", 1e9},
-                                           {"GFLOP/s", 1e9},
-                                           {"TFLOPS", 1e12},
-                                           {"TFLOP/s", 1e12},
-                                           {"PFLOPS", 1e15},
-                                           {"PFLOP/s", 1e15},
-                                           {"FLOPS", 1},
-                                           {"FLOP/s", 1}}};
-constexpr std::array<Unit, 5> kTimeUnits{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"ps", 1e-12}}};
-constexpr std::array<Unit, 9> kByteUnits{{{"B", 1},
-                                          {"kB", 1e3},
-                                          {"MB", 1e6},
-                                          {"GB", 1e9},
-                                          {"TB", 1e12},
-                                          {"KiB", kKi},
-                                          {"MiB", kKi* kKi},
-                                          {"GiB", kKi* kKi* kKi},
-                                          {"TiB", kKi* kKi* kKi* kKi}}};
-constexpr std::array<Unit, 1> kFractionUnits{{{"%", 0.01}}};
+constexpr Unit kBandwidthUnits[] = {
+    {"B/s", 1},      {"Bps", 1},      {"kB/s", 1e3},   {"kBps", 1e3},   {"MB/s", 1e6},    {"MBps", 1e6},
+    {"GB/s", 1e9},   {"GBps", 1e9},   {"TB/s", 1e12},  {"TBps", 1e12},  {"Mbps", 125e3},  {"Gbps", 125e6},
+    {"Tbps", 125e9}, {"Mb/s", 125e3}, {"Gb/s", 125e6}, {"Tb/s", 125e9}, {"GiB/s", 0x1p30}};
+constexpr Unit kFlopsUnits[] = {{"GFLOPS", 1e9},  {"GFLOP/s", 1e9},  {"TFLOPS", 1e12}, {"TFLOP/s", 1e12},
+                                {"PFLOPS", 1e15}, {"PFLOP/s", 1e15}, {"FLOPS", 1},     {"FLOP/s", 1}};
+constexpr Unit kTimeUnits[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"ps", 1e-12}};
+constexpr Unit kByteUnits[] = {{"B", 1},        {"kB", 1e3},     {"MB", 1e6},
+                               {"GB", 1e9},     {"TB", 1e12},    {"KiB", 0x1p10},
+                               {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+constexpr Unit kFractionUnits[] = {{"%", 0.01}};
 
-template <std::size_t N>
-double parse_with(std::string_view text, const std::array<Unit, N>& units, const char* expected) {
+double parse_with(std::string_view text, std::span<const Unit> units, const char* expected) {
   const std::string_view trimmed = trim(text);
   if (const auto plain = parse_number(trimmed)) return *plain;
   for (const Unit& unit : units) {
