@@ -416,27 +416,6 @@ std::optional<JsonNode> JsonObject::find(std::string_view key) {
   return found;
 }
 
-double JsonObject::number(std::string_view key, double fallback, double low, double high) {
-  const auto node = find(key);
-  return node ? node->number(low, high) : fallback;
-}
-
-std::int64_t JsonObject::integer(std::string_view key, std::int64_t fallback, std::int64_t low,
-                                 std::int64_t high) {
-  const auto node = find(key);
-  return node ? node->integer(low, high) : fallback;
-}
-
-bool JsonObject::boolean(std::string_view key, bool fallback) {
-  const auto node = find(key);
-  return node ? node->boolean() : fallback;
-}
-
-std::string JsonObject::string(std::string_view key, const std::string& fallback) {
-  const auto node = find(key);
-  return node ? node->string() : fallback;
-}
-
 void JsonObject::finish() const {
   for (const std::string& key : node_.keys()) {
     if (known_.contains(key)) continue;

@@ -96,12 +96,24 @@ class JsonObject {
   std::optional<JsonNode> find(std::string_view key);  // nullopt when missing or null
 
   double number(std::string_view key, double fallback, double low = std::numeric_limits<double>::lowest(),
-                double high = std::numeric_limits<double>::max());
+                double high = std::numeric_limits<double>::max()) {
+    const auto node = find(key);
+    return node ? node->number(low, high) : fallback;
+  }
   std::int64_t integer(std::string_view key, std::int64_t fallback,
                        std::int64_t low = std::numeric_limits<std::int64_t>::min(),
-                       std::int64_t high = std::numeric_limits<std::int64_t>::max());
-  bool boolean(std::string_view key, bool fallback);
-  std::string string(std::string_view key, const std::string& fallback);
+                       std::int64_t high = std::numeric_limits<std::int64_t>::max()) {
+    const auto node = find(key);
+    return node ? node->integer(low, high) : fallback;
+  }
+  bool boolean(std::string_view key, bool fallback) {
+    const auto node = find(key);
+    return node ? node->boolean() : fallback;
+  }
+  std::string string(std::string_view key, const std::string& fallback) {
+    const auto node = find(key);
+    return node ? node->string() : fallback;
+  }
 
   // Throws InputError for the first key that was not read.
   void finish() const;

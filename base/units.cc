@@ -64,11 +64,9 @@ TimeUnit TimeUnit::of(double largest_us) {
   const double size = std::abs(largest_us);
   if (size >= 1e6) return {"s", 1e-6, 3};
   if (size >= 1e3) return {"ms", 1e-3, 2};
-  return us();
+  return {"us", 1, 1};
 }
-TimeUnit TimeUnit::us() { return {"us", 1, 1}; }
 std::string TimeUnit::number(double us) const { return fmt::format("{:.{}f}", us * per_us, digits); }
-std::string TimeUnit::difference(double us) const { return fmt::format("{:+.{}f}", us * per_us, digits); }
 std::string TimeUnit::head(std::string_view what) const { return fmt::format("{} [{}]", what, name); }
 
 std::string format_us(double microseconds) {

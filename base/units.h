@@ -24,9 +24,7 @@ struct TimeUnit {
   int digits;  // decimals
 
   static TimeUnit of(double largest_us);
-  static TimeUnit us();  // for files, whatever the size
   std::string number(double us) const;
-  std::string difference(double us) const;        // with sign
   std::string head(std::string_view what) const;  // "step [ms]"
 };
 

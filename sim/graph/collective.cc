@@ -8,9 +8,4 @@ std::string_view name(CollectiveOp op) {
   return kNames[static_cast<std::size_t>(op)];
 }
 
-std::string_view name(Algorithm algorithm) {
-  static constexpr std::string_view kNames[] = {"ring", "tree", "pairwise", "direct", "hierarchical", "nvls"};
-  return kNames[static_cast<std::size_t>(algorithm)];
-}
-
 }  // namespace moesim::sim

@@ -67,6 +67,4 @@ enum class Algorithm : std::uint8_t {
   nvls,          // the switches gather, reduce and multicast (NVLS, SHARP)
 };
 
-std::string_view name(Algorithm algorithm);
-
 }  // namespace moesim::sim

@@ -285,20 +285,6 @@ TaskId TaskGraphBuilder::last_on_stream(StreamId stream) const {
 
 std::size_t TaskGraphBuilder::task_count() const { return graph_.task_count(); }
 
-void TaskGraphBuilder::reserve(std::size_t tasks, std::size_t collectives, std::size_t dependencies) {
-  graph_.kind_.reserve(tasks);
-  graph_.stream_.reserve(tasks);
-  graph_.payload_.reserve(tasks);
-  graph_.member_index_.reserve(tasks);
-  graph_.label_.reserve(tasks);
-  graph_.next_.reserve(tasks);
-  graph_.predecessors_.reserve(tasks);
-  graph_.collective_shape_.reserve(collectives);
-  graph_.collective_label_.reserve(collectives);
-  graph_.member_begin_.reserve(collectives + 1);
-  work_->edges.reserve(dependencies);
-}
-
 TaskGraph TaskGraphBuilder::finalize() {
   const std::size_t tasks = graph_.task_count();
   check(work_->edges.size() < kMaxCount, "dependencies fit in 32 bits");

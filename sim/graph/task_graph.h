@@ -215,7 +215,6 @@ class TaskGraphBuilder {
 
   TaskId last_on_stream(StreamId stream) const;  // invalid while the stream is empty
   std::size_t task_count() const;
-  void reserve(std::size_t tasks, std::size_t collectives, std::size_t dependencies);
 
   // Returns the graph; the builder is empty afterwards.
   TaskGraph finalize();

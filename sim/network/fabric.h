@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,11 +38,6 @@ struct FabricNode {
 
 class Fabric {
  public:
-  Fabric();
-  ~Fabric();
-  Fabric(Fabric&&) noexcept;
-  Fabric& operator=(Fabric&&) noexcept;
-
   // Building. GPUs are numbered in the order in which they are added and do not forward by default. `domain`
   // numbers the NVLink domain (usually the node): collectives stay inside as far as possible.
   std::uint32_t add_gpu(std::string name, std::uint32_t domain = 0, bool forwards = false);
@@ -52,18 +46,19 @@ class Fabric {
                 double connection_cap = 0);
   // Adds both directions.
   void add_cable(std::uint32_t a, std::uint32_t b, double capacity, Time latency, double connection_cap = 0);
-  void set_multipath(Multipath multipath);
+  void set_multipath(Multipath multipath) { multipath_ = multipath; }
 
-  std::size_t gpu_count() const;
-  std::uint32_t gpu_node(std::size_t gpu) const;  // graph node of the gpu-th GPU
-  std::uint32_t domain(std::size_t gpu) const;
-  std::span<const FabricNode> nodes() const;
-  std::span<const FabricLink> links() const;
+  std::size_t gpu_count() const { return gpus_.size(); }
+  std::uint32_t gpu_node(std::size_t gpu) const { return gpus_[gpu]; }  // graph node of the gpu-th GPU
+  std::uint32_t domain(std::size_t gpu) const { return domains_[gpu]; }
+  std::span<const FabricNode> nodes() const { return nodes_; }
+  std::span<const FabricLink> links() const { return links_; }
   std::vector<double> capacities() const;  // of all links
 
-  std::span<const std::uint32_t> links_from(std::uint32_t node) const;  // in the order they were added
-  std::span<const std::uint32_t> links_to(std::uint32_t node) const;
-  Multipath multipath() const;
+  // Links of a node in the order they were added.
+  std::span<const std::uint32_t> links_from(std::uint32_t node) const { return out_[node]; }
+  std::span<const std::uint32_t> links_to(std::uint32_t node) const { return in_[node]; }
+  Multipath multipath() const { return multipath_; }
 
   // Returns for every node the number of links to `target` through forwarding nodes; kNoWay without a route.
   static constexpr std::uint32_t kNoWay = 0xffffffff;
@@ -75,8 +70,14 @@ class Fabric {
   std::vector<std::string> problems() const;
 
  private:
-  struct Graph;
-  std::unique_ptr<Graph> graph_;
+  std::uint32_t add(FabricNode node);
+  bool all_meet() const;
+
+  std::vector<FabricNode> nodes_;
+  std::vector<FabricLink> links_;
+  std::vector<std::vector<std::uint32_t>> out_, in_;  // links by node
+  std::vector<std::uint32_t> gpus_, domains_;         // node and domain by GPU
+  Multipath multipath_ = Multipath::hash;
 };
 
 }  // namespace moesim::sim

@@ -41,9 +41,6 @@ Router::Router(const Fabric& fabric)
   }
 }
 
-Router::~Router() = default;
-Router::Router(Router&&) noexcept = default;
-
 const Router::Signposts& Router::signposts_to(std::uint32_t target) {
   std::unique_ptr<Signposts>& posts = posts_[target];
   if (posts) return *posts;

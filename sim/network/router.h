@@ -23,8 +23,6 @@ struct Route {
 class Router {
  public:
   explicit Router(const Fabric& fabric);
-  ~Router();
-  Router(Router&&) noexcept;
 
   // Writes to `route`; no links for from == to. `reaches` is false without a route.
   void find(std::size_t from_gpu, std::size_t to_gpu, Route& route);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -120,8 +121,9 @@ class Finder {
     }
     const std::vector<std::uint32_t> missing = missing_members(task);
     std::vector<RankId> absent;
-    for (const std::uint32_t member : missing)
-      absent.push_back(graph_.ranks(graph_.group(graph_.collective(task)))[member]);
+    std::ranges::transform(missing, std::back_inserter(absent), [&](std::uint32_t member) {
+      return graph_.ranks(graph_.group(graph_.collective(task)))[member];
+    });
     if (missing.empty())
       for (const TaskId member : waits_for(task)) absent.push_back(graph_.rank(member));
     for (std::size_t i = 0; i < absent.size() && i < 8; ++i)

@@ -25,8 +25,8 @@ Timeline run(const TaskGraph& graph, const Costs& costs, const RunOptions& optio
     for (LinkUse& use : result.links)
       use.utilisation = use.bytes / (options.fabric->links()[index(use.link)].capacity * iteration.seconds());
   }
-  return TimelineRecorder::finish(graph, std::move(result.times), options.detail != Detail::times,
-                                  options.detail != Detail::aggregate, std::move(result.links));
+  return Timeline(graph, std::move(result.times), options.detail != Detail::times,
+                  options.detail != Detail::aggregate, std::move(result.links));
 }
 
 }  // namespace moesim::sim

@@ -2,17 +2,28 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "sim/graph/task_graph.h"
 #include "sim/graph/time.h"
-#include "sim/run/timeline.h"
 
 namespace moesim::sim {
+
+// The reason why a task did not start earlier.
+enum class Cause : std::uint8_t {
+  none,        // it started at time zero
+  stream,      // the previous task on its stream
+  dependency,  // a dependency
+  host,        // a dependency on a host task
+  rendezvous,  // (of a transfer) the last member to arrive
+};
+std::string_view name(Cause cause);
 
 inline constexpr Time kNotYet = Time::from_ps(-1);
 
 struct TaskTimes {
+  TaskTimes() = default;
   explicit TaskTimes(const TaskGraph& graph);
 
   // `before` has ended at `when`: `task` cannot start earlier. At equal times the previous task on the stream
@@ -51,12 +62,5 @@ struct TaskTimes {
 inline Cause cause_of_dependency(const TaskGraph& graph, TaskId before) {
   return graph.kind(before) == TaskKind::host ? Cause::host : Cause::dependency;
 }
-
-// Turns a finished run into a Timeline. `links`: with timing `flow`.
-class TimelineRecorder {
- public:
-  static Timeline finish(const TaskGraph& graph, TaskTimes&& times, bool books, bool keep_tasks,
-                         std::vector<LinkUse> links);
-};
 
 }  // namespace moesim::sim

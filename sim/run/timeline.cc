@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "sim/run/booking.h"
-#include "sim/run/task_times.h"
 
 namespace moesim::sim {
 
@@ -51,23 +51,22 @@ void add_task(const TaskGraph& graph, const TaskTimes& times, TaskId task, std::
 
 }  // namespace
 
-Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, bool books, bool keep_tasks,
-                                  std::vector<LinkUse> links) {
-  Timeline timeline;
-  timeline.ranks_.resize(graph.rank_count());
+Timeline::Timeline(const TaskGraph& graph, TaskTimes&& times, bool books, bool keep_tasks,
+                   std::vector<LinkUse> links)
+    : ranks_(graph.rank_count()), links_(std::move(links)) {
   const auto tasks = static_cast<std::uint32_t>(graph.task_count());
   std::vector<std::uint32_t> rank_begin(graph.rank_count() + 1);
   for (std::uint32_t i = 0; i < tasks; ++i) {
     const TaskId task(i);
-    RankSummary& rank = timeline.ranks_[index(graph.rank(task))];
+    RankSummary& rank = ranks_[index(graph.rank(task))];
     rank.end = std::max(rank.end, times.end[i]);
     ++rank_begin[index(graph.rank(task)) + 1];
   }
   for (std::size_t rank = 0; rank < graph.rank_count(); ++rank) {
     rank_begin[rank + 1] += rank_begin[rank];
-    if (timeline.ranks_[rank].end > timeline.iteration_ || rank == 0) {
-      timeline.iteration_ = timeline.ranks_[rank].end;
-      timeline.critical_rank_ = RankId(static_cast<std::uint32_t>(rank));
+    if (ranks_[rank].end > iteration_ || rank == 0) {
+      iteration_ = ranks_[rank].end;
+      critical_rank_ = RankId(static_cast<std::uint32_t>(rank));
     }
   }
   std::vector<TaskId> by_rank(tasks);
@@ -80,18 +79,9 @@ Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, boo
     spans.clear();
     for (std::uint32_t i = rank_begin[rank]; i < rank_begin[rank + 1]; ++i)
       add_task(graph, times, by_rank[i], spans);
-    book(spans, timeline.iteration_, timeline.ranks_[rank]);
+    book(spans, iteration_, ranks_[rank]);
   }
-  timeline.links_ = std::move(links);
-  if (keep_tasks) {
-    timeline.start_ = std::move(times.start);
-    timeline.end_ = std::move(times.end);
-    timeline.cause_ = std::move(times.cause);
-    timeline.cause_task_ = std::move(times.cause_task);
-    timeline.begin_ = std::move(times.begin);
-    timeline.last_arrival_ = std::move(times.last_arrival);
-  }
-  return timeline;
+  if (keep_tasks) tasks_ = std::move(times);
 }
 
 void Timeline::scale(double factor) {
@@ -99,7 +89,8 @@ void Timeline::scale(double factor) {
     return Time::from_ps(std::llround(static_cast<double>(time.ps()) * factor));
   };
   iteration_ = scaled(iteration_);
-  for (auto* times : {&start_, &end_, &begin_}) std::ranges::transform(*times, times->begin(), scaled);
+  for (auto* times : {&tasks_.start, &tasks_.end, &tasks_.begin})
+    std::ranges::transform(*times, times->begin(), scaled);
 }
 
 std::vector<PathStep> Timeline::critical_path(const TaskGraph& graph) const {
@@ -107,7 +98,7 @@ std::vector<PathStep> Timeline::critical_path(const TaskGraph& graph) const {
   std::vector<PathStep> path;
   TaskId task;
   for (std::uint32_t i = 0; i < graph.task_count(); ++i) {
-    if (!task.valid() || end_[i] > end_[index(task)]) task = TaskId(i);
+    if (!task.valid() || tasks_.end[i] > end(task)) task = TaskId(i);
   }
   Time to = iteration_;
   while (task.valid()) {

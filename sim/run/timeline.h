@@ -2,26 +2,15 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "sim/graph/ids.h"
 #include "sim/graph/task_graph.h"
 #include "sim/graph/time.h"
+#include "sim/run/task_times.h"
 
 namespace moesim::sim {
-
-// The reason why a task did not start earlier.
-enum class Cause : std::uint8_t {
-  none,        // it started at time zero
-  stream,      // the previous task on its stream
-  dependency,  // a dependency
-  host,        // a dependency on a host task
-  rendezvous,  // (of a transfer) the last member to arrive
-};
-std::string_view name(Cause cause);
 
 using Breakdown = std::array<Time, kCategories>;  // by Category
 
@@ -54,6 +43,11 @@ struct LinkUse {
 
 class Timeline {
  public:
+  Timeline() = default;
+  // Of a finished run. `books`: fills the ranks' summaries. `links`: with timing `flow`.
+  Timeline(const TaskGraph& graph, TaskTimes&& times, bool books, bool keep_tasks,
+           std::vector<LinkUse> links);
+
   Time iteration() const { return iteration_; }
   std::size_t rank_count() const { return ranks_.size(); }
   const RankSummary& rank(RankId rank) const { return ranks_[index(rank)]; }
@@ -62,14 +56,14 @@ class Timeline {
   const Breakdown& breakdown() const { return rank(critical_rank_).breakdown; }
 
   // With Detail::full only; indexed by task.
-  bool has_tasks() const { return !start_.empty(); }
-  Time start(TaskId task) const { return start_[index(task)]; }
-  Time end(TaskId task) const { return end_[index(task)]; }
-  Cause cause(TaskId task) const { return cause_[index(task)]; }
-  TaskId cause_task(TaskId task) const { return cause_task_[index(task)]; }  // invalid for Cause::none
+  bool has_tasks() const { return !tasks_.start.empty(); }
+  Time start(TaskId task) const { return tasks_.start[index(task)]; }
+  Time end(TaskId task) const { return tasks_.end[index(task)]; }
+  Cause cause(TaskId task) const { return tasks_.cause[index(task)]; }
+  TaskId cause_task(TaskId task) const { return tasks_.cause_task[index(task)]; }  // invalid for Cause::none
   // The start of a collective's transfer, and the member that arrived last.
-  Time begin(CollectiveId collective) const { return begin_[index(collective)]; }
-  TaskId last_arrival(CollectiveId collective) const { return last_arrival_[index(collective)]; }
+  Time begin(CollectiveId collective) const { return tasks_.begin[index(collective)]; }
+  TaskId last_arrival(CollectiveId collective) const { return tasks_.last_arrival[index(collective)]; }
 
   // Multiplies the iteration and the times of tasks and transfers; the ranks' summaries stay.
   void scale(double factor);
@@ -80,17 +74,10 @@ class Timeline {
   std::span<const LinkUse> links() const { return links_; }  // with timing `flow`: links that carried traffic
 
  private:
-  friend class TimelineRecorder;
-
   Time iteration_;
   RankId critical_rank_;
   std::vector<RankSummary> ranks_;
-  std::vector<Time> start_;
-  std::vector<Time> end_;
-  std::vector<Cause> cause_;
-  std::vector<TaskId> cause_task_;
-  std::vector<Time> begin_;
-  std::vector<TaskId> last_arrival_;
+  TaskTimes tasks_;
   std::vector<LinkUse> links_;
 };
 
