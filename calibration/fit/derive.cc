@@ -235,6 +235,7 @@ PcieShares fitted() {
   const auto latency_residuals = [latencies =
                                       boxes.find("latencies")->items()](const std::vector<double>& p) {
     std::vector<double> result;
+    result.reserve(latencies.size());
     for (const JsonNode& one : latencies)
       result.push_back(std::log((p[0] + p[1] * (one.find("gpus")->number() - 1)) / one.find("us")->number()));
     return result;

@@ -407,6 +407,7 @@ double covering_sigma(const std::vector<double>& residuals) {
   if (residuals.empty()) return 0;
   constexpr double kCovered = 0.9;
   std::vector<double> magnitudes;
+  magnitudes.reserve(residuals.size());
   for (const double r : residuals) magnitudes.push_back(std::abs(r));
   std::ranges::sort(magnitudes);
   const auto at = static_cast<std::size_t>(std::ceil(kCovered * static_cast<double>(magnitudes.size())));

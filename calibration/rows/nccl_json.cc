@@ -250,7 +250,7 @@ struct Call {
 using Shape = std::tuple<CollectiveOp, int, int, double>;
 
 JsonNode object_at(const JsonNode& node, std::string_view key) {
-  const JsonNode found = at(node, key);
+  JsonNode found = at(node, key);
   if (!found.is_object()) found.fail(found.describe(), "an object");
   return found;
 }

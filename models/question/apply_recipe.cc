@@ -139,15 +139,19 @@ std::vector<std::string> apply(const FrameworkRecipe& recipe, Scenario& s, const
 }
 
 void take_recipe(Scenario& s, const std::string& name) {
-  for (const Field& field : scenario_fields()) {
-    if (s.origin_of(field.path).kind != Origin::Kind::kRecipe) continue;
-    field.take(s, Scenario{});
-    s.given.reset(index_of(field));
-  }
+  const auto forget = [&](std::string_view below) {
+    for (const Field& field : scenario_fields()) {
+      if (s.origin_of(field.path).kind != Origin::Kind::kRecipe || !field.path.starts_with(below)) continue;
+      field.take(s, Scenario{});
+      s.given.reset(index_of(field));
+    }
+  };
+  forget("");
   const FrameworkRecipe recipe = FrameworkRecipe::find(name);
   s.recipe = recipe.id();
   s.give("recipe");
   apply(recipe, s);
+  forget("parallel.");
 }
 
 double spread_of_unknown(const Scenario& scenario, const std::function<double(const Scenario&)>& seconds) {

@@ -26,7 +26,8 @@ RecipeFacts facts_of(const Scenario& scenario, const RecipeFacts& more = {});
 std::vector<std::string> apply(const FrameworkRecipe& recipe, Scenario& scenario,
                                const RecipeFacts& more = {});
 
-// Applies a recipe to a scenario instead of the one that its settings came from: on another machine it has others.
+// Applies a recipe for a search of plans, instead of the one that settings came from: it has others on another machine.
+// The sizes of the plan stay open.
 void take_recipe(Scenario& scenario, const std::string& name);
 
 // Returns the uncertainty where the framework is not known: the standard deviation of the logarithm of

@@ -89,7 +89,8 @@ Fabric leaf_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tr
     for (std::uint32_t nic = 0; nic < node.nics; ++nic)
       plug_in(fabric, nics[nic], leaves[id / tree.nodes_per_leaf * rails + nic % rails], node);
   }
-  const double below = node.nic_bandwidth * (node.nics / rails) * tree.nodes_per_leaf;
+  const std::uint32_t per_rail = node.nics / rails;
+  const double below = node.nic_bandwidth * per_rail * tree.nodes_per_leaf;
   if (leaves.size() > 1)
     join(fabric, leaves, add_switches(fabric, NodeKind::spine, tree.spines, "spine"), below, tree);
   return fabric;

@@ -113,8 +113,8 @@ TEST(ProgressOfAPlan, GrowsToItsEnd) {
     EXPECT_EQ(told[i].second, told.front().second);
   }
   EXPECT_EQ(told.back().first, told.back().second);
-  // Two machines, each in two precisions, and three upgrades.
-  EXPECT_EQ(told.back().second, (2 * 2 + 3) * q.most);
+  // Two machines, each in two precisions, and four upgrades.
+  EXPECT_EQ(told.back().second, (2 * 2 + 4) * q.most);
 }
 
 }  // namespace
