@@ -12,7 +12,7 @@ namespace moesim::sim {
 
 namespace {
 
-// What both ways of running share: a task is ready when all before it have ended.
+// Both executors derive from it: it starts a task when all tasks before it have ended.
 class Tasks {
  protected:
   Tasks(const TaskGraph& graph, const Prices& prices)

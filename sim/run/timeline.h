@@ -44,7 +44,7 @@ struct LinkUse {
 class Timeline {
  public:
   Timeline() = default;
-  // Of a finished run. `books`: fills the ranks' summaries. `links`: with timing `flow`.
+  // Takes the times of a finished run. `books`: it fills the ranks' summaries. `links`: timing `flow` has them.
   Timeline(const TaskGraph& graph, TaskTimes&& times, bool books, bool keep_tasks,
            std::vector<LinkUse> links);
 

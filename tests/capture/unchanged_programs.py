@@ -38,7 +38,7 @@ def every_collective(rank, world, mark):
         for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
             run("all_reduce", lambda: ended(dist.all_reduce, data(rank, 5, 4), later, out, op=op))
         unequal = [i + 1 for i in range(world)], [rank + 1] * world
-        # What is filled, and the other arguments.
+        # A call, the tensors that it fills, and its other arguments.
         for call, filled, *rest in (
                 (dist.broadcast, data(rank, 7), 1),
                 (dist.all_gather, parts(3, 4), data(rank, 3, 4)),

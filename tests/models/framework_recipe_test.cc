@@ -144,7 +144,8 @@ TEST(ApplyRecipe, FullIterationGraphsCameWith2606) {
   EXPECT_EQ(launch("mlperf-nemo"), LaunchMode::kGraphs);
 }
 
-// What a graph of the whole step needs comes with it, and not where another launch was said.
+// A recipe sets a static budget and fused kernels with a graph of the whole step, and not where the user said another
+// launch.
 TEST(ApplyRecipe, AStaticBudgetComesWithTheGraph) {
   Scenario s = step("qwen3-30b-a3b", "gb200-nvl72x1", "mxfp8");
   apply(FrameworkRecipe::find("megatron-bridge"), s);
@@ -157,7 +158,7 @@ TEST(ApplyRecipe, AStaticBudgetComesWithTheGraph) {
   EXPECT_FALSE(said.training.fused_kernels);
 }
 
-// Another machine has other settings of a recipe; what somebody said stays.
+// A recipe sets other values on another machine; it keeps what the user said.
 TEST(ApplyRecipe, IsTakenAgainOnAnotherMachine) {
   Scenario s = step("deepseek-v3", "h100x32", "mxfp8");
   say(s, "training.gradient_bytes", "4");
