@@ -212,9 +212,8 @@ Answerer::~Answerer() {
   }
 }
 
-Reply Answerer::reply_of(int fd) const {
+Reply Answerer::reply_of(int fd, std::chrono::steady_clock::time_point start) const {
   // The process ends itself; the wait ends a little later.
-  const auto start = Clock::now();
   const auto limit = std::chrono::duration<double>(limits_.seconds);
   const auto until = start + std::chrono::duration_cast<Clock::duration>(limit) + std::chrono::seconds(1);
   std::string text;
@@ -239,10 +238,11 @@ Reply Answerer::ask(char kind, std::string_view body) {
   std::array<int, 2> ends{};
   Reply reply{Reply::Kind::kFailed, "no process could be started"};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0) {
+    const auto start = Clock::now();  // before the process can set its alarm
     const bool sent = send_descriptor(control_, ends[1]);
     ::close(ends[1]);
     if (sent && write_all(ends[0], kind + std::string(body)) && ::shutdown(ends[0], SHUT_WR) == 0)
-      reply = reply_of(ends[0]);
+      reply = reply_of(ends[0], start);
     ::close(ends[0]);
   }
   turns_.release();

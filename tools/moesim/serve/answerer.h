@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,7 +54,7 @@ class Answerer {
   void stop();
 
  private:
-  Reply reply_of(int fd) const;
+  Reply reply_of(int fd, std::chrono::steady_clock::time_point start) const;
 
   AnswerLimits limits_;
   int control_ = -1;  // receives a socket for every question
