@@ -112,6 +112,9 @@ Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, dou
   return r;
 }
 
+// Share of the dense products' rate below which grouped kernels are slow by themselves, in every element type.
+constexpr double kSlowGrouped = 0.7;
+
 // Speed of MegaBlocks' block-sparse products, blocks of 128, over dense products of the same sizes: the mean
 // over problems on A100 (arXiv 2211.15841, 6.3: 98.6 %, from 91 to 104 %), the only published GPU.
 constexpr double kBlockSparseRate = 0.986;
@@ -194,7 +197,10 @@ GemmModel::GemmModel(const Profile& profile, Clocks clocks, std::string_view gro
     resolved->rates[i].own = dense != nullptr;
     if (!dense) widen(resolved->rates[i]);
     const bool own = grouped != nullptr;
-    if (!grouped) grouped = dense ? dense : profile.find("grouped_gemm/" + other);
+    // Primus-Turbo's kernels.
+    const auto share = [](const ParameterSet& set) { return set.get("peak_share", 1); };
+    if (const ParameterSet* theirs = profile.find("grouped_gemm/" + other); !grouped && theirs)
+      grouped = dense && share(*theirs) > kSlowGrouped * share(*dense) ? dense : theirs;
     if (!grouped) grouped = law;
     resolved->grouped_rates[i] = rates_of(profile, dtype, grouped, clock);
     resolved->grouped_rates[i].own = own;
