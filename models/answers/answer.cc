@@ -203,12 +203,17 @@ class Answering {
     return std::make_shared<const Scenario>(std::move(s));
   }
 
-  // A routing file gives the tokens of a rank; the sequence follows from them, for attention.
+  // A routing file gives the tokens of a rank. A layer's sequence follows from them, for attention; a step's also
+  // counts its batch, which would become another one. Throws InputError.
   static void take_tokens_of_file(Scenario& s, std::vector<std::string>& warnings) {
     Parallel& p = s.parallel;
     const std::int64_t tokens = JobRouting(s).of(0, 0).max_tokens();
     const std::int64_t seq = std::max<std::int64_t>(1, tokens * p.tp * p.cp / p.micro_batch);
     if (seq == p.seq) return;
+    if (s.is_step())
+      throw InputError(SourcePlace{s.routing.path}, fmt::format("{} tokens per rank", tokens),
+                       fmt::format("the {} of micro_batch x seq / (tp x cp); --seq {} says the file's",
+                                   p.tokens_per_rank(), seq));
     if (s.gave("parallel.seq"))
       warnings.push_back(fmt::format(
           "{}: {} tokens per rank, where micro_batch x seq / (tp x cp) is {}: the file's are taken",

@@ -204,7 +204,7 @@ std::vector<std::string> values_of(const SearchedSetting& kind, const Scenario& 
     named.erase(std::unique(named.begin(), named.end()), named.end());
     return named;
   }
-  if (o.keep_given && said) return {""};
+  if (o.keep_given && said && !(kind.path == "dispatcher" && s.all_dispatchers)) return {""};
   if (kind.path != "training.precision") {
     if (kind.path == "dispatcher" && s.model.experts == 0) return {""};
     return that_run(kind, s, recipe);

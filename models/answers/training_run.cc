@@ -188,7 +188,7 @@ class Run {
     if (a_.method.empty() || r.skipped > 0) a_.method = r.method;
     if (a_.space.empty()) a_.space = r.space;
     for (const std::string& name : r.unmeasured) {
-      const std::string what = fmt::format("{} on {} where nobody measured its kernels", name, profile);
+      const std::string what = fmt::format("{} on {} with an EP at which nobody measured it", name, profile);
       if (std::ranges::find(a_.left_out, what, &RunAnswer::LeftOut::what) == a_.left_out.end())
         a_.left_out.push_back({what, "--dispatcher takes them", false});
     }

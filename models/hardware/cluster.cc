@@ -258,6 +258,16 @@ nlohmann::ordered_json whole_object(const Cluster& c) {
   return object;
 }
 
+// Smaller nodes of a kind whose NVLink does not leave the node have smaller domains; a GPU keeps its ports.
+void take_gpus_per_node(Cluster& cluster, int gpus) {
+  if (gpus == cluster.gpus_per_node) return;
+  int& domain = cluster.nvlink.domain;
+  if (domain <= cluster.gpus_per_node) domain = std::min(domain, gpus);
+  cluster.nic.ports_per_node = cluster.nic.ports_per_node * gpus / cluster.gpus_per_node;  // 0: one for each
+  cluster.nic.gpu_bandwidth.clear();
+  cluster.gpus_per_node = gpus;
+}
+
 // Reads the keys besides "base" in a cluster's object.
 Cluster read_object(JsonObject& object, const JsonNode& node, const std::optional<Cluster>& base) {
   Cluster cluster;
@@ -284,10 +294,9 @@ Cluster read_object(JsonObject& object, const JsonNode& node, const std::optiona
   } else if (!base) {
     cluster.node_count = Cluster::NodeCount::kOne;
   }
-  const int gpus = static_cast<int>(object.integer(
-      "gpus_per_node", base ? cluster.gpus_per_node : cluster.profile.device().gpus_per_node, 1, 1024));
-  if (gpus != cluster.gpus_per_node) cluster.nic.gpu_bandwidth.clear();
-  cluster.gpus_per_node = gpus;
+  if (!base) cluster.gpus_per_node = cluster.profile.device().gpus_per_node;
+  take_gpus_per_node(cluster,
+                     static_cast<int>(object.integer("gpus_per_node", cluster.gpus_per_node, 1, 1024)));
   if (!base || profile || object.find("network"))
     choose_network(object, cluster, base && !has_network_laws(cluster.profile) ? cluster.network : "");
   if (const auto nic = object.find("nic")) read_nic(*nic, cluster);

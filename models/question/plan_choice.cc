@@ -12,6 +12,7 @@
 #include "models/answers/plan_search.h"
 #include "models/answers/plan_space.h"
 #include "models/hardware/cluster.h"
+#include "models/recipes/framework_recipe.h"
 
 namespace moesim::models {
 
@@ -86,6 +87,8 @@ void take(const Scenario& plan, Scenario& s) {
   }
   s.training.recompute = plan.training.recompute;
   s.give("training.recompute");
+  if (plan.training.pipeline != s.training.pipeline) s.give("training.schedule");
+  s.training.pipeline = plan.training.pipeline;
 }
 
 ChosenPlan choose_step(Scenario& s, int threads, const PlanRules& refused) {
@@ -97,7 +100,9 @@ ChosenPlan choose_step(Scenario& s, int threads, const PlanRules& refused) {
   Scenario tried = s;
   tried.set_dispatchers(tried_with(s));
   if (s.model.experts == 0) tried.dispatchers = s.dispatchers, tried.given = s.given;
-  const PlanSearchOptions o = options_of(threads, refused);
+  PlanSearchOptions o = options_of(threads, refused);
+  // A recipe's schedule may need stages, which the plan decides.
+  o.schedule = !s.recipe.empty() && !FrameworkRecipe::find(s.recipe).runs.schedules.empty();
   const bool open = s.gpus_open();
   if (open && !tried.cluster) tried.set_cluster("dgx-h100");
   const PlanSearchResult found =

@@ -55,16 +55,24 @@ void settle_scope(const Question& q, Scenario& s) {
 
 // Takes the GPUs of a job's launcher, where the machine leaves their number open.
 void take_launched(const Question& q, Scenario& s, std::vector<std::string>& notes) {
-  if (!q.job || q.job->gpus == 0 || s.mesh.given || s.gave("parallel.dp")) return;
+  if (!q.job || q.job->gpus.count == 0 || s.mesh.given || s.gave("parallel.dp")) return;
+  const auto [launched, per_node] = q.job->gpus;
+  // A rack stands for one node here.
+  if (s.cluster && per_node > 0 && launched > per_node && per_node != s.cluster->gpus_per_node &&
+      s.cluster->gpus_per_node <= s.cluster->profile.device().gpus_per_node)
+    notes.push_back(fmt::format(
+        "{0}: its launcher starts {1} GPUs a node, and {2} has {3}: --set cluster.gpus_per_node={1} asks about "
+        "such nodes",
+        q.job->file, per_node, s.cluster->name, s.cluster->gpus_per_node));
   if (s.gpus_open()) {
-    s.gpus = q.job->gpus;
+    s.gpus = launched;
     s.give("gpus", Origin::file(q.job->file));
   } else if (const std::int64_t gpus = s.gpus > 0 ? s.gpus : s.cluster->ranks();
-             s.is_step() && gpus != q.job->gpus) {
+             s.is_step() && gpus != launched) {
     notes.push_back(
         fmt::format("{}: its launcher starts {} GPUs; the plan is for the {} of the cluster, with the same "
                     "global batch",
-                    q.job->file, q.job->gpus, gpus));
+                    q.job->file, launched, gpus));
   }
 }
 
@@ -220,7 +228,7 @@ void Resolver::search(Resolved& r) {
     s.give(path, {Origin::Kind::kSearched, r.chosen.because});
   };
   for (const ParallelSize& one : kParallelSizes) take(one.path);
-  for (const char* path : {"gpus", "training.recompute", "cluster"}) take(path);
+  for (const char* path : {"gpus", "training.recompute", "training.schedule", "cluster"}) take(path);
   if (!s.batch.given() && !s.gave("parallel.microbatches") && found->second.plan.batch.given()) {
     s.batch = found->second.plan.batch;
     s.give("parallel.global_batch", found->second.plan.origin_of("parallel.global_batch"));

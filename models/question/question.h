@@ -19,10 +19,15 @@ namespace moesim::models {
 
 struct ScenarioPath;
 
+// GPUs that a job's launcher starts; 0: not given.
+struct LaunchedGpus {
+  std::int64_t count = 0, per_node = 0;
+};
+
 // A training job from whose arguments the settings come.
 struct JobSource {
   std::string file;
-  std::int64_t gpus = 0;  // started by its launcher; 0: not given
+  LaunchedGpus gpus;
 };
 
 struct Question {

@@ -12,7 +12,7 @@ using namespace moesim;
 
 void take(const tools::JobFile& file, tools::JobFramework framework) {
   tools::Job job = tools::read_job(file, framework);
-  if (!job.gpus) job.gpus = 8;
+  if (job.gpus.count == 0) job.gpus.count = 8;
   check(job.arguments.size() >= file.settings.size(), "every argument is accounted for");
   for (const std::string& remark : job.remarks()) check(!remark.empty(), "a remark says something");
   models::Question question = tools::question_of(job);

@@ -100,7 +100,7 @@ TEST(Resolve, ASearchedPlanStaysUnderAChangeThatLeavesTheMachine) {
 
 TEST(Resolve, AJobsLauncherSaysTheGpusWhereTheMachineLeavesThemOpen) {
   Question q = step("h100");
-  q.job = JobSource{"train.sh", 16};
+  q.job = JobSource{"train.sh", {16, 8}};
   say(q, "parallel.global_batch", "64");
   EXPECT_EQ(resolve(q).scenario.gpus, 16);
   q.said.cluster = testing::cluster_named("dgx-h100x4");
@@ -115,7 +115,7 @@ TEST(Resolve, AJobsLauncherSaysTheGpusWhereTheMachineLeavesThemOpen) {
 TEST(Resolve, AJobForgetsWhatTheScopeDoesNotUseAndAUserDoesNot) {
   Question q = step("dgx-h100x1");
   q.said.scope = Scenario::Scope::kLayer;
-  q.job = JobSource{"train.sh", 0};
+  q.job = JobSource{"train.sh", {}};
   q.said.training.gradient_bytes = 2;
   q.said.give("training.gradient_bytes", Origin::file("train.sh:3"));
   EXPECT_FALSE(resolve(q).scenario.gave("training.gradient_bytes"));

@@ -141,7 +141,7 @@ TEST(WithoutEffect, AJobsAreDropped) {
   for (const Case& one : cases()) {
     SCOPED_TRACE(std::string(one.path) + " " + one.value.dump() + " " + one.found);
     Question q = question_of(one);
-    q.job = JobSource{"train.sh", 0};
+    q.job = JobSource{"train.sh", {}};
     Scenario without = checked(q).scenario;
     without.resolve();
     say(q, one.path, one.value, Origin::file("train.sh:3 --flag"));

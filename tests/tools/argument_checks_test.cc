@@ -38,7 +38,7 @@ constexpr const char* kMoe =
 // Ids of the rules that refuse, or of those that warn.
 std::string broken(const std::string& arguments, std::int64_t gpus, int version = 0, bool warns = false) {
   JobFile file = read_shell_job("pretrain_gpt.py " + std::string(kDense) + arguments, "train.sh", {});
-  file.gpus = gpus;
+  file.gpus.count = gpus;
   std::string ids;
   for (const BrokenRule& rule : broken_rules(file, JobFramework::kMegatron, version))
     if (rule.warns == warns) ids += (ids.empty() ? "" : " ") + rule.id;

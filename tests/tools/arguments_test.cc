@@ -47,7 +47,7 @@ Job megatron(const std::string& text) {
 
 Scenario scenario_of(const Job& job, std::int64_t gpus = 0) {
   Job with = job;
-  if (gpus > 0) with.gpus = gpus;
+  if (gpus > 0) with.gpus.count = gpus;
   const models::Question q = question_of(with);
   Scenario s = models::resolve(q).scenario;
   s.dispatchers = q.said.dispatchers;  // the one that runs, without those it could be

@@ -83,7 +83,7 @@ TEST(TrainingLog, ReadsEventFilesOfTensorBoard) {
 TEST(TrainingLog, ReadsTheArgumentsOfMegatronsDump) {
   const TrainingLog log = read_training_log(read_file(sample("megatron.log")), "m.log");
   ASSERT_TRUE(log.arguments);
-  EXPECT_EQ(log.arguments->gpus, 16);
+  EXPECT_EQ(log.arguments->gpus.count, 16);
   const auto& settings = log.arguments->settings;
   const auto at = std::ranges::find(settings, "seq_length", &Setting::name);
   ASSERT_NE(at, settings.end());
@@ -120,7 +120,7 @@ TEST(TrainingLog, TheLastOfSeveralRunsIsTaken) {
       "a.log");
   EXPECT_THAT(log.steps, ElementsAre(9.0, 9.0));
   EXPECT_EQ(log.global_batch, 288);
-  EXPECT_EQ(log.batch_line, 5);
+  EXPECT_EQ(log.batch_place.line, 5);
   EXPECT_THAT(log.notes, ElementsAre(HasSubstr("2 runs; the last is taken, from line 4 on, without the 3")));
 }
 

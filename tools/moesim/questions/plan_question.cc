@@ -173,14 +173,14 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
       throw InputError(
           "plan: found --microbatches, expected --global-batch: microbatches follow from the plan");
     models::Scenario own = s;
-    if (own.gpus_open()) own.gpus = base.question.job->gpus;
+    if (own.gpus_open()) own.gpus = base.question.job->gpus.count;
     own.resolve();
     s.batch.sequences = own.parallel.dp * own.parallel.microbatches * own.parallel.micro_batch;
     s.give("parallel.global_batch", s.origin_of("parallel.microbatches"));
     s.given.reset(models::index_of(*models::find_field("parallel.microbatches")));
   }
   // The launcher's GPUs are the job's current ones; the number needed is the question.
-  if (s.origin_of("gpus").kind == Origin::Kind::kFile) s.gpus = 0;
+  if (base.question.job && s.origin_of("gpus").kind == Origin::Kind::kFile) s.gpus = 0;
   models::choose_batch(s);
   batch = s.origin_of("parallel.global_batch").kind == Origin::Kind::kModel
               ? s.origin_of("parallel.global_batch").where

@@ -431,7 +431,7 @@ std::vector<BrokenRule> broken_of(const CheckedArguments& arguments, std::string
 CheckedArguments checked(const JobFile& file, const models::Scenario* plan) {
   CheckedArguments all;
   for (const Setting& s : file.settings) all.values[s.name] = s.values;
-  all.world = file.gpus.value_or(0);
+  all.world = file.gpus.count;
   all.complete = file.complete;
   if (plan && plan->cluster) {
     all.gpu = plan->cluster->profile.name();

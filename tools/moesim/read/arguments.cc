@@ -454,7 +454,7 @@ Arguments written_arguments(const models::Scenario& s, JobFramework framework) {
 JobFile file_of(const Arguments& arguments, std::int64_t gpus) {
   JobFile file;
   file.file = "arguments";
-  file.gpus = gpus;
+  file.gpus.count = gpus;
   const auto text = [](const ordered_json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
   };

@@ -47,8 +47,8 @@ struct Job {
   std::string file;
   std::string framework;  // its recipe
   nlohmann::ordered_json scenario;
-  std::optional<std::int64_t> gpus;  // from the launcher
-  std::int64_t global_batch = 0;     // sequences per step; 0: one microbatch per replica
+  models::LaunchedGpus gpus;      // from the launcher
+  std::int64_t global_batch = 0;  // sequences per step; 0: one microbatch per replica
   std::vector<UsedArgument> arguments;
   std::map<std::string, std::string, std::less<>>
       places;                        // of the scenario's paths: "train.sh:12 --num-layers"

@@ -111,10 +111,10 @@ std::size_t marks_in(const std::vector<std::string>& words) {
          names.count("recipe") + names.count("use_checkpoint_args");
 }
 
-// Returns the number of a launcher's option.
+// Returns the number of a launcher's option; the last one counts, as in argparse.
 std::optional<std::int64_t> launched(std::span<const std::string> words,
                                      std::initializer_list<std::string_view> names) {
-  for (std::size_t i = 0; i < words.size(); ++i)
+  for (std::size_t i = words.size(); i-- > 0;)
     for (const std::string_view name : names) {
       const std::string_view word = words[i];
       std::string_view value;
@@ -137,9 +137,8 @@ std::size_t program_end(const std::vector<std::string>& words, const ShellScript
   return module;
 }
 
-// Returns the GPUs of torchrun and similar, of mpirun, or of srun; nullopt where the words do not contain
-// them.
-std::optional<std::int64_t> gpus_of(const ShellCommand& command, std::size_t program) {
+// Returns the GPUs of torchrun and similar, of mpirun, or of srun; 0 where the words do not contain them.
+models::LaunchedGpus gpus_of(const ShellCommand& command, std::size_t program) {
   const std::vector<std::string>& all = command.words;
   const std::span<const std::string> words(all.data(), program > 0 ? program : all.size());
   const bool torchrun = std::ranges::any_of(words, [](const std::string& w) {
@@ -150,10 +149,11 @@ std::optional<std::int64_t> gpus_of(const ShellCommand& command, std::size_t pro
     const bool one_node =
         std::ranges::none_of(words, [](const std::string& w) { return w.starts_with("--nnodes"); });
     const auto nodes = one_node ? std::optional<std::int64_t>(1) : launched(words, {"--nnodes"});
-    return per_node && nodes ? std::optional(*per_node * *nodes) : std::nullopt;
+    return per_node && nodes ? models::LaunchedGpus{*per_node * *nodes, *per_node} : models::LaunchedGpus{};
   }
   const std::string& first = all.front();
-  if (first.ends_with("mpirun") || first.ends_with("mpiexec")) return launched(words, {"-np", "-n", "--np"});
+  if (first.ends_with("mpirun") || first.ends_with("mpiexec"))
+    return {launched(words, {"-np", "-n", "--np"}).value_or(0)};
   const auto said = [](const std::string& text) {
     const auto n = parse_int(text);
     return n && *n > 0 && *n < (1 << 24) ? std::optional<std::int64_t>(*n) : std::nullopt;
@@ -162,9 +162,9 @@ std::optional<std::int64_t> gpus_of(const ShellCommand& command, std::size_t pro
   if (first.ends_with("srun")) {
     if (const auto n = launched(words, {"--nodes", "-N"})) nodes = n;
     if (const auto n = launched(words, {"--ntasks-per-node"})) tasks = n;
-    if (const auto n = launched(words, {"--ntasks", "-n"})) return n;
+    if (const auto n = launched(words, {"--ntasks", "-n"})) return {*n};
   }
-  return nodes && tasks ? std::optional(*nodes * *tasks) : std::nullopt;
+  return nodes && tasks ? models::LaunchedGpus{*nodes * *tasks, *tasks} : models::LaunchedGpus{};
 }
 
 // Collects the settings of one job, each once; the user's values replace the file's.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/input_error.h"
+#include "models/question/question.h"
 
 namespace moesim::tools {
 
@@ -24,7 +25,7 @@ struct Setting {
 struct JobFile {
   std::string file;
   std::vector<Setting> settings;
-  std::optional<std::int64_t> gpus;  // from the launcher (torchrun, srun)
+  models::LaunchedGpus gpus;  // from the launcher (torchrun, srun)
   // Words in the place of arguments that are none: "$EXTRA_ARGS".
   std::vector<std::string> unread;
   bool complete = false;             // contains every argument of its framework, defaults too

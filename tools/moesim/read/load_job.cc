@@ -164,7 +164,7 @@ models::Question question_of(const Job& job) {
   s = models::Scenario::parse(JsonNode::from_json(job.scenario, job.file));
   q.file = job.file;
   s.job_framework = job.framework;
-  q.job = models::JobSource{job.file, job.gpus.value_or(0)};
+  q.job = models::JobSource{job.file, job.gpus};
   for (const models::Field& field : models::scenario_fields()) {
     if (!s.gave(field.path)) continue;
     const auto place = job.places.find(field.path);

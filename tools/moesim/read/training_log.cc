@@ -255,7 +255,7 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
   MetricsFile metrics;
   JobFile dump, next;  // arguments of the steps read, and of the following ones
   bool inside = false;
-  long number = 0;
+  long number = 0, unread = 0;
   for (const std::string_view raw : split(text, '\n')) {
     ++number;
     const std::string line = raw.find('\x1b') == std::string_view::npos ? std::string(raw) : uncoloured(raw);
@@ -267,7 +267,10 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
       read_argument(line, {file, number}, next);
     } else if (const Style* style = style_of(line)) {
       const auto value = number_behind(line, style->value);
-      if (!value) continue;
+      if (!value) {
+        ++unread;
+        continue;
+      }
       found[static_cast<std::size_t>(style - kStyles)].add(
           {*value * style->scale, style->step.empty() ? 0 : count_behind(line, style->step),
            count_behind(line, "global batch size:"), number});
@@ -293,15 +296,17 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
   else if (const auto* metric = metrics.metric())
     log.unit = metric->unit;
   at->settle(file, log.notes);
+  if (unread > 0)
+    log.notes.push_back(fmt::format("{}: left out {} steps whose time is no number above 0", file, unread));
   for (const LoggedStep& step : at->steps()) log.steps.push_back(step.value);
   log.global_batch = at->steps().back().batch;
-  log.batch_line = at->steps().back().line;
+  log.batch_place = {file, at->steps().back().line};
   if (!dump.settings.empty()) {
     dump.file = file;
     dump.complete = true;
     for (const Setting& s : dump.settings)
       if (s.name == "world_size")
-        if (const auto n = parse_int(s.values.front()); n && *n > 0 && *n < (1 << 24)) dump.gpus = *n;
+        if (const auto n = parse_int(s.values.front()); n && *n > 0 && *n < (1 << 24)) dump.gpus.count = *n;
     // Megatron fills these from the decoder's.
     std::erase_if(dump.settings, [](const Setting& s) {
       return s.name == "encoder_num_layers" || s.name == "encoder_seq_length";
@@ -326,6 +331,10 @@ double step_work(TrainingLog::Unit unit, const models::Scenario& s) {
 }
 
 std::vector<double> step_seconds(const TrainingLog& log, const models::Scenario& s) {
+  const std::int64_t batch = s.parallel.micro_batch * s.parallel.microbatches * s.parallel.dp;
+  if (log.global_batch > 0 && batch != log.global_batch)
+    throw InputError(log.batch_place, fmt::format("a global batch of {} sequences", log.global_batch),
+                     fmt::format("the job's {}", batch));
   if (log.unit == TrainingLog::Unit::kSeconds) return log.steps;
   const double work = step_work(log.unit, s);
   std::vector<double> steps;

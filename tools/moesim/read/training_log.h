@@ -18,7 +18,7 @@ struct TrainingLog {
   Unit unit = Unit::kSeconds;
   std::vector<double> steps;         // in log order
   std::int64_t global_batch = 0;     // sequences per step, as Megatron prints them; 0: not printed
-  long batch_line = 0;               // line of the last step that prints it
+  SourcePlace batch_place;           // the last step that prints it
   std::optional<JobFile> arguments;  // from Megatron's dump, defaults included
   std::vector<std::string> notes;    // steps left out, one line each
 };

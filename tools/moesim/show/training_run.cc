@@ -460,10 +460,11 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
   text += upgrade_text(q, a);
   text += paragraph(fmt::format(
       "{}{}{} A step on {}: {} tokens ({}), {:.2f} s. {} plans were searched. {}", price_text(q, a),
-      best.energy ? fmt::format(" Energy: {:.3g} MWh{}, {:.3g} J a token, {:.4g} kW at the peak.", best.mwh(),
-                                best.hour.power > 0 ? ", counted"
-                                : best.hour.bought  ? ", not counted (--kwh)"
-                                                    : ", in the rent",
+      best.energy ? fmt::format(" Energy: {:.4g} MWh{}, {:.3g} J a token, {:.4g} kW at the peak.", best.mwh(),
+                                best.hour.power > 0           ? ", paid at the peak"
+                                : best.hour.bought            ? ", not counted (--kwh)"
+                                : q.prices.counts_gpu_hours() ? ""
+                                                              : ", in the rent",
                                 best.energy->joules_per_token.value, best.energy->peak_watts * 1e-3)
                   : "",
       failure_text(best), machine_text(*best.scenario), models::format_count(best.answer.tokens),

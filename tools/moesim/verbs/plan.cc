@@ -111,7 +111,12 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
     write_file(o.script,
                launch_script(*a.plans.front().scenario, plan_command(a.plans.front()), o.question.version()));
   if (wants_result(common)) {
-    nlohmann::ordered_json result = envelope("plan", describe_inputs(common, q.scenario), warnings);
+    models::Scenario said = q.scenario;
+    // What was said of the machine's parts is of the only one.
+    if (std::ranges::any_of(said.origins.all(),
+                            [](const auto& one) { return one.first.starts_with("cluster."); }))
+      said.cluster = q.machines.front().cluster;
+    nlohmann::ordered_json result = envelope("plan", describe_inputs(common, said), warnings);
     add_model(result, q.scenario);
     add_training_run(result, q, a, batch);
     if (run) result["anchor"] = json_of(*run->anchor);
@@ -147,8 +152,7 @@ Verb plan_verb() {
         app.add_option("--top", o->top, "Plans shown [10]")
             ->check(CLI::Range(1, 1000))
             ->group(kQuestionGroup);
-        app.add_option("--script", o->script,
-                       "Write a batch script (sbatch, torchrun) of the best plan")
+        app.add_option("--script", o->script, "Write a batch script (sbatch, torchrun) of the best plan")
             ->type_name("FILE")
             ->group(kQuestionGroup);
         o->scenario.declare(app);

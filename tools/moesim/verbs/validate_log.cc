@@ -52,7 +52,7 @@ LoggedJob logged_job(const LogValidation& o, const TrainingLog& log, const Commo
                               q.said.origin_of("parallel.microbatches").kind == Origin::Kind::kRecipe;
   if (log.global_batch > 0 && !q.said.batch.given() && one_microbatch) {
     q.said.batch.sequences = log.global_batch;
-    q.said.give("parallel.global_batch", {Origin::Kind::kLog, SourcePlace{o.log, log.batch_line}.str()});
+    q.said.give("parallel.global_batch", {Origin::Kind::kLog, log.batch_place.str()});
     q.said.given.reset(models::index_of(*models::find_field("parallel.microbatches")));
   }
   if (!o.cluster.empty()) {
@@ -64,9 +64,9 @@ LoggedJob logged_job(const LogValidation& o, const TrainingLog& log, const Commo
   if (!q.said.is_step())
     throw InputError(SourcePlace{o.job}, "scope layer", "scope step: a log has whole steps");
   // The job's own GPUs, where it gives them; the cluster may be larger.
-  if (models::Parallel& p = q.said.parallel; job && job->gpus && !q.said.gave("parallel.dp"))
-    if (const std::int64_t ranks = p.tp * p.cp * p.pp; *job->gpus % ranks == 0) {
-      p.dp = *job->gpus / ranks;
+  if (models::Parallel& p = q.said.parallel; job && job->gpus.count > 0 && !q.said.gave("parallel.dp"))
+    if (const std::int64_t ranks = p.tp * p.cp * p.pp; job->gpus.count % ranks == 0) {
+      p.dp = job->gpus.count / ranks;
       q.said.give("parallel.dp", Origin::file(q.job->file));
     }
   Base base = Base::of(std::move(q), common);
@@ -79,11 +79,6 @@ LoggedJob logged_job(const LogValidation& o, const TrainingLog& log, const Commo
     throw InputError(
         fmt::format("dispatcher: found {}, expected the one that the job ran", s.dispatchers.size()));
   s.resolve();
-  const std::int64_t batch = s.parallel.micro_batch * s.parallel.microbatches * s.parallel.dp;
-  if (log.global_batch > 0 && batch != log.global_batch)
-    throw InputError(SourcePlace{o.log, log.batch_line},
-                     fmt::format("a global batch of {} sequences", log.global_batch),
-                     fmt::format("the job's {}, of {}", batch, o.job.empty() ? o.log : o.job));
   s.model.remarks.insert(s.model.remarks.end(), log.notes.begin(), log.notes.end());
   return {std::move(base), std::move(s)};
 }
