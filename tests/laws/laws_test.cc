@@ -15,6 +15,8 @@
 #include <string>
 #include <thread>
 
+#include "tests/cases.h"
+
 namespace moesim::laws {
 namespace {
 
@@ -165,113 +167,14 @@ TEST(Laws, OfProductLinesHold) { hold(of_parts(true), 10, 0.18, 1); }
 
 // The smallest cases that once broke a law: the model was mended, or the law says now where it does not hold.
 TEST(Laws, HoldWhereTheyOnceDidNot) {
-  const struct {
-    const char* law;
-    bool speaks;
-    const char* scenario;
-  } kCases[] = {
-      // HSDP shards over 8 ranks before and after; over 16, experts of two ranks would be gathered every
-      // pass.
-      {"a larger NVLink domain", true,
-       R"({"cluster":"dgx-h100x2","dispatcher":"alltoall","model":"kimi-k2","parallel":{"ep":8,
-           "microbatches":8,"seq":125},"routing":"balanced","scope":"step","training":{"sharding":"hsdp"}})"},
-      // Messages inside a node start before those that wait for EFA.
-      {"flow is calibrated", true,
-       R"({"cluster":{"base":"aws-p6-b300x2","nic":{"bandwidth":2e11},"nvlink":{"bandwidth":4.5e11}},
-           "dispatcher":"alltoall","model":"olmoe","parallel":{"ep":1,"seq":3072},"routing":"balanced"})"},
-      // The smaller exponent lies below the overhead that is padded, and padding is a dozen launches.
-      {"less skew", false,
-       R"({"cluster":"dgx-h100x1","dispatcher":"torchtitan-equal-split:policy=adaptive","model":"olmoe",
-           "parallel":{"ep":4,"seq":500},"routing":"zipf:0.3"})"},
-      {"less skew", true,
-       R"({"cluster":"dgx-h100x1","dispatcher":"torchtitan-equal-split:policy=off","model":"olmoe",
-           "parallel":{"ep":4,"seq":500},"routing":"zipf:0.3"})"},
-      // The embedding and the head are units of their own, whatever the layers.
-      {"memory of half the layers", true,
-       R"({"cluster":"gb200-nvl72x1","dispatcher":"alltoall","model":{"base":"gpt-oss-20b","expert_ffn":2816,
-           "layers":4},"parallel":{"ep":1,"microbatches":1,"seq":125},"routing":"balanced","scope":"step",
-           "training":{"sharding":"hsdp"}})"},
-      // Four experts in turn are those of one domain, three are not.
-      {"one expert less a token", false,
-       R"({"cluster":{"base":"aws-p6-b200x2","nvlink":{"bandwidth":9e11,"domain":4}},
-           "dispatcher":"flex-deepep","model":{"expert_ffn":1152,"experts":8,"hidden":6144,"layers":4,
-           "name":"own","topk":4},"parallel":{"ep":8,"seq":2048},"routing":"round-robin"})"},
-      {"one expert less a token", true,
-       R"({"cluster":{"base":"aws-p6-b200x2","nvlink":{"bandwidth":9e11,"domain":4}},
-           "dispatcher":"flex-deepep","model":{"expert_ffn":1152,"experts":8,"hidden":6144,"layers":4,
-           "name":"own","topk":4},"parallel":{"ep":8,"seq":2048},"routing":"balanced"})"},
-      // Five replicas lie 3 and 2 on two nodes, ten of them 8 and 2: a ring goes by the ports of two.
-      {"twice the replicas", true,
-       R"({"cluster":"dgx-h100x2","dispatcher":"alltoall","model":"olmoe","parallel":{"ep":1,
-           "microbatches":1,"pp":3,"seq":128},"routing":"balanced","scope":"step"})"},
-      // Five replicas of an expert lie 4 and 1, ten of them 4, 4 and 2.
-      {"twice the replicas", false,
-       R"({"cluster":"dgx-h800x4","dispatcher":"alltoall","model":"olmoe","parallel":{"ep":2,
-           "microbatches":1,"pp":3,"seq":128},"routing":"balanced","scope":"step"})"},
-      // Four replicas inside a node, then eight, for which the switch sums.
-      {"twice the replicas", false,
-       R"({"cluster":"dgx-h100x2","dispatcher":"alltoall","model":"olmoe","parallel":{"ep":1,
-           "microbatches":1,"pp":4,"seq":128},"routing":"balanced","scope":"step"})"},
-      // Ports of 400 GB/s beside links of 450: one domain has half of both.
-      {"a larger NVLink domain", false,
-       R"({"cluster":{"base":"aws-p6-b300x2","nic":{"bandwidth":2e11},"nvlink":{"bandwidth":4.5e11}},
-           "dispatcher":"alltoall","model":"mixtral-8x7b","parallel":{"ep":8,"microbatches":1,"seq":125},
-           "routing":"balanced","scope":"step"})"},
-      // Replicas sum their gradients once a step, behind the last pass alone.
-      {"linear in microbatches", true,
-       R"({"cluster":"dgx-h100x2","dispatcher":"alltoall","model":"mixtral-8x7b","parallel":{"ep":4,
-           "microbatches":1,"seq":1536},"routing":"balanced","scope":"step",
-           "training":{"recompute":"full","sharding":"hsdp"}})"},
-      // Half the dense FFN moves a layer from one stage to the other.
-      {"memory of half the dense_ffn", false,
-       R"({"cluster":"dgx-h100x1","dispatcher":"alltoall","model":"deepseek-v3","parallel":{"ep":1,
-           "microbatches":1,"pp":2,"seq":1024},"routing":"balanced","scope":"step"})"},
-      {"memory of half the dense_ffn", true,
-       R"({"cluster":"dgx-h100x1","dispatcher":"alltoall","model":"deepseek-v3","parallel":{"ep":1,
-           "microbatches":1,"seq":1024},"routing":"balanced","scope":"step"})"},
-      // A measured curve that rises faster than its size.
-      {"everything twice as fast", true,
-       R"({"cluster":"gb200-nvl72x1","dispatcher":"allgather","model":"olmoe","parallel":{"ep":32,"seq":512},
-           "routing":"balanced"})"},
-      // Sixteen ranks, beyond the counts that were measured.
-      {"a router in bf16", true,
-       R"({"cluster":{"base":"gb300-nvl72x1","nvlink":{"bandwidth":1e11,"domain":16}},"dispatcher":"alltoall",
-           "model":"olmoe","parallel":{"cp":2,"ep":16,"micro_batch":2,"seq":3072},"routing":"zipf:0.8"})"},
-      // From the thirteenth, or the ninth, microbatch on another stage is the slowest.
-      {"linear in microbatches", true,
-       R"({"cluster":"azure-nd-h100-v5x2","dispatcher":"alltoall:capacity_factor=1:pad",
-           "model":{"base":"olmoe","expert_ffn":3072,"layers":8},"parallel":{"ep":1,"micro_batch":2,
-           "microbatches":8,"pp":3,"seq":1000,"tp":2},"routing":"balanced","scope":"step",
-           "training":{"framework":"megatron-stock"}})"},
-      {"linear in microbatches", true,
-       R"({"cluster":"dgx-a100x2","dispatcher":"alltoall","model":"deepseek-v2-lite","parallel":{"ep":4,
-           "microbatches":1,"pp":2,"seq":2048,"tp":2},"routing":"balanced","scope":"step"})"},
-      // From the tenth microbatch on the host is behind.
-      {"linear in microbatches", true,
-       R"({"cluster":"echo-h800x1","dispatcher":"tutel","model":{"expert_ffn":2944,"experts":96,"hidden":1792,
-           "layers":1,"name":"own","topk":1},"parallel":{"ep":1,"microbatches":1,"seq":128},
-           "routing":"balanced","scope":"step","training":{"recompute":"full"}})"},
-      // The most popular experts lie on other ranks than those of the next rank.
-      {"less skew", false,
-       R"({"cluster":"dgx-h100x1","dispatcher":"alltoall","model":{"expert_ffn":1664,"experts":32,
-           "hidden":3328,"layers":8,"name":"own","topk":8},"parallel":{"ep":4,"seq":2048},
-           "routing":"zipf:1.2","seed":472})"},
-      // A shorter sequence moves a layer from one stage to the other.
-      {"memory of half the sequence", false,
-       R"({"cluster":"rtx-4090x2","dispatcher":"alltoall","model":"deepseek-v3","parallel":{"ep":1,
-           "microbatches":1,"pp":2,"seq":1000},"routing":"balanced","scope":"step"})"},
-      // A layer that computes its activations again holds less in its backward than one that does so with all of it.
-      {"memory of full recomputation", false,
-       R"({"cluster":"dgx-h100x2","dispatcher":"megablocks-moe","model":"mixtral-8x7b","parallel":{"ep":4,
-           "microbatches":1,"pp":3,"seq":8192},"routing":"balanced","scope":"step",
-           "training":{"recompute":"moe_act","sharding":"fsdp"}})"}};
-  for (const auto& worked : kCases) {
+  for (const auto& worked : testing::cases("laws/once_broken.json", "cases")) {
     Case one;
-    one.scenario = nlohmann::json::parse(worked.scenario);
-    SCOPED_TRACE(std::string(worked.law) + ": " + one.command());
+    one.scenario = worked["scenario"];
+    const std::string law = worked["law"];
+    SCOPED_TRACE(law + ": " + one.command());
     ASSERT_TRUE(ask(one));
-    const auto wrong = check(named(worked.law), one, 1, ask);
-    EXPECT_EQ(wrong.has_value(), worked.speaks);
+    const auto wrong = check(named(law), one, 1, ask);
+    EXPECT_EQ(wrong.has_value(), worked["speaks"].get<bool>());
     EXPECT_EQ(wrong.value_or(""), "");
   }
 }
