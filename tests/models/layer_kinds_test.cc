@@ -21,67 +21,27 @@
 #include "models/step/training_flops.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/mixers.h"
+#include "tests/cases.h"
 #include "tests/models/layers.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models::testing {
 namespace {
 
+using nlohmann::ordered_json;
 using Mixer = LayerKind::Mixer;
 
-// A small model of each kind, as its own file would say it; 4 layers, the last of them with a softmax over
-// all keys where the kind allows.
-const std::map<std::string, const char*>& kinds() {
-  static const std::map<std::string, const char*> all{
-      {"attention", ""},
-      {"windowed",
-       R"(, "sliding_window": 128, "hybrid_layer_pattern": [1, 1, 1, 0], "swa_num_attention_heads": 16,
-                     "swa_num_key_value_heads": 4, "swa_head_dim": 32)"},
-      {"gated delta",
-       R"(, "full_attention_interval": 4, "linear_num_value_heads": 8, "linear_num_key_heads": 4,
-                         "linear_key_head_dim": 32, "linear_value_head_dim": 32, "attn_output_gate": true)"},
-      {"kimi delta",
-       R"(, "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 8,
-                        "head_dim": 32, "short_conv_kernel_size": 4})"},
-      {"lightning", R"(, "attn_type_list": [0, 0, 0, 1])"},
-      {"mamba-1",
-       R"(, "attn_layer_period": 4, "attn_layer_offset": 3, "mamba_d_state": 16, "mamba_dt_rank": 16,
-                     "mamba_expand": 2)"},
-      {"mamba-2", R"(, "layer_types": ["mamba", "mamba", "mamba", "attention"], "mamba_n_heads": 16,
-                     "mamba_d_head": 32, "mamba_d_state": 32, "mamba_n_groups": 4)"},
-      {"sparse", R"(, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
-                    "v_head_dim": 32, "index_topk": 256, "index_n_heads": 4, "index_head_dim": 16)"},
-      {"shared choice",
-       R"(, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
-                    "v_head_dim": 32, "index_topk": 256, "index_n_heads": 4, "index_head_dim": 16,
-                    "index_topk_freq": 4, "index_skip_topk_offset": 1)"},
-      {"pooled choice",
-       R"(, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 0,
-                    "v_head_dim": 32, "index_topk": 256, "index_n_heads": 4, "index_head_dim": 16,
-                    "index_kpool": 4, "index_kpool_compress": true, "index_kpool_always_select_tail": true)"},
-      {"chosen blocks",
-       R"(, "sparse_attention_config": {"use_sparse_attention": true, "sparse_attention_freq": [0, 1, 1, 1],
-                    "sparse_disable_index_value": [0, 1, 1, 1], "sparse_block_size": 16,
-                    "sparse_topk_blocks": 4, "sparse_num_index_heads": 4, "sparse_index_dim": 16})"},
-      {"compressed",
-       R"(, "compress_ratios": [4, 128, 0, 4], "q_lora_rank": 64, "o_lora_rank": 32, "o_groups": 4,
-                    "sliding_window": 128, "index_topk": 64, "index_n_heads": 4, "index_head_dim": 16)"},
-      {"short convolution",
-       R"(, "layer_types": ["conv", "conv", "conv", "full_attention"], "conv_L_cache": 3)"},
-      {"streams", R"(, "hc_mult": 4)"},
-      {"groups", R"(, "attn_res_block_size": 2)"},
-  };
+const ordered_json& kinds() {
+  static const ordered_json all = moesim::testing::cases("models/layer_kinds.json", "kinds");
   return all;
 }
 
 Architecture model_of(const std::string& kind) {
-  return Architecture::parse(
-      JsonNode::parse(std::string(R"({"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
-                                      "num_key_value_heads": 4, "head_dim": 32, "intermediate_size": 512,
-                                      "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 512)") +
-                          kinds().at(kind) + "}",
-                      "config.json"),
-      kind);
+  ordered_json config{{"hidden_size", 256},       {"num_hidden_layers", 4},   {"num_attention_heads", 8},
+                      {"num_key_value_heads", 4}, {"head_dim", 32},           {"intermediate_size", 512},
+                      {"num_local_experts", 8},   {"num_experts_per_tok", 2}, {"vocab_size", 512}};
+  config.update(kinds().at(kind));
+  return Architecture::parse(JsonNode::from_json(config, "config.json"), kind);
 }
 
 Scenario job_of(const Architecture& model, std::int64_t seq) {
@@ -111,7 +71,7 @@ TEST(LayerKinds, AreReadFromTheirOwnKeys) {
   EXPECT_EQ(mixers("shared choice"), (std::vector<Mixer>{kAttention, kShared, kShared, kShared}));
   EXPECT_EQ(mixers("compressed"), (std::vector<Mixer>{kSelected, kCompressed, kWindowed, kSelected}));
   EXPECT_EQ(mixers("chosen blocks"), (std::vector<Mixer>{kFull, kAttention, kAttention, kAttention}));
-  for (const auto& [kind, keys] : kinds()) {
+  for (const auto& [kind, keys] : kinds().items()) {
     const Architecture a = model_of(kind);
     EXPECT_TRUE(a.unknown_keys.empty()) << kind << ": " << a.unknown_keys.front();
   }
@@ -119,7 +79,7 @@ TEST(LayerKinds, AreReadFromTheirOwnKeys) {
 
 // One description: what the stages of a pipeline hold adds up to the model, norms aside.
 TEST(LayerKinds, StagesHoldTheModel) {
-  for (const auto& [kind, keys] : kinds()) {
+  for (const auto& [kind, keys] : kinds().items()) {
     const Architecture a = model_of(kind);
     Chunk all;
     all.layers = layer_stack(a);
@@ -134,7 +94,7 @@ TEST(LayerKinds, StagesHoldTheModel) {
 // Two FLOPs of every weight of a product and token forward: all weights of a mixer but norms, decays, biases
 // and convolutions, which are no hundredth.
 TEST(LayerKinds, ProductsMeetTheMixersWeights) {
-  for (const auto& [kind, keys] : kinds()) {
+  for (const auto& [kind, keys] : kinds().items()) {
     const Architecture a = model_of(kind);
     LayerContext context;
     context.model = &a;
@@ -164,7 +124,7 @@ TEST(LayerKinds, ProductsMeetTheMixersWeights) {
 }
 
 TEST(LayerKinds, TensorParallelRanksShareTheWork) {
-  for (const auto& [kind, keys] : kinds()) {
+  for (const auto& [kind, keys] : kinds().items()) {
     const Architecture a = model_of(kind);
     const auto work = [&](std::int64_t tp) {
       LayerContext context;
@@ -202,7 +162,7 @@ TEST(LayerKinds, GemmaWindowsFiveOfSixLayers) {
 // A longer sequence is never cheaper; with linear kinds the mixers' FLOPs per token stay but for the layer
 // with a softmax.
 TEST(LayerKinds, LongerSequencesTakeLonger) {
-  for (const auto& [kind, keys] : kinds()) {
+  for (const auto& [kind, keys] : kinds().items()) {
     const Architecture a = model_of(kind);
     double before = 0, flops = 0;
     for (const std::int64_t seq : {256, 1024, 4096, 16384}) {
@@ -355,7 +315,7 @@ std::int64_t evaluated(const std::string& text) {
 TEST(LayerKinds, TheSpecsWorkedExamplesHold) {
   std::ifstream file(std::string(MOESIM_SOURCE_DIR) + "/tests/models/layer_kinds.txt");
   std::set<std::string> without;
-  for (const auto& [kind, keys] : kinds()) without.insert(kind);
+  for (const auto& [kind, keys] : kinds().items()) without.insert(kind);
   std::string line;
   while (std::getline(file, line)) {
     if (!line.starts_with("| ")) continue;

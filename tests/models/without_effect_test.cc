@@ -12,6 +12,7 @@
 #include "models/question/paths.h"
 #include "models/question/question.h"
 #include "models/workload/fields.h"
+#include "tests/cases.h"
 #include "tests/message_of.h"
 #include "tests/models/small_job.h"
 
@@ -20,6 +21,7 @@ namespace {
 
 using moesim::testing::message_of;
 using nlohmann::json;
+using nlohmann::ordered_json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -34,72 +36,24 @@ const char* const kDense = R"({"scope": "step", "parallel": {"tp": 2}, "cluster"
 const char* const kLayer = R"({"model": "mixtral-8x7b", "cluster": "dgx-h100x1", "parallel": {"ep": 8},
     "dispatcher": "alltoall", "routing": "zipf:1.1"})";
 
+const char* base_of(const std::string& name) {
+  return name == "step" ? kStep : name == "dense" ? kDense : kLayer;
+}
+
+// A row of without_effect.json.
 struct Case {
   const char* base;
-  std::vector<std::pair<const char*, json>> plan;  // that leaves the value without effect
-  const char* path;
+  ordered_json plan;  // that leaves the value without effect
+  std::string path;
   json value;
-  const char* found;
+  std::string found;
 };
 
 std::vector<Case> cases() {
-  return {
-      {kStep,
-       {{"parallel.tp", 1}, {"parallel.etp", 1}},
-       "training.sequence_parallel",
-       false,
-       "false with tp 1"},
-      {kStep, {{"parallel.tp", 1}, {"parallel.etp", 1}}, "training.loss_parallel", false, "false with tp 1"},
-      {kStep, {{"parallel.pp", 1}}, "training.rank_order", "tp-cp-ep-pp-dp", "tp-cp-ep-pp-dp with pp 1"},
-      {kStep, {{"parallel.cp", 1}}, "training.folding", false, "false with ep 4 and cp 1"},
-      {kStep, {{"parallel.ep", 1}}, "training.folding", false, "false with ep 1 and cp 2"},
-      {kStep, {{"parallel.etp", 1}}, "training.folding", false, "false with etp 1 and tp 2"},
-      {kStep,
-       {{"cluster", "dgx-h100x1"}, {"parallel.pp", 1}},
-       "training.folding",
-       false,
-       "false with dp 2 and ep 4"},
-      {kStep, {{"parallel.ep", 1}}, "placement", "balanced", "balanced with ep 1"},
-      {kStep, {{"routing", "balanced"}}, "placement", "balanced", "balanced with routing balanced"},
-      {kStep, {}, "training.overlap.delayed_wgrad", true, "true without passes beside each other"},
-      {kStep,
-       {},
-       "training.overlap",
-       "delayed-wgrad+gradients+parameters",
-       "training.overlap.delayed_wgrad: found true without passes"},
-      {kStep,
-       {{"parallel.ep", 1}, {"parallel.etp", 1}},
-       "training.overlap.expert_communication",
-       true,
-       "true with etp 1 x ep 1"},
-      {kStep, {{"training.sharding", "ddp"}}, "training.overlap.parameters", false, "false with ddp"},
-      {kStep,
-       {{"cluster", "dgx-h100x1"}, {"parallel.dp", 1}, {"parallel.cp", 1}, {"parallel.ep", 1}},
-       "training.overlap.gradients",
-       false,
-       "false with one replica"},
-      {kStep, {{"train", false}}, "training.sharding", "ddp", "ddp without training"},
-      {kStep, {{"train", false}}, "training.router_sharding", "ddp", "ddp without training"},
-      {kStep, {{"train", false}}, "training.expert_sharding", "ddp", "ddp without training"},
-      {kStep, {{"train", false}}, "training.recompute", "full", "full without training"},
-      {kStep, {{"train", false}}, "training.schedule", "zero-bubble", "zero-bubble without training"},
-      {kStep, {{"train", false}}, "training.foreach", false, "false without training"},
-      {kStep, {{"train", false}}, "training.optimizer_dtypes", "fp32,bf16,bf16", "fp32,bf16,bf16 without"},
-      {kStep, {{"train", false}}, "training.gradient_bytes", 2, "2 without training"},
-      {kStep, {{"train", false}}, "training.overload.report", "fused", "fused without training"},
-      {kStep, {{"train", false}}, "training.overlap.expert_communication", true, "true without training"},
-      {kStep, {{"train", false}}, "training.overlap.parameters", false, "false without training"},
-      {kLayer, {{"train", false}}, "training.recompute", "moe", "moe without training"},
-      {kLayer, {}, "training.schedule", "zero-bubble", "zero-bubble with scope layer and pp 1"},
-      {kLayer, {}, "parallel.microbatches", 4, "4 with scope layer and pp 1"},
-      {kDense, {}, "router_dtype", "bf16", "bf16 with model dense, which has no experts"},
-      {kDense, {}, "training.fused_kernels", true, "true with model dense"},
-      {kDense, {}, "training.overload.report", "fused", "fused with model dense"},
-      {kDense, {}, "training.router_sharding", "ddp", "ddp with model dense"},
-      {kDense, {}, "training.expert_sharding", "ddp", "ddp with model dense"},
-      {kDense, {}, "training.overlap.expert_communication", true, "true with model dense"},
-      {kDense, {}, "training.folding", false, "false with ep 1"},
-  };
+  std::vector<Case> all;
+  for (const auto& row : moesim::testing::cases("models/without_effect.json", "without effect"))
+    all.push_back({base_of(row[0]), row[1], row[2], row[3], row[4]});
+  return all;
 }
 
 void say(Question& q, const std::string& path, const json& value,
@@ -107,10 +61,10 @@ void say(Question& q, const std::string& path, const json& value,
   set(q.said, find_path(path), value, origin);
 }
 
-Question question_of(const Case& one) {
+Question question_of(const char* base, const ordered_json& plan = {}) {
   Question q;
-  q.said = Scenario::parse(JsonNode::from_json(json::parse(one.base), "s.json"));
-  for (const auto& [path, value] : one.plan) say(q, path, value);
+  q.said = Scenario::parse(JsonNode::from_json(json::parse(base), "s.json"));
+  for (const auto& [path, value] : plan.items()) say(q, path, value);
   return q;
 }
 
@@ -122,8 +76,8 @@ Resolved checked(const Question& q, const std::vector<ScenarioPath>* changed = n
 
 TEST(WithoutEffect, TheUsersAreRefusedByName) {
   for (const Case& one : cases()) {
-    SCOPED_TRACE(std::string(one.path) + " " + one.value.dump() + " " + one.found);
-    Question q = question_of(one);
+    SCOPED_TRACE(one.path + " " + one.value.dump() + " " + one.found);
+    Question q = question_of(one.base, one.plan);
     ASSERT_EQ(message_of([&] { checked(q); }), "");
     say(q, one.path, one.value);
     const std::string message = message_of([&] { checked(q); });
@@ -139,8 +93,8 @@ TEST(WithoutEffect, TheUsersAreRefusedByName) {
 // As arguments of a job they leave the scenario as it is without them.
 TEST(WithoutEffect, AJobsAreDropped) {
   for (const Case& one : cases()) {
-    SCOPED_TRACE(std::string(one.path) + " " + one.value.dump() + " " + one.found);
-    Question q = question_of(one);
+    SCOPED_TRACE(one.path + " " + one.value.dump() + " " + one.found);
+    Question q = question_of(one.base, one.plan);
     q.job = JobSource{"train.sh", {}};
     Scenario without = checked(q).scenario;
     without.resolve();
@@ -154,29 +108,17 @@ TEST(WithoutEffect, AJobsAreDropped) {
 
 // The plan of each base gives every one of these an effect.
 TEST(WithoutEffect, AreAcceptedWhereTheyHaveOne) {
-  for (const auto& [base, path, value] : std::vector<std::tuple<const char*, const char*, json>>{
-           {kStep, "training.folding", false},
-           {kStep, "training.loss_parallel", false},
-           {kStep, "placement", "balanced"},
-           {kStep, "training.overlap", "expert-communication+delayed-wgrad+gradients"},
-           {kStep, "training.overlap.gradients", false},
-           {kStep, "training.overlap.parameters", false},
-           {kStep, "training.recompute", "full"},
-           {kStep, "router_dtype", "bf16"},
-           {kStep, "training.fused_kernels", true},
-           {kDense, "training.sequence_parallel", false},
-           {kDense, "training.overlap", "none"},
-           {kLayer, "training.recompute", "full"}}) {
-    Case one{base, {}, path, value, ""};
-    Question q = question_of(one);
-    say(q, path, value);
+  for (const auto& row : moesim::testing::cases("models/without_effect.json", "with effect")) {
+    Question q = question_of(base_of(row[0]));
+    const std::string path = row[1];
+    say(q, path, row[2]);
     EXPECT_EQ(message_of([&] { checked(q); }), "") << path;
     Scenario s = checked(q).scenario;
     s.resolve();
     EXPECT_TRUE(s.gave(path)) << path;
   }
   // --overlap gradients leaves out the parameters, which ddp does not gather.
-  Question q = question_of({kStep, {{"training.sharding", "ddp"}}, "", {}, ""});
+  Question q = question_of(kStep, {{"training.sharding", "ddp"}});
   say(q, "training.overlap", "gradients");
   EXPECT_EQ(message_of([&] { checked(q); }), "");
 }
@@ -185,14 +127,14 @@ TEST(WithoutEffect, ADefaultThatIsSaidIsAccepted) {
   for (const Case& one : cases()) {
     const Field& field = *find_field(one.path);
     if (field.fallback.empty() || field.path == "placement" || field.path.ends_with("_sharding")) continue;
-    Question q = question_of(one);
+    Question q = question_of(one.base, one.plan);
     set_field(field, q.said, field.fallback);
     EXPECT_EQ(message_of([&] { checked(q); }), "") << one.path << " " << field.fallback;
   }
 }
 
 TEST(WithoutEffect, ASearchedSizeDropsTheSettingWithANote) {
-  Question q = question_of({kDense, {{"parallel.global_batch", "64"}}, "", {}, ""});
+  Question q = question_of(kDense, {{"parallel.global_batch", "64"}});
   q.said.parallel.tp = 1;
   q.said.given.reset(index_of(*find_field("parallel.tp")));
   say(q, "training.sequence_parallel", false);
@@ -208,7 +150,7 @@ TEST(WithoutEffect, ASearchedSizeDropsTheSettingWithANote) {
 
 // A change of another setting may leave one without effect, whose own change is refused.
 TEST(WithoutEffect, OfAChangedQuestionTheChangesAreRefused) {
-  Question q = question_of({kStep, {{"parallel.tp", 1}, {"parallel.etp", 1}}, "", {}, ""});
+  Question q = question_of(kStep, {{"parallel.tp", 1}, {"parallel.etp", 1}});
   say(q, "training.loss_parallel", false);
   const std::vector<ScenarioPath> size{find_path("parallel.tp")}, setting{find_path("loss_parallel")};
   EXPECT_EQ(message_of([&] { checked(q, &size); }), "");
@@ -226,7 +168,7 @@ TEST(WithoutEffect, PartsOfAModelAreRefusedWhereItHasNoSuchLayer) {
            {kLayer, "model.routing_topk_groups", 2, "routing groups"},
            {kDense, "model.moe_every", 2, "experts"},
            {kDense, "model.shared_ffn", 512, "experts"}}) {
-    Question q = question_of({base, {}, path, value, ""});
+    Question q = question_of(base);
     say(q, path, value);
     EXPECT_THAT(message_of([&] { checked(q); }),
                 HasSubstr(std::string(path) + ": found " + std::to_string(value) + " with model"));
@@ -259,7 +201,7 @@ TEST(WithoutEffect, FlowsNumbersAreRefusedUnderCalibratedTiming) {
 
 // A text that sets several fields names the one that the scope does not use.
 TEST(WithoutEffect, AShortFormsPartIsNamedByItsPath) {
-  Question q = question_of({kLayer, {}, "", {}, ""});
+  Question q = question_of(kLayer);
   say(q, "training.sharding", "zero1:muon");
   EXPECT_THAT(message_of([&] { resolve(q); }), HasSubstr("training.muon: found with scope layer"));
 }
