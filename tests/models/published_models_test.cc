@@ -11,7 +11,10 @@
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
@@ -19,132 +22,38 @@
 #include "models/workload/architecture.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/model_summary.h"
+#include "tests/cases.h"
 #include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 
-Architecture model(const std::string& config) {
-  return Architecture::parse(JsonNode::parse(config, "config.json"));
+Architecture model(const json& config) {
+  return Architecture::parse(JsonNode::from_json(config, "config.json"));
 }
+Architecture model(const std::string& text) { return model(json::parse(text)); }
 
-// So many of a text, with commas.
-std::string repeated(const std::string& text, int times) {
-  std::string all;
-  for (int i = 0; i < times; ++i) all += (i > 0 ? ", " : "") + text;
+// A row of published_models.json.
+struct Published {
+  std::string name;
+  json config;
+  double total, rounded, active;
+  std::string needs;
+};
+const std::vector<Published>& newest() {
+  static const std::vector<Published> all = [] {
+    std::vector<Published> rows;
+    for (const auto& row : moesim::testing::cases("models/published_models.json", "models"))
+      rows.push_back({row["name"], row["config"], row["total"], row["rounded"], row["active"], row["needs"]});
+    return rows;
+  }();
   return all;
 }
-
-// The sizes of the config.json files on Hugging Face.
-std::string deepseek_v4(const std::string& sizes, const std::string& ratios) {
-  return R"({"model_type": "deepseek_v4", "vocab_size": 129280, "num_key_value_heads": 1, "head_dim": 512,
-    "qk_rope_head_dim": 64, "o_lora_rank": 1024, "n_shared_experts": 1, "num_experts_per_tok": 6,
-    "sliding_window": 128, "hc_mult": 4, "hc_sinkhorn_iters": 20, "index_head_dim": 128, "index_n_heads": 64,
-    "num_nextn_predict_layers": 1, "tie_word_embeddings": false, )" +
-         sizes + R"(, "compress_ratios": [)" + ratios + "]}";
-}
-std::string deepseek_v4_flash() {
-  return deepseek_v4(R"("hidden_size": 4096, "moe_intermediate_size": 2048, "num_hidden_layers": 43,
-    "num_attention_heads": 64, "q_lora_rank": 1024, "o_groups": 8, "n_routed_experts": 256, "index_topk": 512)",
-                     "0, 0, " + repeated("4, 128", 20) + ", 4, 0");
-}
-std::string deepseek_v4_pro() {
-  return deepseek_v4(R"("hidden_size": 7168, "moe_intermediate_size": 3072, "num_hidden_layers": 61,
-    "num_attention_heads": 128, "q_lora_rank": 1536, "o_groups": 16, "n_routed_experts": 384, "index_topk": 1024)",
-                     "128, 128, " + repeated("4, 128", 29) + ", 4, 0");
-}
-std::string glm_5_2() {
-  return R"({"model_type": "glm_moe_dsa", "vocab_size": 154880, "hidden_size": 6144, "intermediate_size": 12288,
-    "moe_intermediate_size": 2048, "num_hidden_layers": 78, "num_attention_heads": 64, "num_key_value_heads": 64,
-    "n_shared_experts": 1, "n_routed_experts": 256, "num_experts_per_tok": 8, "kv_lora_rank": 512,
-    "q_lora_rank": 2048, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192, "v_head_dim": 256, "index_topk": 2048,
-    "index_head_dim": 128, "index_n_heads": 32, "index_topk_freq": 4, "index_skip_topk_offset": 3,
-    "index_share_for_mtp_iteration": true, "first_k_dense_replace": 3, "moe_layer_freq": 1,
-    "num_nextn_predict_layers": 1})";
-}
-std::string kimi_k3() {
-  std::string kda, full;
-  for (int layer = 1; layer <= 93; ++layer) {
-    std::string& list = layer % 4 == 0 || layer == 93 ? full : kda;
-    list += (list.empty() ? "" : ", ") + std::to_string(layer);
-  }
-  return R"({"model_type": "kimi_linear", "hidden_size": 7168, "intermediate_size": 33792, "num_hidden_layers": 93,
-    "num_attention_heads": 96, "num_key_value_heads": 96, "q_lora_rank": 1536, "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "mla_use_output_gate": true,
-    "num_experts": 896, "num_experts_per_token": 16, "num_shared_experts": 2, "moe_intermediate_size": 3072,
-    "routed_expert_hidden_size": 3584, "first_k_dense_replace": 1, "moe_layer_freq": 1, "vocab_size": 163840,
-    "attn_res_block_size": 12, "hidden_act": "situ", "linear_attn_config": {"num_heads": 96, "head_dim": 128,
-    "short_conv_kernel_size": 4, "use_full_rank_gate": true, "kda_layers": [)" +
-         kda + R"(], "full_attn_layers": [)" + full + "]}}";
-}
-std::string glm_5_3_flash() {
-  std::string types;
-  for (int layer = 0; layer < 45; ++layer)
-    types += std::string(layer > 0 ? ", " : "") +
-             (layer % 4 == 3 ? R"("deepseek_sparse_attention")" : R"("linear_attention")");
-  return R"({"model_type": "glm5_next", "text_config": {"hidden_size": 4096, "intermediate_size": 12288,
-    "moe_intermediate_size": 2048, "num_hidden_layers": 45, "num_attention_heads": 64, "num_key_value_heads": 64,
-    "head_dim": 0, "vocab_size": 154880, "first_k_dense_replace": 3, "n_routed_experts": 288,
-    "num_experts_per_tok": 8, "n_shared_experts": 1, "q_lora_rank": 1536, "kv_lora_rank": 512,
-    "qk_nope_head_dim": 256, "qk_rope_head_dim": 0, "v_head_dim": 256, "mla_use_nope": true, "index_topk": 2048,
-    "index_head_dim": 128, "index_n_heads": 32, "indexer_types": [)" +
-         repeated(R"("full")", 45) + R"(], "indexer_rope_interleave": true,
-    "index_share_for_mtp_iteration": true, "index_kpool": 4, "index_kpool_compress": true,
-    "index_kpool_always_select_tail": true, "mhc": true, "hc_mult": 4, "hc_sinkhorn_iters": 20, "hc_eps": 1e-6,
-    "linear_attn_config": {"num_heads": 64, "head_dim": 128, "short_conv_kernel_size": 4,
-    "gate_lower_bound": -5.0}, "topk_method": "noaux_tc", "num_nextn_predict_layers": 1,
-    "tie_word_embeddings": false, "layer_types": [)" +
-         types + R"(], "mlp_layer_types": [)" + repeated(R"("dense")", 3) + ", " +
-         repeated(R"("sparse")", 42) +
-         R"(]}, "vision_config": {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096}})";
-}
-std::string minimax_m3() {
-  const std::string layers = "0, 0, 0, " + repeated("1", 57);
-  return R"({"model_type": "minimax_m3", "hidden_size": 6144, "intermediate_size": 3072, "head_dim": 128,
-    "dense_intermediate_size": 12288, "moe_intermediate_size": 3072, "shared_intermediate_size": 3072,
-    "num_hidden_layers": 60, "num_attention_heads": 64, "num_key_value_heads": 4, "vocab_size": 200064,
-    "num_local_experts": 128, "num_experts_per_tok": 4, "n_shared_experts": 1, "first_k_dense_replace": 3,
-    "use_qk_norm": true, "qk_norm_type": "per_head", "use_gemma_norm": true, "use_routing_bias": true,
-    "attention_output_gate": false, "num_mtp_modules": 7, "num_nextn_predict_layers": 1, "moe_layer_freq": [)" +
-         layers + R"(], "sparse_attention_config": {"use_sparse_attention": true, "sparse_index_dim": 128,
-    "sparse_num_index_heads": 4, "sparse_topk_blocks": 16, "sparse_block_size": 128,
-    "sparse_disable_index_value": [)" +
-         layers + R"(], "sparse_attention_freq": [)" + layers + "]}}";
-}
-std::string longcat_flash() {
-  return R"({"vocab_size": 131072, "hidden_size": 6144, "ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048,
-    "num_layers": 28, "num_attention_heads": 64, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
-    "v_head_dim": 128, "qk_nope_head_dim": 128, "n_routed_experts": 512, "zero_expert_num": 256, "moe_topk": 12})";
-}
-std::string lfm2_8b() {
-  return R"({"model_type": "lfm2_moe", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168,
-    "moe_intermediate_size": 1792, "num_hidden_layers": 24, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "conv_L_cache": 3, "num_dense_layers": 2, "num_experts_per_tok": 4, "num_experts": 32, "layer_types": [)" +
-         repeated(R"("conv", "conv", "conv", "full_attention")", 6) + "]}";
-}
-
-struct Published {
-  const char* name;
-  std::string config;
-  double total, rounded, active;  // billions; half a unit of the last digit of the total
-  const char* needs;
-};
-// The newest open models, by the kinds of layers that they need besides attention and experts.
-std::vector<Published> newest() {
-  return {
-      {"DeepSeek-V4-Pro", deepseek_v4_pro(), 1600, 50, 49, "compressed attention, hyper-connections"},
-      {"DeepSeek-V4-Flash", deepseek_v4_flash(), 284, 0.5, 13, "compressed attention, hyper-connections"},
-      {"Kimi-K3", kimi_k3(), 2800, 50, 104, "Kimi delta attention, residuals of groups, latent experts"},
-      {"GLM-5.2", glm_5_2(), 744, 0.5, 40, "sparse attention with a shared choice"},
-      // Its checkpoint of 321.34 B less a layer of prediction (7.43 B) and a vision tower (0.56 B); active
-      // without both tables.
-      {"GLM-5.3-Flash", glm_5_3_flash(), 313.35, 0.05, 16.11,
-       "Kimi delta attention, sparse attention of pooled blocks, hyper-connections"},
-      {"MiniMax-M3", minimax_m3(), 428, 0.5, 23, "sparse attention of blocks"},  // with a vision tower
-      {"LongCat-Flash", longcat_flash(), 562, 0.5, 27, "experts that compute nothing, a shortcut"},
-      {"LFM2-8B-A1B", lfm2_8b(), 8.3, 0.05, 1.56, "short convolutions"}};  // its card: "1.5B"
+Architecture published(std::string_view name) {
+  return model(std::ranges::find(newest(), name, &Published::name)->config);
 }
 // Models with a kind of layer that is unknown here, and the key that says so.
 struct Unknown {
@@ -181,7 +90,7 @@ TEST(PublishedModels, TheNewestAreCountedAsPublished) {
 // The models behind their names equal their files.
 TEST(PublishedModels, NamesMeanTheFiles) {
   for (const Published& p : newest()) {
-    if (p.name == std::string("LongCat-Flash") || p.name == std::string("LFM2-8B-A1B")) continue;
+    if (p.name == "LongCat-Flash" || p.name == "LFM2-8B-A1B") continue;
     const Architecture said = model(p.config), named = Architecture::load(p.name);
     EXPECT_EQ(said.parameters(), named.parameters()) << p.name;
     EXPECT_EQ(said.active_parameters(), named.active_parameters()) << p.name;
@@ -191,7 +100,7 @@ TEST(PublishedModels, NamesMeanTheFiles) {
 
 // The checkpoint of GLM-5.2 holds 753,329,921,024 weights, its layer of prediction with an indexer included.
 TEST(PublishedModels, GlmsCheckpointIsMetToAThousandth) {
-  const Architecture a = model(glm_5_2());
+  const Architecture a = published("GLM-5.2");
   Chunk all;
   all.layers = layer_stack(a);
   all.embedding = all.head = true;
@@ -204,7 +113,7 @@ TEST(PublishedModels, GlmsCheckpointIsMetToAThousandth) {
 
 // The checkpoint of GLM-5.3-Flash holds 320,780,000,000 weights without its vision tower.
 TEST(PublishedModels, GlmFlashsCheckpointIsMet) {
-  const Architecture a = model(glm_5_3_flash());
+  const Architecture a = published("GLM-5.3-Flash");
   EXPECT_EQ(a.attention.scored_tokens(), 4);
   EXPECT_EQ(a.linear.gate_rank, 128);
   Chunk all;
@@ -239,7 +148,7 @@ std::string docs() {
   return text.str();
 }
 // A row of the list in docs/models.md.
-std::string row_of(const char* name, const Architecture& a, const char* needs) {
+std::string row_of(std::string_view name, const Architecture& a, std::string_view needs) {
   return fmt::format("| {} | {:.4g} B, {:.3g} B | {} | yes |", name,
                      static_cast<double>(a.parameters()) * 1e-9,
                      static_cast<double>(a.active_parameters()) * 1e-9, needs);
