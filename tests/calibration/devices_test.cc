@@ -23,6 +23,7 @@
 #include "calibration/rows/row_laws.h"
 #include "models/costs/gemm.h"
 #include "models/hardware/profile.h"
+#include "tests/cases.h"
 #include "tests/message_of.h"
 
 namespace moesim::calibration {
@@ -32,93 +33,19 @@ using moesim::testing::message_of;
 using sim::CollectiveOp;
 using ::testing::ElementsAre;
 
-TEST(Devices, GpusHaveShortNamesAndOtherMemorySizes) {
-  const auto profile = [](std::string_view gpu) {
+TEST(Devices, NamesMeanTheirProfiles) {
+  const auto names = moesim::testing::cases("calibration/device_names.json", "profiles");
+  for (const auto& [gpu, expected] : names.items()) {
     const Device* device = device_of_gpu(gpu);
-    return device ? device->profile : "";
-  };
-  EXPECT_EQ(profile("H100"), "h100-sxm");
-  EXPECT_EQ(profile("A100-SXM4-40GB"), "a100-sxm");
-  EXPECT_EQ(profile("H100-SXM5-80GB (p5, EFA 32x100G)"), "h100-sxm");
-  EXPECT_EQ(profile("B200"), "b200-sxm");
-  EXPECT_EQ(profile("GH200"), "h100-sxm");
-  EXPECT_EQ(profile("A100-PCIe-80GB"), "");
-  EXPECT_EQ(profile("H800-or-H100 (SM90)"), "");
-  EXPECT_EQ(profile("H20-SXM5-96GB"), "h20-sxm");
-  EXPECT_EQ(profile("MI308X"), "");
-  EXPECT_EQ(profile("B200 (p6-b200, EFA 8x400G)"), "b200-sxm");
-  EXPECT_EQ(profile("H100 or H200 + ConnectX-7 400G"), "");  // the machine is not named
-}
-
-// As drivers and people write them; a card of a PCIe slot is no SXM module, and no other card of its series.
-TEST(Devices, CardsHaveTheirOwnProfiles) {
-  const auto profile = [](std::string_view gpu) {
-    const Device* device = device_of_gpu(gpu);
-    return device ? device->profile : "";
-  };
-  const std::pair<std::string_view, std::string_view> names[] = {
-      {"L40S", "l40s"},
-      {"NVIDIA L40S", "l40s"},
-      {"RTX4090", "rtx-4090"},
-      {"NVIDIA GeForce RTX 4090", "rtx-4090"},
-      {"NVIDIA GeForce RTX 5090", "rtx-5090"},
-      {"RTX PRO 6000", "rtx-pro-6000"},
-      {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"},
-      {"H100-PCIe", "h100-pcie"},
-      {"H100-PCIe-80GB", "h100-pcie"},
-      {"NVIDIA H100 PCIe", "h100-pcie"},
-      {"H100 NVL", "h100-nvl"},
-      {"H100-NVL-94GB", "h100-nvl"},
-      {"H800-PCIe", "h800-pcie"},
-      {"H800-PCIe-80GB (8 in one node)", "h800-pcie"},
-      {"MI325X", "mi325x"},
-      {"AMD Instinct MI325X", "mi325x"},
-      {"AMD Instinct MI350X", "mi350x"},
-      {"H800", "h800-sxm"},
-      {"NVIDIA GeForce RTX 4090 D", ""},
-      {"NVIDIA GeForce RTX 5090 Laptop GPU", ""},
-      {"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", ""},
-      {"NVIDIA RTX 6000 Ada Generation", ""},
-      {"H200-NVL-141GB", ""},
-      {"NVIDIA H100 80GB HBM3", "h100-sxm"},
-      {"NVIDIA H200", "h200-sxm"},
-      {"NVIDIA H200 NVL", ""},
-      {"NVIDIA H100 NVL", "h100-nvl"},
-      {"NVIDIA H800", "h800-sxm"},
-      {"NVIDIA H20", "h20-sxm"},
-      {"NVIDIA B200", "b200-sxm"},
-      {"NVIDIA B300 SXM6 AC", "b300-sxm"},
-      {"NVIDIA GB200", "gb200"},
-      {"NVIDIA A100-SXM4-40GB", "a100-sxm"},
-      {"NVIDIA A100 80GB PCIe", ""},
-      {"NVIDIA GH200 480GB", "h100-sxm"},
-      {"NVIDIA H100 80GB HBM3 MIG 1g.10gb", ""},
-      {"AMD Instinct MI300X", "mi300x"},
-      {"Tesla V100-SXM2-16GB", ""},
-      {"L40", ""},
-  };
-  for (const auto& [gpu, expected] : names) EXPECT_EQ(profile(gpu), expected) << gpu;
+    EXPECT_EQ(device ? device->profile : "", expected) << gpu;
+  }
   EXPECT_EQ(device_of_path("runs/h800_pcie_8x/x.csv"), find_device("h800-pcie"));
   EXPECT_EQ(device_of_path("runs/rtx_4090_8x/x.csv"), find_device("rtx-4090"));
 }
 
 TEST(Devices, DriversNamesBecomeThoseOfTables) {
-  const std::pair<std::string_view, std::string_view> names[] = {
-      {"NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"},
-      {"NVIDIA H200", "H200-SXM5-141GB"},
-      {"NVIDIA H100 PCIe", "H100-PCIe-80GB"},
-      {"NVIDIA H100 NVL", "H100-NVL-94GB"},
-      {"NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"},
-      {"A100-SXM-80GB", "A100-SXM4-80GB"},
-      {"NVIDIA GB200", "GB200"},
-      {"NVIDIA GH200 480GB", "GH200"},
-      {"AMD Instinct MI300X", "MI300X"},
-      {"NVIDIA GeForce RTX 4090", "RTX-4090-24GB"},
-      {"NVIDIA A100 80GB PCIe", "NVIDIA A100 80GB PCIe"},
-      {"NVIDIA RTX 9999", "NVIDIA RTX 9999"},
-      {"HOST", "HOST"},
-  };
-  for (const auto& [driver, table] : names) EXPECT_EQ(table_name(driver), table) << driver;
+  const auto names = moesim::testing::cases("calibration/device_names.json", "tables");
+  for (const auto& [driver, table] : names.items()) EXPECT_EQ(table_name(driver), table) << driver;
 }
 
 // Rows keep the GPU that they name; --gpu names that of the others.

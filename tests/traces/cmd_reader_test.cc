@@ -13,6 +13,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "tests/cases.h"
 #include "tests/message_of.h"
 #include "tests/replaced.h"
 #include "tests/traces/temporary_folder.h"
@@ -117,52 +118,22 @@ TEST(CmdReader, RefusesSpoiltLinesWithPlaceFoundAndExpected) {
             "rank03.txt:2:85: found 'None', expected a description followed by ',group_kind='");
   EXPECT_EQ(error_of(replaced(kLine, "mg_state=steady,duration=24.5", "duration=24.5,mg_state=steady")),
             "rank03.txt:1:42: found ',duration=24.5,mg_state=steady,d...', expected ',mg_state='");
-  const std::pair<std::string, std::string> cases[] = {
+  std::vector<std::pair<std::string, std::string>> spoilt = {
       {"", "found an empty file"},
       {"# nothing else\n", "found comments only"},
       {"\n", "expected 'rank:'"},
       {kLine + "\n", "rank03.txt:2:1: found the end of the line, expected 'rank:'"},
       {kLine.substr(0, kLine.size() - 1), "found a last line without a line break"},
       {kLine + kLine.substr(0, 40), "rank03.txt:2: found a last line without a line break"},
-      {replaced(kLine, "])\n", "]\n"), "found the end of the line, expected ')'"},
-      {replaced(kLine, "])\n", "]) \n"), "expected the end of the line"},
       {kLine + "# late comment\n", "rank03.txt:2:1: found '# late comment', expected 'rank:'"},
-      {replaced(kLine, "rank:3", "rank:99999999999999999999"), "a rank from 0 to"},
-      {replaced(kLine, "rank:3", "rank:-1"), "a rank from 0 to"},
-      {replaced(kLine, "rank:3", "rank:03"), "a rank from 0 to"},
-      {replaced(kLine, "stage_id=1", "stage_id=1000000"), "a pipeline stage from 0 to 65535"},
-      {replaced(kLine, "batch_id=0", "batch_id=10000000000"), "a microbatch from 0 to 999999"},
-      {replaced(kLine, "mg_state=steady", "mg_state=stready"),
-       "'stready', expected an mg_state, one of None, warmup"},
-      {replaced(kLine, "group_kind=None", "group_kind=xp"), "'xp', expected a group, one of"},
-      {replaced(kLine, "torch.bfloat16", "torch.bfloat17"), "'torch.bfloat17', expected a data type, one of"},
-      {replaced(kLine, "comm_func=all_to_all", "comm_func=all2all"),
-       "'all2all', expected a communication function"},
-      {replaced(kLine, "duration=24.5", "duration=1e3"), "expected ',description='"},
-      {replaced(kLine, "duration=24.5", "duration=nan"), "expected a duration in milliseconds"},
-      {replaced(kLine, "duration=24.5", "duration=24."), "expected a duration in milliseconds"},
-      {replaced(kLine, "duration=24.5", "duration=.5"), "expected a duration in milliseconds"},
-      {replaced(kLine, "duration=24.5", "duration=024.5"), "expected a duration in milliseconds"},
-      {replaced(kLine, "duration=24.5", "duration=9999999999999999999"),
-       "expected a duration in milliseconds"},
-      {replaced(kLine, "[1024, 1, 4096]", "[1024, -1, 4096]"), "expected a shape"},
-      {replaced(kLine, "[1024, 1, 4096]", "[1024,1,4096]"), "expected a shape"},
-      {replaced(kLine, "[1024, 1, 4096]", "[1024, 1, 4096"), "expected a shape"},
-      {replaced(kLine, "[1024, 1, 4096]", "[10000000000, 1, 4096]"),
-       "expected a shape of at most 2^40 elements"},
-      {replaced(kLine, "[1024, 1, 4096]", "[100000000, 1, 4096]"), "expected a tensor of at most 512 GiB"},
-      {replaced(kLine, "'trace_src_func", "trace_src_func"), "expected '''"},
-      {replaced(kLine, "all_to_all'])", "all_to_all', 'x'])"), "expected 'trace_src_func='"},
-      {replaced(kLine, ",group=exp,comm_func=all_to_all", ",comm_func=all_to_all,group=exp"),
-       "expected the end of the sub-operation or its next key"},
       {replaced(kLine, "description=None", "description=caf\xC3"),
        "found the byte 0xc3, expected UTF-8 text"},
       {replaced(kLine, "description=None", "description=\xED\xA0\x80"), "found the byte 0xed"},
       {replaced(kLine, "description=None", std::string("description=a\0b", 15)), "found the byte 0x00"},
-      {replaced(kLine, "])\n", "])\r\n"),
-       "found the byte 0x0d, expected line breaks without a carriage return"},
   };
-  for (const auto& [text, expected] : cases) {
+  for (const auto& row : moesim::testing::cases("traces/refusals.json", "lines of commands"))
+    spoilt.emplace_back(replaced(kLine, row[0].get<std::string>(), row[1].get<std::string>()), row[2]);
+  for (const auto& [text, expected] : spoilt) {
     const std::string error = error_of(text);
     EXPECT_THAT(error, HasSubstr(expected)) << text;
     EXPECT_THAT(error, ::testing::StartsWith("rank03.txt:")) << text;

@@ -13,6 +13,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "tests/cases.h"
 #include "tests/message_of.h"
 #include "tests/traces/temporary_folder.h"
 #include "traces/router_trace.h"
@@ -204,44 +205,9 @@ TEST(Dispatching, SentCountsInThePlaceOfReceivedOnesAreExplained) {
 }
 
 TEST(Dispatching, RefusesBadInputInOneLine) {
-  const std::pair<std::string, std::string> cases[] = {
-      {"", "not JSON"},
-      {"{}", "no key 'ep'"},
-      {R"({"ep": 2, "experts": 4})", "no counts"},
-      {R"({"ep": 3, "experts": 8, "per_rank_results": {}})", "a multiple of ep = 3"},
-      {R"({"ep": 0, "experts": 8, "per_rank_results": {}})", "from 1 to"},
-      {R"({"ep": 1048576, "experts": 1048576, "per_rank_results": {}})", "at most 2^26 entries"},
-      {R"({"ep": 1, "experts": 1, "per_rank_result": {}})", "did you mean 'per_rank_results'?"},
-      {R"({"ep": 2, "experts": 2, "per_rank_results": {}})", "no counts of any EP rank"},
-      {R"({"ep": 2, "experts": 2, "per_rank_results": {"2": {"num_local_tokens_per_expert": [1, 1]}}})",
-       "an EP rank from 0 to 1"},
-      {R"({"ep": 2, "experts": 2, "per_rank_results": {"01": {"num_local_tokens_per_expert": [1, 1]}}})",
-       "an EP rank from 0 to 1"},
-      {R"({"ep": 1, "experts": 2, "per_rank_results": {"0": {"num_local_tokens_per_expert": [1]}}})",
-       "found per_rank_results.0.num_local_tokens_per_expert 1 counts, expected 2"},
-      {R"({"ep": 1, "experts": 1, "per_rank_results": {"0": {"num_local_tokens_per_expert": [-1]}}})",
-       "from 0 to 2147483647"},
-      {R"({"ep": 1, "experts": 1, "per_rank_results": {"0": {"num_local_tokens_per_expert": [10000000000]}}})",
-       "from 0 to 2147483647"},
-      {R"({"ep": 1, "experts": 2, "per_rank_results": {"0": {"num_local_tokens_per_expert": [2147483647, 1]}}})",
-       "found per_rank_results.0.num_local_tokens_per_expert 2147483648 rows, expected at most 2147483647"},
-      {R"({"ep": 1, "experts": 1, "per_rank_results": {"0": {}}})", "no counts"},
-      {R"({"ep": 1, "experts": 2, "topk_indices": {"0": [[0, 1], [0]]}})", "2 as for the first token"},
-      {R"({"ep": 1, "experts": 2, "topk_indices": {"0": [[0, 2]]}})", "from 0 to 1"},
-      {R"({"ep": 1, "experts": 2, "topk_indices": {"0": [[]]}})", "one or more"},
-      {R"({"ep": 2, "experts": 2, "num_global_tokens_per_expert": [[1, 1], [1, 1]], "topk_indices": {"0": [[0, 1]]}})",
-       "no top-k indices of EP rank 1"},
-      {R"({"ep": 1, "experts": 1, "tables": [{"num_global_tokens_per_expert": [[2]]}]})",
-       "neither layer nor microbatch"},
-      {R"({"ep": 1, "experts": 1, "tables": [{"layer": 1, "num_global_tokens_per_expert": [[2]]},
-          {"layer": 1, "num_global_tokens_per_expert": [[3]]}]})",
-       "two tables for layer 1, microbatch any"},
-      {R"({"schema": "moesim.cluster/1", "ep": 1, "experts": 1, "num_global_tokens_per_expert": [[1]]})",
-       "expected 'moesim.dispatching/1'"},
-  };
-  for (const auto& [text, expected] : cases) {
-    const std::string error = dispatching_error(text);
-    EXPECT_THAT(error, HasSubstr(expected)) << text;
+  for (const auto& row : moesim::testing::cases("traces/refusals.json", "dispatching files")) {
+    const std::string text = row[0], error = dispatching_error(text);
+    EXPECT_THAT(error, HasSubstr(row[1].get<std::string>())) << text;
     EXPECT_THAT(error, ::testing::StartsWith("routing.json")) << text;
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
   }
