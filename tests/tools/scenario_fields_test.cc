@@ -16,6 +16,7 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/workload/fields.h"
 #include "process.h"
+#include "tests/cases.h"
 #include "tests/message_of.h"
 #include "tests/models/field_samples.h"
 #include "tools/moesim/questions/ask.h"
@@ -29,6 +30,7 @@ using models::Field;
 using models::FieldType;
 using models::testing::FieldSample;
 using models::testing::samples_of;
+using moesim::testing::cases;
 using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::Outcome;
@@ -179,51 +181,7 @@ bool changes_the_answer(const Field& field, const json& base) {
 TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
   const json base = json::parse(R"({"model": {"base": "deepseek-v3", "layers": 8}, "cluster": "dgx-h100x4",
     "parallel": {"ep": 16, "pp": 2, "microbatches": 8}, "dispatcher": "alltoall", "routing": "zipf:1.1"})");
-  // Companions that make a field effective.
-  const std::map<std::string_view, std::vector<std::pair<std::string_view, json>>> beside{
-      {"gpus", {{"cluster", "dgx-h100"}}},
-      {"parallel.dp", {{"parallel.ep", 2}}},
-      {"parallel.global_batch", {{"parallel.microbatches", nullptr}}},
-      {"parallel.etp", {{"parallel.ep", 8}}},
-      {"faults.nvlinks", {{"parallel.ep", 8}}},
-      {"training.folding", {{"parallel.ep", 4}, {"parallel.etp", 2}, {"parallel.tp", 2}, {"parallel.cp", 2}}},
-      {"training.fp8_attention", {{"training.precision", "fp8"}}},
-      {"training.activations", {{"training.precision", "fp8"}, {"training.recompute", "moe_act"}}},
-      {"training.sequence_parallel",
-       {{"model",
-         json::parse(R"({"name": "dense", "hidden": 512, "layers": 8, "experts": 0, "dense_ffn": 2048,
-         "vocabulary": 32000, "attention": {"heads": 8}})")},
-        {"parallel.ep", 1},
-        {"parallel.tp", 2},
-        {"routing", nullptr},
-        {"dispatcher", nullptr}}},
-      {"training.rank_order", {{"parallel.ep", 4}, {"parallel.tp", 4}}},
-      {"training.overlap.delayed_wgrad",
-       {{"training.overlap.expert_communication", true}, {"parallel.vpp", 2}}},
-      {"training.shard_group", {{"training.sharding", "hsdp:shard=4"}}},
-      {"training.reshard_after_forward", {{"training.sharding", "fsdp"}, {"parallel.pp", 1}}},
-      {"activation_dtype", {{"training.framework", "none"}}},
-      {"training.shampoo", {{"training.sharding", "ddp"}}},
-      {"training.fsdp_unit", {{"training.sharding", "fsdp"}, {"parallel.pp", 1}}},
-      {"training.loss_parallel", {{"parallel.tp", 2}}},
-      {"training.precondition_frequency", {{"training.sharding", "ddp:shampoo"}}},
-      {"training.newton_schulz_steps", {{"training.sharding", "ddp:muon"}}},
-      {"training.lora_modules", {{"training.lora", 8}}},
-      {"training.start_preconditioning_step",
-       {{"training.sharding", "ddp:shampoo"}, {"training.shampoo_step", 3}}},
-      {"training.shampoo_step",
-       {{"training.sharding", "ddp:shampoo"}, {"training.precondition_frequency", 5}}},
-      {"training.overload.recorder", {{"training.launch", "graphs"}}},
-      {"training.overload.allgather_quirk", {{"dispatcher", "allgather"}}},
-      {"faults.seed", {{"faults.jitter", 0.1}}},
-      {"faults.checkpoint_s", {{"faults.gpu_mtbf_hours", 1000}}},
-      {"faults.restart_s", {{"faults.gpu_mtbf_hours", 1000}}},
-      {"faults.checkpoint_interval_s", {{"faults.gpu_mtbf_hours", 1000}}},
-      {"ownership.years", {{"ownership.buy", 35000}}},
-      {"ownership.kwh", {{"prices", {{"gpu_hour", 2}}}}},
-      {"ownership.pue", {{"prices", {{"gpu_hour", 2}}}, {"ownership.kwh", 0.1}}},
-      {"ownership.hosting", {{"ownership.buy", 35000}}},
-      {"ownership.idle_share", {{"ownership.buy", 35000}}}};
+  const json beside = cases("tools/scenario_fields.json", "beside");
   for (const Field& field : models::scenario_fields())
     for (const char* scope : {"layer", "step"}) {
       if (!field.used_in(std::string(scope) == "step" ? models::Scopes::kStep : models::Scopes::kLayer))
@@ -231,7 +189,7 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
       json scenario = base;
       if (field.path != "scope") scenario["scope"] = scope;
       if (const auto more = beside.find(field.path); more != beside.end())
-        for (const auto& [path, value] : more->second) put(scenario, path, value);
+        for (const auto& [path, value] : more->items()) put(scenario, path, value);
       EXPECT_TRUE(changes_the_answer(field, scenario)) << field.path << " at scope " << scope;
     }
 }
@@ -240,63 +198,6 @@ Outcome compare(const TempFolder& folder, Words words) {
   words.insert(words.begin(), "compare");
   words.insert(words.end(), {"--format", "json", "--quiet", "--draws", "6"});
   return run_moesim(words, folder.path());
-}
-
-// Scenarios with every kind of change that a result has to carry.
-std::vector<Words> questions() {
-  const char* const cluster =
-      R"({"base": "dgx-h200x4", "nic": {"bandwidth": "37GBps", "latency_factor": 1.3, "latency": "5us"},
-          "gpu": {"flops": "1.1PFLOPS", "hbm_bandwidth": "3.3TBps", "kernel_launch": "3.3us", "host_sync": "9us"}})";
-  const char* const model = R"({"base": "mixtral-8x7b", "layers": 8, "shared_ffn": 1024})";
-  return {
-      {"--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "8", "--routing", "zipf:1.2", "--seed",
-       "5"},
-      {"--model", model, "--cluster", cluster, "--ep", "16", "--pp", "2", "--dispatcher", "all", "--topk",
-       "1", "--sharding", "hsdp:shard=4:shampoo", "--recompute", "activation", "--placement",
-       "balanced:slots=16"},
-      {"--model", "own.json", "--cluster", "own_cluster.json", "--ep", "4", "--routing", "dispatching.json",
-       "--dispatcher", "alltoall:capacity_factor=2:pad,allgather", "--inference", "--router-dtype", "bf16"},
-      {"--model", "qwen3-30b-a3b", "--cluster", "echo-h800x2", "--ep", "8", "--faults",
-       R"({"slow_gpus": [{"gpu": 3, "factor": 1.3}], "jitter": 0.05, "seed": 9})"},
-      {"--scope", "step", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x2", "--ep", "8",
-       "--microbatches", "8"},
-      {"--scope", "step", "--model", "own.json", "--cluster", "own_cluster.json", "--ep", "4", "--routing",
-       "dispatching.json", "--placement", "balanced", "--inference", "--framework", "none"},
-      {"--model", "deepseek-v3", "--cluster", "dgx-h100x8", "--ep", "64", "--precision", "fp8_block",
-       "--launch", "graphs", "--routing", "zipf:1.1:shared", "--recompute", "core_attn+moe_act"},
-      {"--scope", "step", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x2", "--ep", "8", "--routing",
-       "zipf:1.1:shared", "--dispatcher", "all", "--microbatches", "1"},
-      {"--scope",
-       "step",
-       "--model",
-       model,
-       "--cluster",
-       cluster,
-       "--ep",
-       "4",
-       "--pp",
-       "2",
-       "--vpp",
-       "2",
-       "--microbatches",
-       "8",
-       "--precision",
-       "fp8_block",
-       "--sharding",
-       "hsdp:shard=8",
-       "--recompute",
-       "layernorm+moe_act",
-       "--launch",
-       "partial-graphs",
-       "--overlap",
-       "expert-communication+gradients",
-       "--routing",
-       "gini:0.3",
-       "--dispatcher",
-       "flex-deepep,alltoall:pad_rows=16",
-       "--faults",
-       R"({"nics": [{"gpu": 1, "bandwidth": 0.5}], "gpu_mtbf_hours": 50000, "checkpoint_s": 30})"},
-  };
 }
 
 TEST(InputsScenario, GivesTheSameNumbersAgain) {
@@ -310,7 +211,10 @@ TEST(InputsScenario, GivesTheSameNumbersAgain) {
     dispatching["per_rank_results"][std::to_string(rank)]["num_local_tokens_per_expert"] = {
         100 + rank, 100, 100, 100, 100, 100, 100, 100 - rank};
   folder.write("dispatching.json", dispatching.dump());
-  for (const Words& words : questions()) {
+  for (const auto& question : cases("tools/scenario_fields.json", "questions")) {
+    Words words;
+    for (const auto& word : question)
+      words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
     SCOPED_TRACE(::testing::PrintToString(words));
     const Outcome first = compare(folder, words);
     ASSERT_EQ(first.exit_code, 0) << first.err;

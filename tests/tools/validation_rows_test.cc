@@ -19,12 +19,14 @@
 #include "models/step/step_forecast.h"
 #include "models/workload/fields.h"
 #include "process.h"
+#include "tests/cases.h"
 #include "tools/moesim/validation/rows.h"
 
 namespace moesim::tools {
 namespace {
 
 namespace fs = std::filesystem;
+using moesim::testing::cases;
 using nlohmann::json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -35,22 +37,7 @@ using Cells = std::map<std::string, std::string>;
 
 // A table of rows that differ from a good one in some cells.
 std::string table_of(const std::vector<Cells>& rows) {
-  const Cells good{{"gpu", "H100-SXM5-80GB"},
-                   {"gpus", "64"},
-                   {"model", "OLMoE"},
-                   {"framework", "in-house"},
-                   {"precision", "BF16"},
-                   {"gbs", "128"},
-                   {"mbs", "2"},
-                   {"seq_len", "2048"},
-                   {"tp", "2"},
-                   {"pp", "2"},
-                   {"cp", "1"},
-                   {"vp", "1"},
-                   {"ep", "8"},
-                   {"etp", "1"},
-                   {"step_time_s", "6.5"},
-                   {"source", "here"}};
+  const Cells good = cases("tools/validation_rows.json", "good");
   Cells every = good;
   for (const Cells& row : rows)
     for (const auto& [column, cell] : row) every.emplace(column, "");
@@ -96,35 +83,17 @@ TEST(PublishedRow, IsAPlanOnItsCluster) {
 
 // A table with a row that is wrong or incomplete says so and goes on with the others.
 TEST(PublishedRow, ThatCannotBeForecastIsSkippedWithItsReason) {
-  const std::string large = "16777216";
-  const std::vector<std::pair<Cells, std::string>> cases{
-      {{{"model", "a model of nobody"}}, "its layers are not known here"},
-      {{{"gpu", "TPU-v9"}}, "no profile of GPU 'TPU-v9'"},
-      {{{"gpus", "60"}, {"tp", "8"}}, "60 GPUs are no multiple of tp x cp x pp = 16"},
-      {{{"gbs", "100"}}, "found 100 with dp 16"},
-      {{{"precision", "INT3"}}, "precision 'INT3'"},
-      {{{"step_time_s", ""}}, "neither a step time nor a rate"},
-      {{{"step_time_s", "1e-320"}}, "which no job has"},
-      {{{"step_time_s", "1e-300"}}, "which no job has"},
-      {{{"step_time_s", "1e11"}}, "which no job has"},
-      {{{"ep", ""}}, "ep is not stated, and decides the step"},
-      {{{"tp", ""}, {"pp", ""}}, "tp, pp are not stated, and decide the step"},
-      // Sizes whose product wraps to 0 would divide by it, or look like unstated sizes.
-      {{{"tp", large}, {"pp", large}, {"cp", "65536"}}, "tp x cp x pp: found a size of 1.84e+19"},
-      {{{"model", "GRUG d1280000000000000 L48 e256 top8 i1280"}},
-       "found 1280000000000000, expected at most 2^31"},
-      {{{"gpus", "many"}}, "rows.csv:15: found 'many' as gpus, expected an integer from 1"},
-      {{{"vp", "any"}}, "rows.csv:16: found 'any' as vp, expected an integer from 1"}};
+  const std::vector<std::pair<Cells, std::string>> skipped = cases("tools/validation_rows.json", "skipped");
   std::vector<Cells> rows;
-  rows.reserve(cases.size() + 1);
-  for (const auto& [cells, reason] : cases) rows.push_back(cells);
+  rows.reserve(skipped.size() + 1);
+  for (const auto& [cells, reason] : skipped) rows.push_back(cells);
   rows.push_back({});
   PublishedTable t = read(table_of(rows) + "H100-SXM5-80GB,64\n");
-  ASSERT_EQ(t.skipped.size(), cases.size() + 1);
+  ASSERT_EQ(t.skipped.size(), skipped.size() + 1);
   EXPECT_EQ(t.rows.size(), 1u);
   std::ranges::stable_sort(t.skipped, {}, &SkippedRow::line);
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    EXPECT_THAT(t.skipped[i].reason, HasSubstr(cases[i].second));
+  for (std::size_t i = 0; i < skipped.size(); ++i) {
+    EXPECT_THAT(t.skipped[i].reason, HasSubstr(skipped[i].second));
     EXPECT_EQ(t.skipped[i].line, static_cast<long>(i) + 2);
   }
   EXPECT_THAT(t.skipped.back().reason, HasSubstr("rows.csv:18: found 2 fields, expected 16"));
@@ -233,42 +202,18 @@ TEST(PublishedRow, HasAnOriginForEverySetting) {
 }
 
 TEST(PublishedRow, NamesItsDispatcherAsTablesDo) {
-  const std::vector<std::tuple<const char*, const char*, const char*, const char*>> cases{
-      // framework, dispatcher, backend
-      {"in-house", "flex (HybridEP)", "", "flex-hybridep"},
-      {"in-house", "flex (DeepEP API over UCCL)", "", "flex-deepep"},
-      {"torchtitan", "NCCL alltoall", "", "torchtitan-alltoall"},
-      {"in-house", "TP", "", "allgather:permute_fusion=false"},
-      {"in-house", "recipe default", "", "alltoall"},
-      // "+" separates a library from its transport, but LLEP is a placement of experts.
-      {"torchtitan", "", "nccl+llep", "torchtitan-alltoall:balance=least-loaded"}};
-  for (const auto& [framework, dispatcher, backend, expected] : cases)
-    EXPECT_EQ(read_row({{"framework", framework}, {"dispatcher", dispatcher}, {"backend", backend}})
+  for (const auto& row : cases("tools/validation_rows.json", "dispatchers"))
+    EXPECT_EQ(read_row({{"framework", row[0]}, {"dispatcher", row[1]}, {"backend", row[2]}})
                   .scenario.dispatchers.front()
                   .text(),
-              expected);
+              row[3]);
 }
 
 TEST(RowNotes, SayHowTheRunWasLaunchedAndWhichSizesStandAlone) {
-  using Said = std::map<std::string, std::string>;
-  const std::string overlap = "training.overlap.expert_communication", launch = "training.launch",
-                    recompute = "training.recompute", delayed = "training.overlap.delayed_wgrad";
-  const std::vector<std::pair<const char*, Said>> cases{
-      {"closed division; expert-parallel overlap (1F1B), full-iteration graphs; microbatch size not read; "
-       "recompute mlp",
-       {{launch, "\"graphs\""}, {overlap, "true"}, {recompute, "\"mlp\""}}},
-      {"A2A overlap; eight gradients delayed", {{overlap, "true"}, {delayed, "true"}}},
-      {"EDP 4, no recompute", {{recompute, "\"none\""}}},
-      {"no expert-communication overlap; A2A overlap later", {{overlap, "false"}}},
-      {"full recomputation, DP8/EP8; one node", {{recompute, "\"full\""}, {"parallel.ep", "8"}}},
-      {"mbs 1 and 32 SMs are defaults", {{"parallel.micro_batch", "1"}}},
-      {"DeepEP is said to be faster over EP8-64", {}},
-      {"DeepEP 2, step time derived", {}},
-      {"", {}}};
-  for (const auto& [note, expected] : cases) {
-    Said said;
-    for (const RowSetting& s : settings_of_note(note)) said[s.path] = s.value.dump();
-    EXPECT_EQ(said, expected) << note;
+  for (const auto& row : cases("tools/validation_rows.json", "notes")) {
+    json said = json::object();
+    for (const RowSetting& s : settings_of_note(row[0].get<std::string>())) said[s.path] = s.value;
+    EXPECT_EQ(said, json(row[1])) << row[0];
   }
 }
 
