@@ -164,6 +164,9 @@ def run_table(table, folder, texts, run):
 
 def run_case(case, file, moesim, root):
     """Yields what does not hold."""
+    if not os.path.exists(case.get("needs", root).replace("$ROOT", root)):
+        print(f"SKIPPED {case['case']}: {case['needs']} is absent")
+        return
     texts = {}
     for name, content in file.get("texts", {}).items():
         texts[name] = text_of(content, texts)
@@ -195,7 +198,7 @@ def run_case(case, file, moesim, root):
             asked = isinstance(run, list)
             words = run if asked else run["words"]
             done = execute(words + (["--format", "json", "--quiet"] if asked else []))
-            code = 2 if not asked and "error" in run else 0
+            code = 0 if asked else run.get("code", 2 if "error" in run else 0)
             if not asked and done.returncode and any(reason in done.stderr for reason in listed(run.get("skip"))):
                 print(f"SKIPPED {case['case']}: {done.stderr.strip()}")
                 return
@@ -207,7 +210,9 @@ def run_case(case, file, moesim, root):
             elif run.get("out"):
                 names[name] = done.stdout
             if not asked:
-                if code and (done.stdout or not done.stderr.startswith("moesim: ") or done.stderr.count("\n") != 1):
+                if "to" in run:
+                    (folder / run["to"]).write_text(done.stdout)
+                if "error" in run and (done.stdout or not done.stderr.startswith("moesim: ") or done.stderr.count("\n") != 1):
                     yield f"{name}: found '{done.stdout}{done.stderr}', expected one line on standard error"
                 both = done.stdout + done.stderr
                 for key, printed in (("error", done.stderr), ("warns", done.stderr), ("says", done.stdout), ("prints", both)):

@@ -37,33 +37,6 @@ json replayed(const char* side, std::vector<std::string> more) {
   return outcome.exit_code == 0 ? json::parse(outcome.out) : json::object();
 }
 
-TEST(Replay, AnotherDispatcherInBothKindsOfRecordings) {
-  for (const char* side : {"scaling", "realistic"}) {
-    const json recorded = replayed(side, {});
-    const json same = replayed(side, {"--dispatcher", "alltoall-legacy"});
-    const Outcome drawn = run_moesim({"replay", (sample_folder() / side).string(), "--quiet", "--draws", "8",
-                                      "--dispatcher", "allgather-legacy", "--format", "json"});
-    ASSERT_EQ(drawn.exit_code, 0) << drawn.err;
-    const json other = json::parse(drawn.out);
-    const auto us = [](const json& result) { return result.at("iteration_us").at("value").get<double>(); };
-    EXPECT_NEAR(us(same) / us(recorded), 1, 1e-6) << side;
-    EXPECT_NE(us(other), us(recorded)) << side;
-    EXPECT_FALSE(same.contains("recommendation")) << side;
-    // The decision of a comparison: the faster one of both, with a loss from the draws they share.
-    const bool keep = us(recorded) < us(other);
-    const json& chosen = other.at("recommendation");
-    EXPECT_EQ(chosen.at("dispatcher"), keep ? "alltoall-legacy" : "allgather-legacy") << side;
-    EXPECT_GT(chosen.at("probability").get<double>(), 0.5) << side;
-    EXPECT_GE(chosen.at("loss_at_most"), chosen.at("expected_loss")) << side;
-    EXPECT_THAT(other.at("answer").get<std::string>(),
-                ::testing::AllOf(HasSubstr("alltoall-legacy"), HasSubstr("allgather-legacy")))
-        << side;
-    EXPECT_THAT(other.at("because").get<std::string>(), HasSubstr(" over ")) << side;
-    EXPECT_THAT(other.at("changes").get<std::string>(),
-                HasSubstr("allgather-legacy instead of alltoall-legacy"));
-  }
-}
-
 // The sample without the lines that say what it is, as public recordings are.
 std::string anonymous(const TempFolder& folder, const std::string& side) {
   const std::filesystem::path job = folder.path() / sample_folder().filename() / side;
@@ -131,66 +104,6 @@ TEST(Replay, WhatItWasRecordedOnIsToldOrAsked) {
   EXPECT_LT(us(by_user, "high"), us(said({job, "--cluster", "echo-h800x2"}), "value"));
 }
 
-// The paths of a scenario change a recording, in every verb, and what a replay has not is refused by name.
-TEST(Replay, ARecordingIsASourceOfSettings) {
-  const std::string scaling = (sample_folder() / "scaling").string();
-  const auto answer = [&](std::vector<std::string> words) {
-    words.insert(words.end(), {"--draws", "0", "--format", "json", "--quiet"});
-    const Outcome outcome = run_moesim(words);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return outcome.exit_code == 0 ? json::parse(outcome.out) : json::object();
-  };
-  const auto us = [](const json& result) { return result.at("iteration_us").at("value").get<double>(); };
-  const double recorded = us(replayed("scaling", {})), more = us(replayed("scaling", {"--experts", "16"}));
-  EXPECT_EQ(us(replayed("scaling", {"--set", "model.experts=16"})), more);
-  const json changed = answer({"whatif", scaling, "--set", "model.experts=x2"});
-  EXPECT_EQ(us(changed), more);
-  EXPECT_EQ(changed.at("before").at("iteration_us"), recorded);
-  const json faster =
-      answer({"whatif", scaling, "--cluster", "dgx-h100x2", "--set", "cluster.nic.bandwidth=x2"});
-  EXPECT_LT(us(faster), faster.at("before").at("iteration_us").get<double>());
-
-  const json compared = answer({"compare", scaling, "--dispatcher", "allgather,allgather-legacy"});
-  ASSERT_EQ(compared.at("scenarios").size(), 3u);
-  EXPECT_EQ(compared.at("scenarios")[0].at("dispatcher"), "alltoall-legacy");
-  for (std::size_t i = 1; i < 3; ++i) {
-    const json& one = compared.at("scenarios")[i];
-    EXPECT_EQ(one.at("time_us").at("value"),
-              us(replayed("scaling", {"--dispatcher", one.at("dispatcher").get<std::string>()})));
-  }
-  EXPECT_EQ(us(replayed("scaling", {"--model", R"({"base": "mixtral-8x7b"})"})), recorded);
-  for (const auto& [words, refusal] :
-       {std::pair{std::vector<std::string>{"replay", scaling, "--set", "parallel.tp=2"},
-                  "parallel.tp: found with a recording, expected one of cluster, dispatcher"},
-        {{"whatif", scaling, "--sensitivity"}, "found --sensitivity with a recording, expected --set"},
-        {{"compare", scaling, "--tokens", "1T"}, "found --tokens with a recording, expected a scenario"}}) {
-    const Outcome outcome = run_moesim(words);
-    EXPECT_EQ(outcome.exit_code, 2) << refusal;
-    EXPECT_THAT(outcome.err, HasSubstr(refusal));
-  }
-}
-
-TEST(Replay, TokensMoneyAndWhatItWasBefore) {
-  // 8 microbatches of 1024 tokens on 8 data-parallel ranks.
-  const json same = replayed("scaling", {"--cluster", "echo-h800x2", "--prices", R"({"gpu_hour": 2})"});
-  const double us = same.at("iteration_us").at("value").get<double>();
-  const double rate = same.at("tokens_per_s").get<double>();
-  EXPECT_NEAR(rate, 8 * 8 * 1024 / (us * 1e-6), 1e-3 * rate);
-  EXPECT_NEAR(same.at("cost_per_million_tokens").at("value").get<double>(), 16 * 2 / 3600.0 / rate * 1e6,
-              1e-9);
-  EXPECT_FALSE(same.contains("before"));
-  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
-           {"--seq", "4096"}, {"--dispatcher", "allgather"}, {"--cluster", "dgx-b200x2"}}) {
-    const json other = replayed("scaling", more);
-    EXPECT_NEAR(other.at("before").at("iteration_us").get<double>() / us, 1, 1e-6) << more.back();
-    const Outcome shown = run_moesim(replay("scaling", more));
-    EXPECT_THAT(shown.out, HasSubstr("tokens/s"));
-    EXPECT_THAT(shown.out, HasSubstr("\nbefore: "));
-  }
-  const Outcome csv = run_moesim(replay("scaling", {"--format", "csv"}));
-  EXPECT_THAT(csv.out.substr(0, csv.out.find('\n')), HasSubstr("iteration ms"));
-}
-
 // "Who sends how much to whom" on the page is what the shapes of the recording say.
 TEST(Replay, ThePageShowsTheBytesOfTheShapes) {
   if (!report_missing().empty()) GTEST_SKIP() << report_missing();
@@ -238,20 +151,6 @@ TEST(Replay, RanksThatWereNotRecordedAreFilledOnRequest) {
   EXPECT_THAT(alone.err, HasSubstr("not all stages were recorded"));
 }
 
-TEST(Replay, LoadsOfExpertsAreRoutingAtAnySize) {
-  const TempFolder folder;
-  folder.write("loads.json", "[[8, 1, 1, 1, 1, 1, 1, 2], [1, 1, 1, 1, 1, 1, 1, 1]]");
-  for (const char* ep : {"2", "4", "8"})
-    for (const char* seq : {"1024", "2048"}) {
-      const json result = replayed("scaling", {"--ep", ep, "--seq", seq, "--routing", folder / "loads.json"});
-      EXPECT_GT(result.at("overload").at("max").get<double>(), 1.1) << ep;
-      const Outcome compared =
-          run_moesim({"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", ep, "--seq",
-                      seq, "--routing", folder / "loads.json", "--dispatcher", "alltoall", "--quiet"});
-      EXPECT_EQ(compared.exit_code, 0) << compared.err;
-    }
-}
-
 // `trace check` asks replay: what it refuses is a problem, and the line is named.
 TEST(TraceCheck, FindsWhatReplayRefuses) {
   struct Case {
@@ -285,18 +184,6 @@ TEST(TraceCheck, FindsWhatReplayRefuses) {
     EXPECT_THAT(outcome.out, HasSubstr("problem: replay refuses it: "));
     EXPECT_THAT(outcome.out, HasSubstr(one.reason));
   }
-}
-
-TEST(Validate, OneJobFromAnothersRecording) {
-  const std::string scaling = (sample_folder() / "scaling").string();
-  const std::string real = (sample_folder() / "realistic").string();
-  const Outcome same = run_moesim({"validate", "--forecast", scaling, "--measured", real, "--rescale",
-                                   "--routing", "measured", "--draws", "0", "--max-error", "5%", "--quiet"});
-  EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
-  const Outcome other = run_moesim(
-      {"validate", "--forecast", scaling, "--measured", real, "--ep", "2", "--draws", "0", "--quiet"});
-  EXPECT_EQ(other.exit_code, 2);
-  EXPECT_THAT(other.err, HasSubstr("--rescale"));
 }
 
 TEST(Validate, AllFindsRecordingsAtAnyDepth) {

@@ -4,10 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -49,12 +46,6 @@ class WhatIf : public ::testing::Test {
   Outcome run(Words more) const {
     more.insert(more.begin(), {"whatif", "s.json"});
     return run_moesim(more, folder_.path());
-  }
-  json result(Words more) const {
-    more.insert(more.end(), {"--format", "json", "--quiet"});
-    const Outcome outcome = run(more);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
   }
   TempFolder folder_;
 };
@@ -100,21 +91,6 @@ TEST_F(WhatIf, TheScopeIsOfTheQuestion) {
     EXPECT_EQ(from_file.exit_code, 0) << from_file.err;
     EXPECT_EQ(run(question).out, from_file.out) << question.front();
   }
-}
-
-TEST_F(WhatIf, SensitivitiesAreElasticities) {
-  const json r = result({"--sensitivity", "--draws", "0"});
-  double flops = 0;
-  for (const json& one : r["sensitivity"])
-    for (const json& by : one["dispatchers"])
-      if (one["path"] == "cluster.gpu.flops" && by["dispatcher"] == "alltoall")
-        flops = by["elasticity"]["value"];
-  // Computing takes most of this layer, and no more than all of it.
-  EXPECT_LT(flops, -0.5);
-  EXPECT_GT(flops, -1);
-  // 20 % more FLOP/s does what the elasticity says, to second order.
-  const json change = result({"--set", "gpu.flops=x1.2", "--draws", "0"});
-  EXPECT_NEAR(std::log(change["difference"]["ratio"]["value"].get<double>()), flops * std::log(1.2), 0.02);
 }
 
 // Everything twice as good halves the time, but for what is fixed inside kernels; and the elasticities, each
@@ -163,17 +139,6 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
   }
 }
 
-TEST_F(WhatIf, AMapIsTheSameOnAnyNumberOfThreads) {
-  const Words words{"--map", "topk=1..4", "ep=2,4,7,8", "--draws", "4", "--format", "csv", "--threads"};
-  Words one = words, four = words;
-  one.emplace_back("1");
-  four.emplace_back("4");
-  const Outcome first = run(one);
-  EXPECT_EQ(first.exit_code, 0) << first.err;
-  EXPECT_THAT(first.out, HasSubstr("topk,parallel.ep,fastest,probability,speedup,fits,time_us.allgather,"));
-  EXPECT_EQ(first.out, run(four).out);
-}
-
 TEST_F(WhatIf, AMapIsDrawn) {
   const Outcome outcome =
       run({"--map", "topk=1..4", "ep=2,4,7,8", "--draws", "8", "--picture", "map.svg", "-q"});
@@ -194,15 +159,6 @@ TEST_F(WhatIf, AMapIsDrawn) {
   if (std::system("xmllint --version >/dev/null 2>&1") == 0) {
     EXPECT_EQ(std::system(("xmllint --noout '" + (folder_.path() / "map.svg").string() + "'").c_str()), 0);
   }
-}
-
-// HH, 11.
-TEST_F(WhatIf, AMapIsNoWiderThanAPage) {
-  const Outcome outcome = run({"--map", "topk=1..8", "nic.bandwidth=25GBps..400GBps:x2", "--draws", "0",
-                               "--between", "allgather,alltoall,flex-deepep", "-q"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  std::istringstream lines(outcome.out);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
 }
 
 // HH, 11: the nearest values at which another dispatcher is the fastest, as asking there finds them.
@@ -232,60 +188,6 @@ TEST(Around, NamesTheNearestChange) {
   }
   EXPECT_GT(sides, 0);
   EXPECT_TRUE(found);
-}
-
-// HH, 1: a job that runs alltoall is not compared with what it does not run.
-TEST(Baseline, IsWhatRunsToday) {
-  const std::string script = std::string(MOESIM_DATA_DIR) + "/foreign/fourth/scripts/qwen3_235b.sh";
-  if (!std::filesystem::exists(script)) GTEST_SKIP() << script << " is absent";
-  const auto asked = [&](Words more) {
-    more.insert(more.begin(), {"whatif", script, "--cluster", "h100", "--gpus", "256", "--draws", "4"});
-    more.insert(more.end(), {"--format", "json", "--quiet"});
-    return run_moesim(more);
-  };
-  const auto result = [&](const Words& more) {
-    const Outcome outcome = asked(more);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
-  };
-  const auto time_of = [](const json& evaluation, const std::string& dispatcher) {
-    for (const json& one : evaluation["dispatchers"])
-      if (one["dispatcher"] == dispatcher) return one["time_us"]["value"].get<double>();
-    return 0.0;
-  };
-  const auto difference = [](const json& one) { return one["difference"]["time_us"]["value"].get<double>(); };
-  const Words deepep{"--set", "dispatcher=flex-deepep"};
-
-  const json own = result(deepep);
-  EXPECT_EQ(own["today"],
-            json({{"dispatcher", "alltoall"}, {"because", "what the job runs"}, {"then", "flex-deepep"}}));
-  EXPECT_DOUBLE_EQ(difference(own),
-                   time_of(own["change"], "flex-deepep") - time_of(own["baseline"], "alltoall"));
-  EXPECT_NEAR(own["difference"]["ratio"]["value"].get<double>(), 0.706, 0.005);
-  EXPECT_THAT(own["because"].get<std::string>(), HasSubstr("28.279 s becomes 19.976 s: -29.4 %"));
-
-  const json measured = result({"--measured", "27.5s", "--set", "dispatcher=flex-deepep"});
-  EXPECT_EQ(measured["today"]["because"], "measured");
-  EXPECT_THAT(measured["because"].get<std::string>(), ::testing::StartsWith("27.500 s becomes "));
-
-  const json said = result({"--baseline", "allgather", "--set", "dispatcher=flex-deepep"});
-  EXPECT_EQ(said["today"]["because"], "--baseline");
-  EXPECT_LT(difference(said), difference(own));
-
-  // What the change does not touch stays: the same dispatcher runs behind it.
-  const json skewed = result({"--set", "nic.bandwidth=x0.5"});
-  EXPECT_EQ(skewed["today"]["then"], "alltoall");
-  EXPECT_GT(difference(skewed), 0);
-
-  const json each = result({"--each", "--set", "nic.bandwidth=x0.5", "--set", "dispatcher=flex-deepep"});
-  EXPECT_EQ(each["ranking"][0]["path"], "dispatcher");
-  EXPECT_EQ(each["ranking"][0]["text"], "dispatcher alltoall -> flex-deepep");
-  EXPECT_GT(each["ranking"][0]["throughput_ratio"]["value"].get<double>(), 1.3);
-
-  EXPECT_THAT(asked({"--baseline", "nccl", "--set", "topk=4"}).err,
-              HasSubstr("--baseline: found the dispatcher 'nccl', expected one of allgather, alltoall"));
-  EXPECT_THAT(asked({"--baseline", "allgather", "--measured", "27.5s", "--set", "topk=4"}).err,
-              HasSubstr("--baseline: found allgather beside a measured alltoall"));
 }
 
 // Bisection finds the same changes as trying every value.
