@@ -183,7 +183,9 @@ def run_case(case, file, moesim, root):
                         text = text.replace(old, new)
                     (folder / target).mkdir(parents=True, exist_ok=True)
                     (folder / target / source.name).write_text(text)
-        names = dict(HELPERS, read=lambda name: parsed((folder / name).read_text()), text=lambda name: (folder / name).read_text())
+        names = dict(HELPERS, read=lambda name: parsed((folder / name).read_text()), text=lambda name: (folder / name).read_text(),
+                     rows=lambda name: [parsed(line) for line in (folder / name).read_text().splitlines()],
+                     exists=lambda name: (folder / name).exists())
         for name, formula in {**file.get("let", {}), **case.get("let", {})}.items():
             names[name] = eval(formula, names) if isinstance(formula, str) else formula
 

@@ -127,56 +127,6 @@ TEST(SearchedPlan, IsToldAndStandsInTheScenario) {
   EXPECT_EQ(by_options["scenarios"], result["scenarios"]);
 }
 
-// Whatif and sweep take what compare takes, and start from the same plan.
-TEST(ScenarioWithoutAFile, IsAskedAboutByEveryVerb) {
-  TempFolder folder;
-  const Words question{"--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "8"};
-  folder.write("s.json", R"({"model": "mixtral-8x7b", "cluster": "dgx-h100x2", "parallel": {"ep": 8}})");
-  const auto answers = [&](const Words& words) {
-    const Outcome outcome =
-        run_moesim(with(words, {"--format", "json", "--quiet", "--draws", "4"}), folder.path());
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    json result = json::parse(outcome.out);
-    result.erase("inputs");
-    return result;
-  };
-  for (const Words& asked : {Words{"--set", "nic.bandwidth=x2"}, {"--crossover", "topk=1..2"}})
-    EXPECT_EQ(answers(with(with({"whatif"}, question), asked)), answers(with({"whatif", "s.json"}, asked)));
-  const Words grid{"--grid", "topk=1,2", "--quiet"};
-  EXPECT_EQ(run_moesim(with(with({"sweep"}, question), grid), folder.path()).out,
-            run_moesim(with({"sweep", "s.json"}, grid), folder.path()).out);
-  // A flag changes the file.
-  EXPECT_EQ(
-      run_moesim(with({"sweep", "s.json", "--ep", "4"}, grid), folder.path()).out,
-      run_moesim(with({"sweep", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "4"}, grid))
-          .out);
-  const Outcome sizes = run_moesim({"sweep", "--model", "mixtral-8x7b", "--cluster", "h100", "--ep", "8",
-                                    "--grid", "gpus=8,16,64", "--quiet"});
-  EXPECT_EQ(sizes.exit_code, 0) << sizes.err;
-}
-
-TEST(ScenarioWithoutAFile, IsWrittenAndExplained) {
-  const Words words{"scenario",  "--scope", "step",   "--model", "mixtral-8x7b",
-                    "--cluster", "h100",    "--gpus", "32"};
-  const Outcome file = run_moesim(with(words, {"--quiet"}));
-  ASSERT_EQ(file.exit_code, 0) << file.err;
-  EXPECT_EQ(json::parse(file.out)["cluster"], "dgx-h100x4");
-  EXPECT_THAT(run_moesim(words).err, HasSubstr("plan chosen: --tp "));
-  const Outcome told = run_moesim(with(words, {"--explain", "--quiet"}));
-  EXPECT_LE(widest_line(told.out), 100u) << told.out;
-  std::istringstream lines(told.out);
-  std::string all;
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream cells(line);
-    std::string field, value, by;
-    cells >> field >> value >> by;
-    all += field + "=" + by + "\n";
-  }
-  for (const char* row : {"gpus=said\n", "model=said\n", "parallel.tp=searched:\n", "parallel.dp=follows\n",
-                          "parallel.global_batch=model:\n", "training.precision=default\n"})
-    EXPECT_THAT(all, HasSubstr(row)) << told.out;
-}
-
 // The script's arguments are read back to the same plan.
 TEST(Plan, WritesAScriptThatIsTheSamePlan) {
   TempFolder folder;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <regex>
-#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -117,52 +116,6 @@ TEST(WhatIfBest, FindsTheBestOfEveryPlanOfASmallSpace) {
     EXPECT_DOUBLE_EQ(again["scenarios"][0]["time_us"]["value"].get<double>(),
                      plan["forecast"]["time_us"]["value"].get<double>());
   }
-}
-
-TEST(WhatIfBest, CountsEveryCombinationAndKeepsTheBatch) {
-  TempFolder folder;
-  folder.write("s.json", kPlan);
-  const Words words{"whatif", "s.json", "--best", "parallel,dispatcher,recompute", "--under", "memory"};
-  const json all = parsed(words, folder.path()), some = parsed(with(words, {"--most", "60"}), folder.path());
-  for (const json* r : {&all, &some}) {
-    const json& p = (*r)["plans"];
-    EXPECT_EQ(p["candidates"].get<int>(), p["forecast"].get<int>() + p["does_not_fit"].get<int>() +
-                                              p["illegal"].get<int>() + p["slower"].get<int>() +
-                                              p["skipped"].get<int>());
-    for (const json& plan : (*r)["best"]) {
-      const json& size = plan["parallel"];
-      EXPECT_EQ(size["dp"].get<int>() * size["microbatches"].get<int>() * size["micro_batch"].get<int>(), 64);
-      EXPECT_EQ(size["dp"].get<int>() * size["tp"].get<int>() * size["cp"].get<int>() * size["pp"].get<int>(),
-                8);
-    }
-  }
-  EXPECT_EQ(all["plans"]["skipped"], 0);
-  EXPECT_GT(all["plans"]["slower"], 300);
-  // No plan is counted or shown twice.
-  const json every = parsed(with(words, {"--top", "1000", "--draws", "0"}), folder.path());
-  std::set<std::string> different;
-  for (const json& plan : every["best"])
-    different.insert(plan["parallel"].dump() + plan["dispatcher"].dump() + plan["training"].dump());
-  EXPECT_EQ(different.size(), every["best"].size());
-  EXPECT_GT(some["plans"]["skipped"], 0);
-  EXPECT_THAT(some["method"].get<std::string>(), HasSubstr("it ended after"));
-  EXPECT_GE(some["best"][0]["forecast"]["time_us"]["value"], all["best"][0]["forecast"]["time_us"]["value"]);
-  // Equal for any number of threads.
-  EXPECT_EQ(parsed(with(words, {"--threads", "1"}), folder.path())["best"],
-            parsed(with(words, {"--threads", "3"}), folder.path())["best"]);
-}
-
-// A scenario without a scope is asked about its step.
-TEST(WhatIfBest, ComparesSteps) {
-  TempFolder folder;
-  json scenario = json::parse(kPlan);
-  folder.write("step.json", scenario.dump());
-  scenario.erase("scope");
-  folder.write("open.json", scenario.dump());
-  const auto best = [&](const char* file) {
-    return run_moesim({"whatif", file, "--best", "dispatcher", "--draws", "0", "--quiet"}, folder.path());
-  };
-  EXPECT_EQ(best("open.json").out, best("step.json").out);
 }
 
 }  // namespace

@@ -18,7 +18,6 @@ namespace moesim::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::read_text;
@@ -144,17 +143,6 @@ TEST_F(SweepKinds, AChangedRecordingIsAnotherSweep) {
   EXPECT_THAT(again.out, HasSubstr("rank00.txt is another file"));
 }
 
-TEST_F(SweepKinds, WhatCannotBeReplayedIsARowAndNotesAreSaid) {
-  const Words few{"sweep", "replay", recording_ + "scaling", "--microbatches", "4"};
-  const Outcome done = run(few, {"--grid", "timing=calibrated,slow"});
-  ASSERT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_THAT(done.out,
-              AllOf(StartsWith("Best of 2 replays: "), HasSubstr("Without a forecast: 1 of 2 replays"),
-                    HasSubstr("1 of 2 replays: SYNTHETIC recording")));
-  EXPECT_THAT(done.err, HasSubstr("--timing: found 'slow', expected calibrated or flow"));
-  EXPECT_THAT(run(few, {"--grid", "ep=4,3"}).err, HasSubstr("scenario 1: found ep 3 with dp 8"));
-}
-
 TEST_F(SweepKinds, ARowIsThePlanThatPlanFinds) {
   const Words few{"--most", "20", "--draws", "4", "--deadline", "300d"};
   Words sweep{"sweep",  "plan",    "--model", "mixtral-8x7b", "--grid",   "cluster=h100,h200",
@@ -178,26 +166,6 @@ TEST_F(SweepKinds, ARowIsThePlanThatPlanFinds) {
   }
   // Twice the tokens cost twice as much.
   EXPECT_NEAR(all[1]["plan.cost"].get<double>() / all[0]["plan.cost"].get<double>(), 2, 1e-6);
-}
-
-TEST_F(SweepKinds, PlansGiveTheSameBytesOnThreadsAndInParts) {
-  const Words plans{"sweep",  "plan",      "--model", "mixtral-8x7b",  "--tokens", "1T", "--cluster", "h100",
-                    "--grid", "gpus=8,64", "--grid",  "seq=2048,4096", "--most",   "10", "--draws",   "2"};
-  const Outcome done = run(plans, {"--out", "one.csv", "--threads", "1"});
-  ASSERT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_THAT(done.out,
-              AllOf(StartsWith("Best of 4 trainings: "), HasSubstr("What matters most for the cost")));
-  ASSERT_EQ(run(plans, {"--out", "two.csv", "--threads", "2"}).exit_code, 0);
-  EXPECT_EQ(text("two.csv"), text("one.csv"));
-  for (const char* part : {"0", "1"})
-    ASSERT_EQ(run(plans, {"--out", std::string("p") + part + ".csv", "--shard", std::string(part) + "/2"})
-                  .exit_code,
-              0);
-  ASSERT_EQ(run({"sweep", "merge", "p1.csv", "p0.csv", "--out", "all.csv"}).exit_code, 0);
-  EXPECT_EQ(text("all.csv"), text("one.csv"));
-  const Outcome front = run(plans, {"--out", "f.csv", "--pareto", "plan.days,plan.cost"});
-  EXPECT_EQ(front.exit_code, 0) << front.err;
-  EXPECT_THAT(front.out, HasSubstr("plan.cost"));
 }
 
 TEST(SweepTable, AnAxisCalledLikeAFoundColumnStandsInIt) {

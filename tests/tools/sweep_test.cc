@@ -91,39 +91,6 @@ class Sweep : public ::testing::Test {
 const Words kGrid{"--grid", "topk=1..4", "--grid", "routing.gini=0..0.6:0.1"};
 const Words kLong{"--grid", "topk=1..8", "--grid", "routing.gini=0..0.6:0.02", "--grid", "seed=1..20"};
 
-// Equals the output of `compare` for the same scenario.
-TEST_F(Sweep, ARowIsWhatCompareSays) {
-  ASSERT_EQ(run("r.jsonl", {"--grid", "topk=3", "--breakdown"}).exit_code, 0);
-  const Outcome compare =
-      run_moesim({"compare", "s.json", "--topk", "3", "--draws", "0", "--format", "json"}, folder_.path());
-  ASSERT_EQ(compare.exit_code, 0) << compare.err;
-  const auto expected = nlohmann::json::parse(compare.out);
-  std::string rest = text("r.jsonl");
-  for (const auto& scenario : expected["scenarios"]) {
-    const auto row = nlohmann::json::parse(rest.substr(0, rest.find('\n')));
-    rest = rest.substr(rest.find('\n') + 1);
-    EXPECT_EQ(row["dispatcher"], scenario["dispatcher"]);
-    EXPECT_NEAR(row["time_us.value"].get<double>(), scenario["time_us"]["value"].get<double>(), 1e-5);
-    EXPECT_NEAR(row["breakdown_us.expert"].get<double>(), scenario["breakdown_us"]["expert"].get<double>(),
-                1e-5);
-    EXPECT_NEAR(row["peak_memory_bytes.max"].get<double>(),
-                scenario["peak_memory_bytes"]["max"].get<double>(), 1);
-    EXPECT_NEAR(row["outside_domain"].get<double>(), scenario["outside_domain"].get<double>(), 1e-4);
-    EXPECT_EQ(row["winner"].get<bool>(), expected["winner"]["dispatcher"] == scenario["dispatcher"]);
-  }
-}
-
-TEST_F(Sweep, AnyNumberOfThreadsGivesTheSameBytes) {
-  Words one = kGrid, four = kGrid;
-  one.insert(one.end(), {"--threads", "1"});
-  four.insert(four.end(), {"--threads", "4"});
-  ASSERT_EQ(run("one.csv", one).exit_code, 0);
-  ASSERT_EQ(run("four.csv", four).exit_code, 0);
-  EXPECT_EQ(text("one.csv"), text("four.csv"));
-  const Outcome out = run("", kGrid);
-  EXPECT_EQ(out.out, text("one.csv"));
-}
-
 TEST_F(Sweep, KilledAndResumedGivesTheSameBytes) {
   for (const std::string name : {"r.csv", "r.jsonl"}) {
     ASSERT_EQ(run("whole_" + name, kLong).exit_code, 0);
@@ -205,76 +172,6 @@ TEST_F(Sweep, ResumingAtEveryByteGivesTheSameBytes) {
     ASSERT_EQ(run("r.csv", more).exit_code, 0) << cut;
     ASSERT_TRUE(text("r.csv") == whole) << "cut at " << cut;
   }
-}
-
-TEST_F(Sweep, ABadScenarioIsARowUnlessStrict) {
-  const Words some{"--grid", "parallel.ep=8,7,4"};
-  const Outcome done = run("r.csv", some);
-  EXPECT_EQ(done.exit_code, 0);
-  EXPECT_THAT(done.err, HasSubstr("1 of 3 scenarios have an error"));
-  EXPECT_EQ(lines(text("r.csv")), 1 + 2 + 1 + 2);
-  Words strict = some;
-  strict.emplace_back("--strict");
-  const Outcome refused = run("s.csv", strict);
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("scenario 1: "));
-  EXPECT_FALSE(exists("s.csv"));
-}
-
-TEST_F(Sweep, AnIllegalDispatcherIsARowBesideTheOthers) {
-  ASSERT_EQ(run("r.csv", {"--grid", "dispatcher.capacity=1.25,1.5"}).exit_code, 0);
-  // Unknown option: a row with the error, for each.
-  EXPECT_EQ(lines(text("r.csv")), 3u);
-  EXPECT_THAT(text("r.csv"), HasSubstr("capacity"));
-}
-
-TEST_F(Sweep, SamplesFollowFromTheSeed) {
-  const Words draw{"--sample", "20", "--range", "topk=1..8", "--range", "nic.bandwidth=25..400GBps:log"};
-  Words again = draw, other = draw;
-  again.insert(again.end(), {"--threads", "3"});
-  other.insert(other.end(), {"--seed", "2"});
-  const std::string first = run("", draw).out;
-  EXPECT_EQ(lines(first), 41u);
-  EXPECT_EQ(run("", again).out, first);
-  EXPECT_NE(run("", other).out, first);
-}
-
-TEST_F(Sweep, TheSeedOptionStandsInThePlaceOfTheScenarios) {
-  const std::string one = run("", {"--grid", "topk=1,2"}).out,
-                    two = run("", {"--grid", "topk=1,2", "--seed", "2"}).out;
-  EXPECT_NE(two, one);
-  folder_.write("s.json", R"({"seed": 2,)" + std::string(kSweptScenario).substr(1));
-  EXPECT_EQ(run("", {"--grid", "topk=1,2"}).out, two);
-  EXPECT_EQ(run("", {"--grid", "topk=1,2", "--seed", "1"}).out, one);
-  // A table of one seed is not that of another.
-  ASSERT_EQ(run("r.csv", {"--grid", "topk=1,2"}).exit_code, 0);
-  EXPECT_EQ(text("r.csv"), two);
-  ASSERT_EQ(run("r.csv", {"--grid", "topk=1,2", "--resume", "--seed", "1"}).exit_code, 0);
-  EXPECT_EQ(text("r.csv"), one);
-}
-
-TEST_F(Sweep, AListOfPointsFromAFile) {
-  folder_.write("points.csv", "parallel.ep,nic.bandwidth\n4,50GBps\n8,100GBps\n");
-  const Outcome done = run("", {"--list", "points.csv"});
-  ASSERT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_THAT(done.out,
-              AllOf(HasSubstr("\n0,4,50000000000,allgather,"), HasSubstr("\n1,8,100000000000,alltoall,")));
-  folder_.write("points.csv", "parallel.ep,nic.bandwidth\n4,50us\n");
-  EXPECT_THAT(run("", {"--list", "points.csv"}).err, HasSubstr("points.csv:2: "));
-}
-
-TEST_F(Sweep, CostAndParetoFront) {
-  const Outcome done =
-      run("r.csv", {"--grid", "prices.gpu_hour=2.5", "--grid", "cluster=dgx-h200x4,dgx-b200x4", "--pareto",
-                    "time_us.value,cost_per_million_tokens", "--format", "json"});
-  ASSERT_EQ(done.exit_code, 0) << done.err;
-  // At one price the faster machine is the whole front.
-  const auto front = nlohmann::json::parse(done.out)["pareto"];
-  ASSERT_EQ(front.size(), 1u);
-  EXPECT_EQ(front[0]["cluster"], "dgx-b200x4");
-  // 8 GPUs of the dispatch group for the time of the layer at 2.5 an hour, for 8 x 1024 tokens.
-  const double time_us = front[0]["time_us.value"], cost = front[0]["cost_per_million_tokens"];
-  EXPECT_NEAR(cost, time_us * 1e-6 / 3600 * 8 * 2.5 / (8 * 1024) * 1e6, cost * 1e-6);
 }
 
 // A row that fits is in the front, or one of the front is at least as good in both columns.
