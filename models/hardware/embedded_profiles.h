@@ -39,7 +39,7 @@ const T* parsed_once(std::span<const EmbeddedProfile> files, std::string_view na
   return nullptr;
 }
 
-// NAME.json of models/hardware, models/answers, calibration/rows and tools/moesim/read: "rental_prices".
+// NAME.json of the folders that models/CMakeLists.txt lists as tables: "rental_prices".
 std::string_view embedded_table(std::string_view name);
 
 }  // namespace moesim::models

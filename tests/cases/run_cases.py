@@ -7,7 +7,8 @@ A file holds "files" (written beside each run: a text, objects as JSON, lists pi
            to succeed. {"words", "error"} has to be refused in one such line. {"words", "says", "warns", "prints", "never"} has to
            succeed with this on standard output, on standard error, on either and without that; "json": its answer is read, "out":
            its output is a text for "expect", "skip": an error with this skips the case
-  copies   by folder: {"from": a folder, "only": a part of the files' names, "replace": pairs of texts}
+  copies   by folder: {"from": a folder, "only": a part of the files' names, "without": names that are left out, "replace": pairs of
+           texts, "edit": by name, pairs of which the first place counts}
   table    {"file", "words", "base", "rows"}: a row is the file (a text, or what an object changes of the base), the one line with
            which that is refused ("": it is answered), and more words; without "file" a row is more words, as a shell splits
            them, and the line. What is refused writes nothing
@@ -177,10 +178,13 @@ def run_case(case, file, moesim, root):
             (folder / name).write_text(text_of(content, texts))
         for target, copy in case.get("copies", {}).items():
             for source in sorted(pathlib.Path(copy["from"].replace("$ROOT", root)).iterdir()):
-                if copy.get("only", "") in source.name:
+                if copy.get("only", "") in source.name and source.name not in copy.get("without", []):
                     text = source.read_text()
                     for old, new in copy.get("replace", []):
                         text = text.replace(old, new)
+                    for old, new in copy.get("edit", {}).get(source.name, []):
+                        before, after = text.split(old, 1)
+                        text = before + new + after
                     (folder / target).mkdir(parents=True, exist_ok=True)
                     (folder / target / source.name).write_text(text)
         names = dict(HELPERS, read=lambda name: parsed((folder / name).read_text()), text=lambda name: (folder / name).read_text(),

@@ -151,41 +151,6 @@ TEST(Replay, RanksThatWereNotRecordedAreFilledOnRequest) {
   EXPECT_THAT(alone.err, HasSubstr("not all stages were recorded"));
 }
 
-// `trace check` asks replay: what it refuses is a problem, and the line is named.
-TEST(TraceCheck, FindsWhatReplayRefuses) {
-  struct Case {
-    const char *side, *file, *from, *to;
-    const char* name;  // of the recording, which says its sizes
-    const char* reason;
-  };
-  constexpr const char* kName = "pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024";
-  const std::vector<Case> cases{
-      {"scaling", "rank01.txt", "stage_id=0", "stage_id=1", kName,
-       "rank01.txt:3: found stage_id 1 on rank 1"},
-      {"realistic", "rank01.txt", "comm_func=all_to_all", "comm_func=allreduce", kName,
-       "rank01.txt:4: found"},
-      {"realistic", "rank03.txt", "input__shape=[8]", "input__shape=[9]", kName, "as on rank 0"},
-      {"scaling", "rank00.txt", "", "", "pp2_tp1_ep3_dp8_nl8_hs4096_sl1024",
-       "expected an ep that divides dp"},
-      {"realistic", "rank00.txt", "", "", "pp2_tp1_ep4_expn16_dp8", "found 8 experts in the lines"},
-      {"scaling", "rank00.txt", "", "", "wd8_pp2_tp1_ep4", "found rank 15 of 8 ranks"},
-  };
-  for (const Case& one : cases) {
-    const TempFolder folder;
-    const std::filesystem::path recording = folder.path() / one.name / one.side;
-    std::filesystem::create_directories(recording.parent_path());
-    std::filesystem::copy(sample_folder() / one.side, recording);
-    std::string text = testing::read_text(recording / one.file);
-    const std::size_t at = text.find(one.from);
-    ASSERT_NE(at, std::string::npos) << one.reason;
-    std::ofstream(recording / one.file) << text.replace(at, std::string(one.from).size(), one.to);
-    const Outcome outcome = run_moesim({"trace", "check", recording.string()});
-    EXPECT_EQ(outcome.exit_code, 1) << one.reason << outcome.err;
-    EXPECT_THAT(outcome.out, HasSubstr("problem: replay refuses it: "));
-    EXPECT_THAT(outcome.out, HasSubstr(one.reason));
-  }
-}
-
 TEST(Validate, AllFindsRecordingsAtAnyDepth) {
   const auto names = [](const std::string& root, const std::vector<std::string>& more) {
     std::vector<std::string> words{"validate", "--all", root, "--draws", "0", "--quiet", "--format", "json"};

@@ -132,7 +132,8 @@ TEST(CmdReader, RefusesSpoiltLinesWithPlaceFoundAndExpected) {
       {replaced(kLine, "description=None", std::string("description=a\0b", 15)), "found the byte 0x00"},
   };
   for (const auto& row : moesim::testing::cases("traces/refusals.json", "lines of commands"))
-    spoilt.emplace_back(replaced(kLine, row[0].get<std::string>(), row[1].get<std::string>()), row[2]);
+    spoilt.emplace_back(replaced(kLine, row[0].get<std::string>(), row[1].get<std::string>()),
+                        row[2].get<std::string>());
   for (const auto& [text, expected] : spoilt) {
     const std::string error = error_of(text);
     EXPECT_THAT(error, HasSubstr(expected)) << text;

@@ -24,12 +24,13 @@ namespace moesim::tools {
 
 Columns<UsedArgument> columns_of(Of<UsedArgument>) {
   using A = UsedArgument;
-  return {{"argument", [](const A& a) { return a.setting.shown; }},
+  return {{"argument", [](const A& a) { return a.setting.shown; }, "", "argument"},
           {"values", [](const A& a) { return a.setting.values; }},
+          {"", [](const A& a) { return join(a.setting.values, " "); }, "", "value"},
           {"place", [](const A& a) { return a.setting.place.str(); }, "file:line"},
           {"use", [](const A& a) { return name_of(a.use); },
-           one_of({"used", "approximated", "irrelevant", "unknown"})},
-          {"because", &A::because}};
+           one_of({"used", "approximated", "irrelevant", "unknown"}), "use"},
+          {"because", &A::because, "", "because"}};
 }
 
 namespace {
@@ -72,19 +73,12 @@ struct ScenarioVerbOptions {
   bool detail = false, explain = false;
 };
 
-std::string value_of(const Setting& setting) { return join(setting.values, " "); }
-
 // Prints every argument of a job with its use.
 int show_arguments(const Job& job, const models::Scenario& s, const CommonOptions& common) {
-  Table table({{"argument", Table::Align::kLeft},
-               {"value", Table::Align::kLeft},
-               {"use", Table::Align::kLeft},
-               {"because", Table::Align::kLeft}});
-  for (const UsedArgument& a : job.arguments)
-    table.row({a.setting.shown, value_of(a.setting), std::string(name_of(a.use)), a.because});
   if (common.format == Format::kJson) {
     print_result("scenario-from", describe_inputs(common), json_of(FromJob{s, job.arguments}), job.remarks());
   } else {
+    const Table table = table_of(job.arguments);
     print(common.format == Format::kCsv ? table.csv() : table.text());
   }
   return 0;

@@ -210,23 +210,17 @@ std::string rows_text(const Examined& examined) {
 }
 
 Table stats_table(const std::vector<traces::DurationStats>& stats, bool subs) {
-  std::vector<Table::Column> columns{{"operation", Table::Align::kLeft}};
-  if (subs) columns = {{"in", Table::Align::kLeft}, {"sub-operation", Table::Align::kLeft}};
-  columns.push_back({"group", Table::Align::kLeft});
-  if (subs) columns.push_back({"collective", Table::Align::kLeft});
-  for (const char* name : {"count", "mean ms", "min ms", "max ms"})
-    columns.push_back({name, Table::Align::kRight});
-  Table table(columns);
-  for (const traces::DurationStats& row : stats) {
-    std::vector<std::string> cells{row.name};
-    if (subs) cells = {row.parent, row.name};
-    cells.push_back(row.group == "None" ? "-" : row.group);
-    if (subs) cells.push_back(row.comm_func);
-    cells.push_back(std::to_string(row.count));
-    for (double ms : {row.mean_ms, row.min_ms, row.max_ms}) cells.push_back(fmt::format("{:.3f}", ms));
-    table.row(std::move(cells));
-  }
-  return table;
+  using S = traces::DurationStats;
+  const auto group = [](const S& s) { return s.group == "None" ? "-" : s.group; };
+  return table_of(Columns<S>{{"", &S::parent, "", subs ? "in" : ""},
+                             {"", &S::name, "", subs ? "sub-operation" : "operation"},
+                             {"", group, "", "group"},
+                             {"", &S::comm_func, "", subs ? "collective" : ""},
+                             {"", &S::count, "", "count"},
+                             {"", &S::mean_ms, "", {"mean ms", 3}},
+                             {"", &S::min_ms, "", {"min ms", 3}},
+                             {"", &S::max_ms, "", {"max ms", 3}}},
+                  stats);
 }
 
 std::string without_role_text(const Examined& examined) {
