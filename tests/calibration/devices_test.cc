@@ -37,7 +37,7 @@ TEST(Devices, NamesMeanTheirProfiles) {
   const auto names = moesim::testing::cases("calibration/device_names.json", "profiles");
   for (const auto& [gpu, expected] : names.items()) {
     const Device* device = device_of_gpu(gpu);
-    EXPECT_EQ(device ? device->profile : "", expected) << gpu;
+    EXPECT_EQ(device ? device->profile : "", expected.get<std::string>()) << gpu;
   }
   EXPECT_EQ(device_of_path("runs/h800_pcie_8x/x.csv"), find_device("h800-pcie"));
   EXPECT_EQ(device_of_path("runs/rtx_4090_8x/x.csv"), find_device("rtx-4090"));
@@ -45,7 +45,8 @@ TEST(Devices, NamesMeanTheirProfiles) {
 
 TEST(Devices, DriversNamesBecomeThoseOfTables) {
   const auto names = moesim::testing::cases("calibration/device_names.json", "tables");
-  for (const auto& [driver, table] : names.items()) EXPECT_EQ(table_name(driver), table) << driver;
+  for (const auto& [driver, table] : names.items())
+    EXPECT_EQ(table_name(driver), table.get<std::string>()) << driver;
 }
 
 // Rows keep the GPU that they name; --gpu names that of the others.

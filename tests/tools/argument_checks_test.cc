@@ -267,7 +267,7 @@ TEST(RulesOfOthers, ARecipesPlansKeepThem) {
       models::set(plan, models::find_path(path), nlohmann::json(value), models::Origin::said("--set"));
     const std::string text = refusal_of(plan, {}, 0);
     const std::size_t at = text.find("(rule ");
-    EXPECT_EQ(at == std::string::npos ? text : text.substr(at + 6, 3), row[3]) << row;
+    EXPECT_EQ(at == std::string::npos ? text : text.substr(at + 6, 3), row[3].get<std::string>()) << row;
   }
 }
 

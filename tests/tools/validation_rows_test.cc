@@ -206,7 +206,7 @@ TEST(PublishedRow, NamesItsDispatcherAsTablesDo) {
     EXPECT_EQ(read_row({{"framework", row[0]}, {"dispatcher", row[1]}, {"backend", row[2]}})
                   .scenario.dispatchers.front()
                   .text(),
-              row[3]);
+              row[3].get<std::string>());
 }
 
 TEST(RowNotes, SayHowTheRunWasLaunchedAndWhichSizesStandAlone) {
