@@ -1,7 +1,7 @@
 // Bars with intervals, stacked bars, points: drawn by Observable Plot, coloured by the style sheet.
 import * as Plot from "@observablehq/plot";
 import { h, whenSized } from "./dom";
-import type { Unit } from "./format";
+import { words, type Unit } from "./format";
 
 export interface IntervalBar {
   label: string;
@@ -126,7 +126,7 @@ export function stackedBars(
       // A name inside where there is room, so that colour is not the only sign.
       Plot.text(placed.filter((p) => (p.x2 - p.x1) * perUnit > 8 + 6.6 * p.part.length), {
         x: (p: { x1: number; x2: number }) => (p.x1 + p.x2) / 2, y: "label",
-        text: (p: { part: string }) => p.part.replace(/_/g, " "), fill: "var(--on-bar)", fontSize: 11, pointerEvents: "none",
+        text: (p: { part: string }) => words(p.part), fill: "var(--on-bar)", fontSize: 11, pointerEvents: "none",
       } as Plot.TextOptions),
     ];
     if (options.totals && !options.share) {
@@ -164,13 +164,8 @@ export function stackedBars(
 }
 
 export function legend(parts: string[], color: (part: string) => string): HTMLElement {
-  return h(
-    "div",
-    { class: "legend" },
-    ...parts.map((part) =>
-      h("span", {}, h("span", { class: "swatch", style: `background:${color(part)}` }), part.replace(/_/g, " ")),
-    ),
-  );
+  return h("div", { class: "legend" }, ...parts.map((part) =>
+    h("span", {}, h("span", { class: "swatch", style: `background:${color(part)}` }), words(part))));
 }
 
 export interface Dot {

@@ -5,9 +5,9 @@ import { intervalBars, lines, stackedBars, type StackPiece } from "./charts";
 import { bytes, byteUnit, nameOf, number, percent, time, timeUnit, words } from "./format";
 import { memoryTree } from "./memory";
 import { matrixView } from "./matrix";
-import { answer, header, reproduce, warnings } from "./page";
+import { answer, report } from "./page";
 import { categoryColor, dispatcherColor, dispatcherLine, memoryColor } from "./palette";
-import { passLegend, passVariable, pipelinePictures, swatches } from "./pipeline";
+import { passLegend, passVariable, pipelinePictures } from "./pipeline";
 import { rankGrid } from "./ranks";
 import { byteColumn, table, timeColumn, type Column } from "./table";
 import type { Compare } from "./results";
@@ -228,39 +228,31 @@ export function comparePage(data: ReportData<Compare>): HTMLElement[] {
   const layers = data.timelines.filter((one) => one.of !== "stage");
   const bubble = new Map(scenarios.map((s) => [s.dispatcher, (s.breakdown_us["bubble"] ?? 0) / s.time_us.value]));
   const steps = result.step_collectives ?? [];
-  return [
-    header(`${nameOf(result.model, nameOf(name?.["model"], "A model"))} on ${nameOf(name?.["cluster"], "a machine of its own")}`, about(result), data.verb),
-    answer(result.answer, result.because === result.answer ? undefined : result.because),
-    ...(recommended.settle ? [h("p", { class: "key" }, "To settle it: ", h("code", {}, recommended.settle))] : []),
-    ...(result.anchor ? [anchored(result.anchor)] : []),
-    ...(warnings(result) ? [warnings(result)!] : []),
+  return report(data, `${nameOf(result.model, nameOf(name?.["model"], "A model"))} on ${nameOf(name?.["cluster"], "a machine of its own")}`, about(result),
+    [answer(result.answer, result.because === result.answer ? undefined : result.because),
+      recommended.settle && h("p", { class: "key" }, "To settle it: ", h("code", {}, recommended.settle)),
+      result.anchor && anchored(result.anchor)],
     section("Time", "Which dispatcher is fastest, and how sure is that? Whiskers are 90 % intervals; the errors that all share cancel in the probability.", controls, bars, numbers),
-    ...(result.around ? [turning(result.around)] : []),
+    result.around && turning(result.around),
     section("Where the time goes", step ? "What does the pipeline stage that ends last do all the time? The parts add up to the bar above." : "What does the rank that ends last do all the time? The parts add up to the bar above.", stack, parts),
     section("Memory", "Does it fit? The worst rank of the job, beside what its GPU has.", memory),
-    ...(scenarios.some((s) => s.ranks) ? [section("Ranks", "Who has too much to do, and who waits for them?", ranks)] : []),
-    ...(data.matrices.length > 0
-      ? [section("Who sends how much to whom",
-          "Bytes of one layer, all passes together. Exchanges follow their split sizes; a collective that is the same for all is spread evenly over its members.",
-          matrixView(data.matrices))] : []),
-    ...(pipelines.length > 0
-      ? [section("Pipeline", "Which pass runs when on every stage, and where does a stage wait?",
-          pipelinePictures(data.pipelines, bubble, pipelines.length - data.pipelines.length),
-          h("details", {}, h("summary", {}, "Every pass, to zoom and to read"),
-            timelineChart(pipelines, data.categories, "Passes of the step", { id: "pipeline", colorOf: passVariable, legend: swatches(passLegend) })))] : []),
-    ...(layers.length > 0
-      ? [section("Timeline", step ? "What happens when in one MoE layer, on every stream?" : "What happens when, on every stream?", timelineChart(layers, data.categories, "Timeline of the layer"))] : []),
-    ...(steps.length > 0
-      ? [section("Per training step", "What sharding adds once per step.", table(steps, [
-          { title: "what", text: (s) => s.what }, { title: "operation", text: (s) => s.op },
-          { title: "ranks", numeric: true, text: (s) => `${s.ranks}`, value: (s) => s.ranks },
-          { title: "calls", numeric: true, text: (s) => `${s.calls}`, value: (s) => s.calls },
-          byteColumn("sent", steps, (s) => s.tx_bytes), timeColumn("time", steps, (s) => s.time_us),
-        ], { caption: "Collectives of parameters, gradients and optimizer, alone and one after the other" }))] : []),
-    ...(left.length > 0
-      ? [section("Left out", "Which dispatchers can not run here, or can not win?", table(left, [
-          { title: "dispatcher", text: (e) => e.dispatcher }, { title: "rule", text: (e) => e.rule },
-        ], { caption: "Dispatchers left out" }))] : []),
-    reproduce(data),
-  ];
+    scenarios.some((s) => s.ranks) && section("Ranks", "Who has too much to do, and who waits for them?", ranks),
+    data.matrices.length > 0 && section("Who sends how much to whom",
+      "Bytes of one layer, all passes together. Exchanges follow their split sizes; a collective that is the same for all is spread evenly over its members.",
+      matrixView(data.matrices)),
+    pipelines.length > 0 && section("Pipeline", "Which pass runs when on every stage, and where does a stage wait?",
+      pipelinePictures(data.pipelines, bubble, pipelines.length - data.pipelines.length),
+      h("details", {}, h("summary", {}, "Every pass, to zoom and to read"),
+        timelineChart(pipelines, data.categories, "Passes of the step", { id: "pipeline", colorOf: passVariable, legend: passLegend() }))),
+    layers.length > 0 && section("Timeline", step ? "What happens when in one MoE layer, on every stream?" : "What happens when, on every stream?", timelineChart(layers, data.categories, "Timeline of the layer")),
+    steps.length > 0 && section("Per training step", "What sharding adds once per step.", table(steps, [
+      { title: "what", text: (s) => s.what }, { title: "operation", text: (s) => s.op },
+      { title: "ranks", numeric: true, text: (s) => `${s.ranks}`, value: (s) => s.ranks },
+      { title: "calls", numeric: true, text: (s) => `${s.calls}`, value: (s) => s.calls },
+      byteColumn("sent", steps, (s) => s.tx_bytes), timeColumn("time", steps, (s) => s.time_us),
+      ], { caption: "Collectives of parameters, gradients and optimizer, alone and one after the other" })),
+    left.length > 0 && section("Left out", "Which dispatchers can not run here, or can not win?", table(left, [
+      { title: "dispatcher", text: (e) => e.dispatcher }, { title: "rule", text: (e) => e.rule },
+      ], { caption: "Dispatchers left out" })),
+  );
 }

@@ -56,6 +56,16 @@ export function select<T extends string>(
   return h("span", { class: "control" }, h("label", { for: id }, label), box);
 }
 
+// A drop-down, and what `draw` makes of the value that is chosen.
+export function chosen<T extends string>(label: string, choices: Choice<T>[], value: T, draw: (value: T) => Child[]): [HTMLElement, HTMLElement] {
+  const holder = h("div", {}, ...draw(value));
+  const redraw = (now: T) => holder.replaceChildren(...draw(now).filter((child): child is Node | string => Boolean(child)));
+  return [h("div", { class: "controls" }, select(label, choices, value, redraw)), holder];
+}
+
+// Choices that are called by their values.
+export const named = (values: string[]): Choice<string>[] => values.map((value) => ({ value, label: value }));
+
 export function checkbox(label: string, checked: boolean, changed: (checked: boolean) => void): HTMLElement {
   const id = freshId("check");
   const box = h("input", { type: "checkbox", id });
@@ -75,6 +85,20 @@ export function button(label: string, title: string, pressed: () => void): HTMLB
   const element = h("button", { type: "button", title, "aria-label": title }, label);
   element.addEventListener("click", pressed);
   return element;
+}
+
+// The context of a canvas of this size, sharp on the screen, with nothing drawn.
+export function prepared(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
+  const ratio = Math.min(2, window.devicePixelRatio || 1);
+  canvas.width = Math.ceil(width * ratio);
+  canvas.height = Math.ceil(height * ratio);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d")!;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.font = "12px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  return context;
 }
 
 // Calls `draw` with the width of `holder` now, whenever the width changes, and when the theme does.

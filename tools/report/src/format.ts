@@ -91,3 +91,6 @@ export function sizesOf(parallel: object, between = " "): string[] {
   const sizes = parallel as Record<string, number>;
   return ["tp", "cp", "pp", "vpp", "ep", "etp", "dp"].filter((k) => (sizes[k] ?? 1) > 1).map((k) => `${k.toUpperCase()}${between}${sizes[k]}`);
 }
+
+// A word as a shell reads it.
+export const quoted = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`);

@@ -1,6 +1,7 @@
 // A grid of cells as a canvas: load per rank, bytes from rank to rank. The arrow keys move a cursor, whose cell is
 // read out below; darker (in the dark: brighter) is more.
-import { h, whenSized } from "./dom";
+import { interpolateRgb } from "d3";
+import { h, prepared, whenSized } from "./dom";
 import { cssColor } from "./palette";
 
 export interface GridOptions {
@@ -19,11 +20,6 @@ export interface GridOptions {
   paint?: (row: number, column: number) => { color: string; unsure: boolean } | null;
 }
 
-// Steps of one hue, equal in lightness: safe for every kind of colour vision, and in black and white.
-function mix(from: number[], to: number[], share: number): string {
-  return `rgb(${from.map((x, i) => Math.round(x + ((to[i] ?? 0) - x) * share)).join(",")})`;
-}
-
 // Stripes over a cell, for what is not sure.
 function hatch(context: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, color: string): void {
   context.save();
@@ -40,11 +36,6 @@ function hatch(context: CanvasRenderingContext2D, x: number, y: number, w: numbe
   }
   context.stroke();
   context.restore();
-}
-
-function rgb(text: string): number[] {
-  const hex = text.replace("#", "");
-  return [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }
 
 export function grid(options: GridOptions): HTMLElement {
@@ -83,17 +74,11 @@ export function grid(options: GridOptions): HTMLElement {
     const ch = options.square ? Math.max(1, options.cellText ? Math.min(cw, 40) : cw) : Math.max(small ? 18 : 22, Math.min(30, 400 / R));
     const heightCss = Math.ceil(top + ch * R + 4);
     const widthCss = Math.ceil(left + cw * C + 2);
-    const ratio = Math.min(2, window.devicePixelRatio || 1);
-    canvas.width = Math.ceil(widthCss * ratio);
-    canvas.height = Math.ceil(heightCss * ratio);
-    canvas.style.width = `${widthCss}px`;
-    canvas.style.height = `${heightCss}px`;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const low = rgb(cssColor("--heat-low"));
-    const high = rgb(cssColor("--heat-high"));
+    prepared(canvas, widthCss, heightCss);
+    // Steps of one hue, equal in lightness: safe for every kind of colour vision, and in black and white.
+    const heat = interpolateRgb(cssColor("--heat-low"), cssColor("--heat-high"));
     const text = cssColor("--text");
     const share = (value: number) => (most > least ? (value - least) / (most - least) : 0.5);
-    context.clearRect(0, 0, widthCss, heightCss);
     for (let r = 0; r < R; ++r)
       for (let c = 0; c < C; ++c) {
         const value = options.value(r, c);
@@ -102,7 +87,7 @@ export function grid(options: GridOptions): HTMLElement {
         const y = top + r * ch;
         const gap = cw > 6 && ch > 6 ? 1 : 0;
         const kind = options.paint?.(r, c);
-        context.fillStyle = kind ? cssColor(kind.color) : mix(low, high, Math.max(0, Math.min(1, share(value))));
+        context.fillStyle = kind ? cssColor(kind.color) : heat(Math.max(0, Math.min(1, share(value))));
         context.fillRect(x, y, cw - gap, ch - gap);
         if (kind?.unsure) hatch(context, x, y, cw - gap, ch - gap, cssColor("--card"));
         if (options.cellText) {
@@ -139,7 +124,7 @@ export function grid(options: GridOptions): HTMLElement {
     scale.hidden = Boolean(options.paint);
     if (!options.paint) scale.replaceChildren(
       h("span", {}, options.scaleText(least)),
-      h("span", { class: "ramp", style: `background:linear-gradient(to right, ${mix(low, high, 0)}, ${mix(low, high, 1)})` }),
+      h("span", { class: "ramp", style: `background:linear-gradient(to right, ${heat(0)}, ${heat(1)})` }),
       h("span", {}, options.scaleText(most)),
     );
   };

@@ -3,11 +3,11 @@
 import { comparePage, excludedBecause, unexplained } from "./compare";
 import type { ReportData } from "./data";
 import { button, freshId, h, section } from "./dom";
-import { percent } from "./format";
+import { percent, quoted } from "./format";
 import { knowDispatchers } from "./palette";
 import { planPage } from "./plan";
 import type { Compare, Plan, Whatif } from "./results";
-import { anchoringOf, commandWords, field, fragment, kAnchoring, kNodes, kPlan, kStart, knowFields, quoted, read, saidOf, scenarioOf, type Field } from "./question";
+import { anchoringOf, commandWords, field, fragment, kAnchoring, kNodes, kPlan, kStart, knowFields, read, saidOf, scenarioOf, type Field } from "./question";
 import { kSliders, type Slider } from "./sliders";
 import { themeButton } from "./theme";
 import { whatifPage } from "./whatif";

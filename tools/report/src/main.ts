@@ -2,7 +2,7 @@
 import { readData, type ReportData } from "./data";
 import { h, section } from "./dom";
 import { comparePage } from "./compare";
-import { header, reproduce, warnings } from "./page";
+import { report } from "./page";
 import { planPage } from "./plan";
 import { knowDispatchers } from "./palette";
 import { replayPage } from "./replay";
@@ -20,14 +20,8 @@ const pages: Record<string, (data: ReportData<any>) => HTMLElement[]> = {
 };
 
 // A verb without a page of its own: its result, readable.
-function plainPage(data: ReportData): HTMLElement[] {
-  return [
-    header(`Result of ${data.verb}`, "", data.verb),
-    ...(warnings(data.result) ? [warnings(data.result)!] : []),
-    section("Result", "", h("pre", { tabindex: 0, "aria-label": "result" }, JSON.stringify(data.result, null, 2))),
-    reproduce(data),
-  ];
-}
+const plainPage = (data: ReportData): HTMLElement[] => report(data, `Result of ${data.verb}`, "", [],
+  section("Result", "", h("pre", { tabindex: 0, "aria-label": "result" }, JSON.stringify(data.result, null, 2))));
 
 function start(): void {
   const data = readData();

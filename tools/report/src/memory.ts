@@ -1,4 +1,5 @@
 // Memory of the stages of a step by cause: the tree that `--detail memory` prints.
+import { group } from "d3";
 import { h } from "./dom";
 import { bytes, percent } from "./format";
 import type { Compare } from "./results";
@@ -10,11 +11,8 @@ type Cause = Stage["causes"][number];
 const sum = (causes: Cause[]): number => causes.reduce((all, c) => all + c.bytes, 0);
 
 // Groups in the order of their bytes, largest first.
-function grouped(causes: Cause[], key: (c: Cause) => string): [string, Cause[]][] {
-  const groups = new Map<string, Cause[]>();
-  for (const c of causes) groups.set(key(c), [...(groups.get(key(c)) ?? []), c]);
-  return [...groups].sort(([, a], [, b]) => sum(b) - sum(a));
-}
+const grouped = (causes: Cause[], key: (c: Cause) => string): [string, Cause[]][] =>
+  [...group(causes, key)].sort(([, a], [, b]) => sum(b) - sum(a));
 
 function line(name: string, held: number, of: number): string {
   return `${name}: ${bytes(held)}, ${percent(held / of)}`;

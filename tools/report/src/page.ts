@@ -1,10 +1,11 @@
 // Shared parts of every report: a title, the answer, warnings, and the inputs to make it again.
 import type { ReportData, Result } from "./data";
 import { button, h, section } from "./dom";
+import { quoted } from "./format";
 import { themeButton } from "./theme";
 import { table } from "./table";
 
-export function header(title: string, about: string, verb: string): HTMLElement {
+function header(title: string, about: string, verb: string): HTMLElement {
   const print = button("Print", "print, or save as PDF", () => window.print());
   return h(
     "header",
@@ -22,7 +23,7 @@ export function answer(sentence: string, because?: string): HTMLElement {
   return h("div", { class: "answer", id: "answer" }, h("p", {}, sentence), because ? h("p", { class: "because" }, because) : null);
 }
 
-export function warnings(result: Result): HTMLElement | null {
+function warnings(result: Result): HTMLElement | null {
   if (result.warnings.length === 0) return null;
   return h(
     "details",
@@ -32,11 +33,7 @@ export function warnings(result: Result): HTMLElement | null {
   );
 }
 
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`;
-}
-
-export function reproduce(data: ReportData): HTMLElement {
+function reproduce(data: ReportData): HTMLElement {
   const { result } = data;
   const command = `moesim ${(result.inputs.command ?? []).map(quoted).join(" ")}`;
   const files = Object.entries(result.inputs.files ?? {}).map(([name, about]) => ({ name, sha: about.sha256 }));
@@ -61,4 +58,12 @@ export function reproduce(data: ReportData): HTMLElement {
                 { caption: "Input files" }))
       : null,
   );
+}
+
+export type Part = HTMLElement | null | undefined | false | "";
+
+// A whole report: its title, what leads it (the answer), what there is to know, the parts that it has, how to make it again.
+export function report(data: ReportData<any>, title: string, about: string, lead: Part[], ...parts: Part[]): HTMLElement[] {
+  const all = [header(title, about, data.verb), ...lead, warnings(data.result), ...parts, reproduce(data)];
+  return all.filter((part): part is HTMLElement => part instanceof HTMLElement);
 }

@@ -34,12 +34,7 @@ export function causeColor(cause: string): string {
   return `var(${kCauses[cause] ?? "--c-other"})`;
 }
 
-// Series that are no categories: parts of memory, forecasts and measurements.
-function seriesColor(index: number): string {
-  return `var(--s-${index % 8})`;
-}
-
-// Colour of that hue, strong enough for thin lines and small symbols.
+// Colour of a series that is no category, strong enough for thin lines and small symbols.
 export function lineColor(index: number): string {
   return `var(--l-${index % 8})`;
 }
@@ -65,7 +60,7 @@ export function dispatcherVariable(dispatcher: string): string {
 }
 
 export function dispatcherColor(dispatcher: string): string {
-  return seriesColor(hueOf(dispatcher));
+  return `var(${dispatcherVariable(dispatcher)})`;
 }
 
 export function dispatcherLine(dispatcher: string): string {

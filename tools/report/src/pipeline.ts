@@ -1,32 +1,27 @@
 // The pipeline of a step: a row per stage, a box per pass, as the forecast timed them. Of long steps the first, a middle
 // and the last stretch are shown, on one scale.
 import * as Plot from "@observablehq/plot";
-import { figure } from "./charts";
+import { figure, legend } from "./charts";
 import type { PipelineData } from "./data";
-import { h, select } from "./dom";
+import { chosen, h, named } from "./dom";
 import { number, percent, time, timeUnit } from "./format";
 
-const kKinds: [string, string][] = [
-  ["forward", "--p-forward"], ["backward", "--p-backward"], ["input gradient", "--p-input"], ["weight gradient", "--p-weight"],
-  ["forward and backward", "--p-both"],
-];
 const kAfter = "gradients and optimizer";
 const kBubble = "bubble: the stage has nothing to do";
-const variable = new Map(kKinds);
+const kColors: Record<string, string> = {
+  forward: "--p-forward", backward: "--p-backward", "input gradient": "--p-input", "weight gradient": "--p-weight",
+  "forward and backward": "--p-both", [kAfter]: "--c-grad_sync", [kBubble]: "--c-bubble",
+};
+const kKinds = Object.keys(kColors).slice(0, 5);
+const color = (part: string) => `var(${kColors[part] ?? "--c-other"})`;
 const kWhat: Record<string, string> = { all: "The whole step", first: "First", middle: "In the middle", last: "Last" };
 
 // The colour of a pass by its name, which begins with its kind; of anything else none.
 export function passVariable(name: string): string | undefined {
-  const kind = [...kKinds].reverse().find(([one]) => name.startsWith(`${one} `));
-  return kind?.[1];
+  return kColors[[...kKinds].reverse().find((one) => name.startsWith(`${one} `)) ?? ""];
 }
 
-export const passLegend = kKinds;
-
-export function swatches(parts: [string, string][]): HTMLElement {
-  return h("div", { class: "legend" }, ...parts.map(([name, color]) =>
-    h("span", {}, h("span", { class: "swatch", style: `background:var(${color})` }), name)));
-}
+export const passLegend = (most?: number): HTMLElement => legend(kKinds.slice(0, most), color);
 
 interface Box {
   stage: string;
@@ -78,7 +73,7 @@ function windowChart(data: PipelineData, index: number): HTMLElement {
         // Areas under another chunk's colour do not belong to the bubble.
         Plot.barX(boxes, { x1: "from", x2: "to", y: "stage", fill: "var(--card)" } as Plot.BarXOptions),
         Plot.barX(boxes, {
-          x1: "from", x2: "to", y: "stage", fill: (box: Box) => `var(${variable.get(box.kind) ?? "--c-other"})`,
+          x1: "from", x2: "to", y: "stage", fill: (box: Box) => color(box.kind),
           fillOpacity: (box: Box) => [1, 0.74, 0.54, 0.4][Math.min(3, box.depth)]!, stroke: "var(--p-edge)", strokeWidth: 0.6, title: "note", tip,
         } as Plot.BarXOptions),
         Plot.barX(after, { x1: "from", x2: "to", y: "stage", fill: "var(--c-grad_sync)", stroke: "var(--p-edge)", strokeWidth: 0.6, title: "note", tip } as Plot.BarXOptions),
@@ -92,33 +87,28 @@ function windowChart(data: PipelineData, index: number): HTMLElement {
 
 // `bubble`: by dispatcher, the share of the step in which the stage that ends last waits for another stage.
 export function pipelinePictures(all: PipelineData[], bubble: Map<string, number>, without: number): HTMLElement {
-  const holder = h("div");
   const draw = (title: string) => {
     const data = all.find((one) => one.title === title)!;
-    const kinds = kKinds.filter(([kind]) => data.boxes.some((box) => box[1] === kind));
+    const kinds = kKinds.filter((kind) => data.boxes.some((box) => box[1] === kind));
     const virtual = data.chunks > data.stages ? ` in ${data.chunks} chunks` : "";
     const share = bubble.get(title);
     const idle = data.rows.map((row) => row.idle);
     const cut = data.windows.length > 1
       ? ` ${number(data.passes)} passes are too many to read: the first, the middle and the last ${time(data.windows[0]!.to_us, timeUnit(data.end_us))} are shown${3 * data.windows[0]!.to_us >= data.end_us * 0.999 ? ", which is all" : ""}.` : "";
     const rows = data.rows.length < data.stages ? ` ${data.rows.length} of ${data.stages} stages are shown.` : "";
-    holder.replaceChildren(
+    return [
       h("p", { class: "key", id: "bubble" },
         `${number(data.microbatches)} ${data.microbatches === 1 ? "microbatch goes" : "microbatches go"} through ${data.stages} ${data.stages === 1 ? "stage" : "stages"}${virtual}. ` +
         (share === undefined ? "" : `Bubble of stage ${data.critical_stage}, which ends last: ${percent(share)} of the step. `) +
         `A stage is without a pass for ${percent(Math.min(...idle))} to ${percent(Math.max(...idle))} of it: bubble, messages and what others still do.${cut}${rows}`),
-      swatches([...kinds, [kAfter, "--c-grad_sync"], [kBubble, "--c-bubble"]]),
+      legend([...kinds, kAfter, kBubble], color),
       h("p", { class: "key" }, `The number is the microbatch${virtual ? "; paler boxes are later chunks of the stage" : ""}.`),
       ...data.windows.flatMap((one, index) => [
         data.windows.length > 1 ? h("h3", {}, `${kWhat[one.what]}`) : null,
         windowChart(data, index),
-      ]).filter((one): one is HTMLElement => one !== null));
+      ])];
   };
-  draw(all[0]!.title);
-  return h("div", { class: "pipeline" },
-    all.length > 1
-      ? h("div", { class: "controls" }, select("Dispatcher", all.map((one) => ({ value: one.title, label: one.title })), all[0]!.title, draw))
-      : null,
-    holder,
+  const [controls, picture] = chosen("Dispatcher", named(all.map((one) => one.title)), all[0]!.title, draw);
+  return h("div", { class: "pipeline" }, all.length > 1 && controls, picture,
     without > 0 ? h("p", { class: "left-out" }, `Without a picture, to keep the page small: ${without} more dispatchers.`) : null);
 }

@@ -5,7 +5,7 @@ import type { Estimate, ReportData } from "./data";
 import type { Plan as Training } from "./results";
 import { h, section } from "./dom";
 import { count, days, money, number, percent, sizesOf } from "./format";
-import { answer, header, reproduce, warnings } from "./page";
+import { answer, report } from "./page";
 import { table, timeColumn, type Column } from "./table";
 
 type Plan = Training["plans"][number];
@@ -100,7 +100,7 @@ function besideColumns(currency: string): Column<Plan>[] {
 
 // The cheapest plan, that on the fewest GPUs and the one that is done first, and how much better one that was not tried
 // may be.
-function choices(which: Record<string, number | null>, plans: Plan[], currency: string, gap: number | null): HTMLElement[] {
+function choices(which: Record<string, number | null>, plans: Plan[], currency: string, gap: number | null): HTMLElement | null {
   const rows: { name: string; plan: Plan }[] = [];
   for (const [key, name] of [["cheapest", "cheapest"], ["fewest_gpus", "fewest GPUs"], ["shortest", "done first"]] as const) {
     if (which[key] == null) continue;
@@ -109,17 +109,17 @@ function choices(which: Record<string, number | null>, plans: Plan[], currency: 
     if (same) same.name += `, ${name}`;
     else rows.push({ name, plan });
   }
-  if (rows.length === 0) return [];
+  if (rows.length === 0) return null;
   const missed = gap === null ? "A better plan may have been left out."
     : gap > 0 ? `No plan of those that were looked at is faster by more than ${percent(gap)}.` : "No plan of those that were looked at is faster.";
-  return [section("Three ways to choose", `What is cheapest, what needs the fewest GPUs, what is done first? ${missed}`, table(rows, [
+  return section("Three ways to choose", `What is cheapest, what needs the fewest GPUs, what is done first? ${missed}`, table(rows, [
     { title: "choice", text: (r) => r.name },
     { title: "machine", text: (r) => r.plan.cluster },
     { title: "GPUs", numeric: true, text: (r) => count(r.plan.gpus), value: (r) => r.plan.gpus },
     { title: "days", numeric: true, text: (r) => days(r.plan.days.value), value: (r) => r.plan.days.value },
     { title: "cost", numeric: true, text: (r) => money(r.plan.cost.value, currency), value: (r) => r.plan.cost.value },
     { title: "plan", text: (r) => `${sizes(r.plan)}; ${r.plan.dispatcher}` },
-  ], { caption: "Choices" }))];
+  ], { caption: "Choices" }));
 }
 
 function upgradeSection(upgrades: Training["upgrades"], currency: string): HTMLElement {
@@ -152,12 +152,10 @@ export function planPage(data: ReportData<Training>): HTMLElement[] {
   const upgrades = result.upgrades;
   const left = result.left_out;
   const asked = [deadline ? `in at most ${number(deadline)} days` : "", budget ? `for at most ${money(budget, currency)}` : ""].filter((one) => one);
-  return [
-    header(`${result.model?.name ?? "A model"} on ${count(result.tokens)} tokens`,
-      `${asked.length > 0 ? `Wanted ${asked.join(" and ")}; ` : ""}ranked by ${result.by}. One plan for each machine and size, the best of those that were tried.`, data.verb),
-    answer(result.answer, `The plan: ${sizes(first)}; ${first.dispatcher}; ${first.precision}; recomputing ${first.recompute === "none" ? "nothing" : first.recompute}.`),
-    ...(warnings(result) ? [warnings(result)!] : []),
-    ...choices(result.choices, all, currency, result.searched.gap),
+  return report(data, `${result.model?.name ?? "A model"} on ${count(result.tokens)} tokens`,
+      `${asked.length > 0 ? `Wanted ${asked.join(" and ")}; ` : ""}ranked by ${result.by}. One plan for each machine and size, the best of those that were tried.`,
+    [answer(result.answer, `The plan: ${sizes(first)}; ${first.dispatcher}; ${first.precision}; recomputing ${first.recompute === "none" ? "nothing" : first.recompute}.`)],
+    choices(result.choices, all, currency, result.searched.gap),
     section("Cost against time", "What does it cost to be done earlier? The line joins the plans that no other beats in both; green is the answer. Grey: 90 % intervals. Draws do not tell plans with one letter apart.",
       frontier(plans, currency, deadline, budget),
       table(plans, rankColumns(plans, currency, promised), {
@@ -165,23 +163,20 @@ export function planPage(data: ReportData<Training>): HTMLElement[] {
     section("The plans", "What runs on each machine?", table(plans, planColumns(plans), { caption: "Plans, the best first", best: (p) => p === first })),
     section("Paid, and no work", "What of the money goes into idle GPUs, failures and checkpoints, and how much energy do the nodes take?",
       table(plans, besideColumns(currency), { caption: "Goodput: share of the time that is work. All GPUs of the nodes are paid.", best: (p) => p === first })),
-    ...(lower.length > 0
-      ? [section("In a lower precision", "What would products in fewer bits bring? They change the numerics, so none of these is the answer.",
-          frontier(lower, currency, deadline, budget),
-          table(lower, rankColumns(lower, currency, promised), { caption: "Plans in a lower precision, the best first", groupBy: (p) => p.group }),
-          table(lower, planColumns(lower), { caption: "What runs on each machine" }))] : []),
-    ...(upgrades.length > 0 ? [upgradeSection(upgrades, currency)] : []),
+    lower.length > 0 && section("In a lower precision", "What would products in fewer bits bring? They change the numerics, so none of these is the answer.",
+      frontier(lower, currency, deadline, budget),
+      table(lower, rankColumns(lower, currency, promised), { caption: "Plans in a lower precision, the best first", groupBy: (p) => p.group }),
+      table(lower, planColumns(lower), { caption: "What runs on each machine" })),
+    upgrades.length > 0 && upgradeSection(upgrades, currency),
     section("What it rests on", "Which numbers does the answer take for granted, and whose are they?",
       table(result.assumptions, [
         { title: "what", text: (a) => a.what }, { title: "value", text: (a) => a.value }, { title: "source", text: (a) => a.source },
       ], { caption: "Assumptions" }),
       h("p", { class: "key" }, result.searched.sentence),
       h("details", {}, h("summary", {}, "What was searched"), h("p", { class: "key" }, `${result.searched.space}.`))),
-    ...(left.length > 0
-      ? [section("Left out", "Which machines and dispatchers are not in the tables, and why?", table(left, [
-          { title: "what", text: (one) => one.machine }, { title: "because", text: (one) => one.because },
-        ], { caption: "Left out" }))] : []),
+    left.length > 0 && section("Left out", "Which machines and dispatchers are not in the tables, and why?", table(left, [
+      { title: "what", text: (one) => one.machine }, { title: "because", text: (one) => one.because },
+      ], { caption: "Left out" })),
     section("Ask again", "What asks about the step of the best plan.", h("pre", { class: "command", tabindex: 0, "aria-label": "command of the best plan" }, first.command)),
-    reproduce(data),
-  ];
+  );
 }

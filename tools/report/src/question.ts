@@ -89,5 +89,3 @@ export function commandWords(question: Question, said: Said): string[] {
   for (const [path, text] of said) words.push(field(path)!.flag, text);
   return [...words, "--cluster", typeof cluster === "string" ? cluster : JSON.stringify(cluster), ...anchoring];
 }
-
-export const quoted = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`);

@@ -1,5 +1,5 @@
 // Load per rank: one quantity at a time, ranks side by side, one row per alternative.
-import { h, select } from "./dom";
+import { chosen, h } from "./dom";
 import { grid } from "./grid";
 
 export interface RankRow {
@@ -15,7 +15,6 @@ export interface Quantity {
 }
 
 export function rankGrid(rows: RankRow[], quantities: Quantity[], gpusPerNode: number): HTMLElement {
-  const holder = h("div");
   const usable = quantities.filter((quantity) => rows.some((row) => row.values[quantity.key]?.length));
   const largest = new Map(usable.map(({ key }) => [key, Math.max(...rows.map((row) => (row.values[key] ?? []).reduce((a, b) => Math.max(a, b), 0)))]));
   const textOf = (quantity: Quantity, value: number) => quantity.text(value, largest.get(quantity.key)!);
@@ -27,7 +26,7 @@ export function rankGrid(rows: RankRow[], quantities: Quantity[], gpusPerNode: n
     const perLine = folded ? Math.max(gpusPerNode, Math.floor(64 / gpusPerNode) * gpusPerNode) : ranks;
     const lines = folded ? Math.ceil(ranks / perLine) : rows.length;
     const at = (row: number, column: number) => (folded ? { row: 0, rank: row * perLine + column } : { row, rank: column });
-    holder.replaceChildren(
+    return [
       grid({
         description: `${quantity.label} of every rank`,
         rows: folded
@@ -59,15 +58,8 @@ export function rankGrid(rows: RankRow[], quantities: Quantity[], gpusPerNode: n
         scaleText: (value) => textOf(quantity, value),
         from: quantity.fromZero ? 0 : undefined,
       }),
-    );
+    ];
   };
   if (usable.length === 0) return h("p", {}, "Nothing is known of single ranks.");
-  draw(usable[0]!.key);
-  return h(
-    "div",
-    {},
-    h("div", { class: "controls" },
-      select("Show", usable.map((one) => ({ value: one.key, label: one.label })), usable[0]!.key, draw)),
-    holder,
-  );
+  return h("div", {}, ...chosen("Show", usable.map((one) => ({ value: one.key, label: one.label })), usable[0]!.key, draw));
 }

@@ -4,7 +4,7 @@ import { checkbox, h, section, select } from "./dom";
 import { scatter, type ScatterPoint } from "./charts";
 import { bytes, byteUnit, nameOf, number, percent, probability, significant, time, timeUnit, words, type Unit } from "./format";
 import { grid } from "./grid";
-import { answer, header, reproduce, warnings } from "./page";
+import { answer, report } from "./page";
 import { dispatcherColor, dispatcherLine, dispatcherVariable } from "./palette";
 import { table, type Column } from "./table";
 
@@ -196,15 +196,12 @@ export function sweepPage(data: ReportData): HTMLElement[] {
     table(all, cells, { caption: "Rows as in the file", filter: true, most: 200, best: (row) => row === best })));
 
   const left = result.left_out as string | undefined;
-  return [
-    header(`${number(result.scenarios as number)} scenarios${result.model ? ` of ${nameOf(result.model, "a model")}` : ""}`, `Over ${paths.join(", ")}; ${number(all.length)} rows here.${left ? ` Left out of this page: ${left}.` : ""}`, data.verb),
-    answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is recommended in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") +
+  return report(data, `${number(result.scenarios as number)} scenarios${result.model ? ` of ${nameOf(result.model, "a model")}` : ""}`, `Over ${paths.join(", ")}; ${number(all.length)} rows here.${left ? ` Left out of this page: ${left}.` : ""}`,
+    [answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is recommended in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") +
       (iVerdict >= 0 ? `; clear or safe in ${number(winners.filter((row) => ["clear", "safe", "only_one"].includes(row.values[iVerdict] as string)).length)} of them` : "") +
       (beyond ? `; nothing fits the memory in ${number(beyond)}.` : "."),
       best ? `The most tokens per second and GPU: ${number(Math.round(best.values[throughput] as number))} by ${best.dispatcher} at ${place(best)}${fits(best) ? "" : ", which does not fit the memory"}.` +
-        (failed.length > 0 ? ` ${number(failed.length)} rows have no forecast.` : "") : undefined),
-    ...(warnings(result) ? [warnings(result)!] : []),
+        (failed.length > 0 ? ` ${number(failed.length)} rows have no forecast.` : "") : undefined)],
     ...sections,
-    reproduce(data),
-  ];
+  );
 }

@@ -122,19 +122,9 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOp
   // Paper has no bar to scroll: wide tables lie across, and of long ones the first rows are printed.
   const scroller = h("div", { class: columns.length > kAcross ? "scroll across" : "scroll", tabindex: 0, role: "region", "aria-labelledby": id }, element,
     rows.length > kPrinted ? h("p", { class: "on-paper" }, `On paper: the first ${kPrinted} of ${rows.length} rows; all are in the JSON result.`) : null);
-  if (!options.filter) return h("div", {}, caption, scroller);
-  return h(
-    "div",
-    {},
-    h(
-      "div",
-      { class: "controls" },
-      textInput("Filter", "text in any column", (text) => {
-        wanted = text.trim().toLowerCase();
-        draw();
-      }),
-    ),
-    caption,
-    scroller,
-  );
+  const filter = options.filter && h("div", { class: "controls" }, textInput("Filter", "text in any column", (text) => {
+    wanted = text.trim().toLowerCase();
+    draw();
+  }));
+  return h("div", {}, filter, caption, scroller);
 }

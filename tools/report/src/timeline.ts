@@ -1,11 +1,11 @@
 // The timeline of chosen ranks on a canvas: drag to move, Ctrl and wheel, pinch or keys to zoom, click or keys to read a
 // slice. Draws what is visible only, one rectangle per pixel at most.
 import type { TimelineData } from "./data";
-import { button, checkbox, h, select, textInput, whenSized } from "./dom";
+import { button, checkbox, h, named, prepared, select, textInput, whenSized } from "./dom";
 import { legend } from "./charts";
 import { number, time, timeUnit } from "./format";
 import { categoryColor, categoryVariable, cssColor } from "./palette";
-import { passLegend, passVariable, swatches } from "./pipeline";
+import { passLegend, passVariable } from "./pipeline";
 import { firstAfter, lastUntil, rankTest, tracksOf, type Track } from "./tracks";
 
 const kRow = 20;
@@ -54,22 +54,8 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
     row = Math.min(row, Math.max(0, shown.length - 1));
   };
 
-  const prepare = (element: HTMLCanvasElement, width: number, height: number) => {
-    const ratio = Math.min(2, window.devicePixelRatio || 1);
-    element.width = Math.ceil(width * ratio);
-    element.height = Math.ceil(height * ratio);
-    element.style.width = `${width}px`;
-    element.style.height = `${height}px`;
-    const context = element.getContext("2d")!;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
-    context.font = "12px system-ui, sans-serif";
-    context.textBaseline = "middle";
-    return context;
-  };
-
   const drawAxis = (width: number) => {
-    const context = prepare(axis, width, kAxis);
+    const context = prepared(axis, width, kAxis);
     context.fillStyle = cssColor("--card");
     context.fillRect(0, 0, width, kAxis);
     const unit = timeUnit(to);
@@ -114,7 +100,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
     choose();
     drawAxis(width);
     const height = Math.max(kRow, shown.length * kRow) + 2;
-    const context = prepare(canvas, width, height);
+    const context = prepared(canvas, width, height);
     const left = gutter();
     const colors = new Map<string, string>();
     const colorOf = (category: string) => {
@@ -179,20 +165,18 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
   };
   const redraw = () => draw(Math.floor(holder.clientWidth));
 
+  const showing = (start: number, span: number) => {
+    from = Math.max(0, Math.min(whole - span, start));
+    to = from + span;
+    redraw();
+  };
   const zoom = (factor: number, about = (from + to) / 2) => {
     const least = Math.max(whole * 1e-7, 1e-3);
     const span = Math.min(whole, Math.max(least, (to - from) * factor));
-    from = Math.max(0, Math.min(whole - span, about - ((about - from) / (to - from)) * span));
-    to = from + span;
-    redraw();
+    showing(about - ((about - from) / (to - from)) * span, span);
   };
-  const move = (by: number) => {
-    const span = to - from;
-    from = Math.max(0, Math.min(whole - span, from + by));
-    to = from + span;
-    redraw();
-  };
-  const everything = () => { from = 0; to = whole; redraw(); };
+  const move = (by: number) => showing(from + by, to - from);
+  const everything = () => showing(0, whole);
 
   const show = (track: Track, slice: number) => {
     selected = { track, slice };
@@ -270,8 +254,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
       const slice = Math.max(0, Math.min(track.start.length - 1, now < 0 ? firstAfter(track, from) : now));
       if (track.start[slice]! < from || track.end[slice]! > to) {
         const span = Math.max(to - from, track.end[slice]! - track.start[slice]!);
-        from = Math.max(0, Math.min(whole - span, (track.start[slice]! + track.end[slice]! - span) / 2));
-        to = from + span;
+        showing((track.start[slice]! + track.end[slice]! - span) / 2, span);
       }
       show(track, slice);
     };
@@ -302,7 +285,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
       "div",
       { class: "controls" },
       titles.length > 1
-        ? select("Show", [{ value: "", label: "all" }, ...titles.map((one) => ({ value: one, label: one }))], titleWanted,
+        ? select("Show", [{ value: "", label: "all" }, ...named(titles)], titleWanted,
                  (value) => { titleWanted = value; redraw(); })
         : null,
       textInput("Ranks", "all, or 0-3, 8", (value) => {
@@ -321,7 +304,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
       window_, problem,
     ),
     look.legend ?? legend(used, categoryColor),
-    !look.legend && all.some((track) => track.stream === "steps") ? swatches(passLegend.slice(0, 2)) : null,
+    !look.legend && all.some((track) => track.stream === "steps") && passLegend(2),
     holder,
     readout,
     notes.length > 0 ? h("p", { class: "left-out" }, `Left out: ${notes.join("; ")}.`) : null,

@@ -1,4 +1,5 @@
 // Timelines as they come, made ready to draw: starts and ends in microseconds, sorted on every track.
+import { bisectRight } from "d3";
 import type { TimelineData } from "./data";
 
 export interface Track {
@@ -57,28 +58,10 @@ export function tracksOf(timelines: TimelineData[], categories: string[]): Track
 }
 
 // The first slice that ends after `at`.
-export function firstAfter(track: Track, at: number): number {
-  let low = 0;
-  let high = track.end.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (track.end[middle]! > at) high = middle;
-    else low = middle + 1;
-  }
-  return low;
-}
+export const firstAfter = (track: Track, at: number): number => bisectRight(track.end, at);
 
 // The last of ascending points that is not after `at`; -1 where there is none.
-export function lastUntil(points: Float64Array, at: number): number {
-  let low = 0;
-  let high = points.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (points[middle]! <= at) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
-}
+export const lastUntil = (points: Float64Array, at: number): number => bisectRight(points, at) - 1;
 
 // "0-3, 8" as a test of ranks; null where the text is no such list.
 export function rankTest(text: string): ((rank: number) => boolean) | null {

@@ -1,9 +1,9 @@
 // The report of `validate`: how far the forecast is from what was measured, in total and by component.
 import type { ReportData } from "./data";
-import { section, select, h } from "./dom";
+import { chosen, h, section } from "./dom";
 import { intervalBars, ratioDots, scatter } from "./charts";
 import { percent, signedPercent, time, timeUnit, words } from "./format";
-import { answer, header, reproduce, warnings } from "./page";
+import { answer, report } from "./page";
 import { lineColor } from "./palette";
 import type { Validate, ValidateAll, ValidateDecisions, ValidateTraining } from "./results";
 import { table, timeColumns } from "./table";
@@ -50,12 +50,10 @@ function single(data: ReportData<Validate>): HTMLElement[] {
   const one = data.result;
   const t = one.iteration;
   const unit = timeUnit(Math.max(t.high_us, t.measured_us));
-  return [
-    header("Forecast against measurement", about(data), data.verb),
-    answer(`The forecast of the iteration is ${time(t.forecast_us, unit)}, measured were ${time(t.measured_us, unit)}: ${signedPercent(t.error)}, ` +
+  return report(data, "Forecast against measurement", about(data),
+    [answer(`The forecast of the iteration is ${time(t.forecast_us, unit)}, measured were ${time(t.measured_us, unit)}: ${signedPercent(t.error)}, ` +
       `${inside(t) ? "inside" : "outside"} the 90 % interval (${time(t.low_us, unit)} to ${time(t.high_us, unit)}).`,
-      `Over the components the mean absolute error is ${percent(one.mean_abs_component_error)}.`),
-    ...(warnings(data.result) ? [warnings(data.result)!] : []),
+      `Over the components the mean absolute error is ${percent(one.mean_abs_component_error)}.`)],
     section("Time", "How far off is the iteration?",
       intervalBars("Forecast with its 90 % interval, and measurement", [
         { label: "forecast", value: t.forecast_us, low: t.low_us, high: t.high_us, best: true, note: note("iteration", t) },
@@ -64,11 +62,9 @@ function single(data: ReportData<Validate>): HTMLElement[] {
     section("Components", "Is it right for the right reasons?",
       dots("Forecast against measurement for every component", [["iteration", t], ...Object.entries(one.components)]),
       componentTable(one)),
-    ...(data.timelines.length > 0
-      ? [section("Timeline", "Where do forecast and measurement part? Clocks of nodes are not comparable: each measured node starts at zero.",
-          timelineChart(data.timelines, data.categories, "Forecast and measured timeline"))] : []),
-    reproduce(data),
-  ];
+    data.timelines.length > 0 && section("Timeline", "Where do forecast and measurement part? Clocks of nodes are not comparable: each measured node starts at zero.",
+      timelineChart(data.timelines, data.categories, "Forecast and measured timeline")),
+  );
 }
 
 function many(data: ReportData<ValidateAll>): HTMLElement[] {
@@ -77,18 +73,13 @@ function many(data: ReportData<ValidateAll>): HTMLElement[] {
   const name = (one: Case) => `${one.recording} · ${one.passes}`;
   const covered = cases.filter((one) => inside(one.iteration)).length;
   const parts = [...new Set(cases.flatMap((one) => Object.keys(one.components)))];
-  const holder = h("div");
   const draw = (index: string) => {
     const one = cases[Number(index)]!;
-    holder.replaceChildren(
-      dots(`Components of ${name(one)}`, [["iteration", one.iteration], ...Object.entries(one.components)]), componentTable(one));
+    return [dots(`Components of ${name(one)}`, [["iteration", one.iteration], ...Object.entries(one.components)]), componentTable(one)];
   };
-  draw("0");
-  return [
-    header("Forecasts against measurements", `${cases.length} ${cases.length === 1 ? "forecast of a recorded run" : "forecasts of recorded runs"}.`, data.verb),
-    answer(`The mean absolute error of the iteration is ${percent(result.mean_abs_iteration_error)}, the worst ${percent(result.worst_abs_iteration_error)}; ` +
-      `the measurement lies inside the 90 % interval in ${covered} of ${cases.length} cases.`),
-    ...(warnings(result) ? [warnings(result)!] : []),
+  return report(data, "Forecasts against measurements", `${cases.length} ${cases.length === 1 ? "forecast of a recorded run" : "forecasts of recorded runs"}.`,
+    [answer(`The mean absolute error of the iteration is ${percent(result.mean_abs_iteration_error)}, the worst ${percent(result.worst_abs_iteration_error)}; ` +
+      `the measurement lies inside the 90 % interval in ${covered} of ${cases.length} cases.`)],
     section("Iterations", "How far off is each forecast?",
       dots("Forecast against measurement for every recording", cases.map((one) => [name(one), one.iteration])),
       table(cases, [
@@ -102,11 +93,8 @@ function many(data: ReportData<ValidateAll>): HTMLElement[] {
         })),
       ], { caption: "All recordings; the right columns are errors of components", filter: true })),
     section("Components", "Is it right for the right reasons?",
-      h("div", { class: "controls" },
-        select("Recording", cases.map((one, i) => ({ value: `${i}`, label: name(one) })), "0", draw)),
-      holder),
-    reproduce(data),
-  ];
+      ...chosen("Recording", cases.map((one, i) => ({ value: `${i}`, label: name(one) })), "0", draw)),
+  );
 }
 
 // Published training steps, each forecast without a recording.
@@ -116,26 +104,20 @@ function training(data: ReportData<ValidateTraining>): HTMLElement[] {
   const covered = rows.filter((row) => row.low_us <= row.measured_us && row.measured_us <= row.high_us).length;
   const short = (text: string) => text.split("-")[0]!;
   const gpus = [...new Set(rows.map((row) => short(row.gpu)))];
-  const holder = h("div");
   const draw = (by: string) => {
     const group = (row: typeof rows[number]) => (by === "gpu" ? short(row.gpu) : by === "model" ? row.model : row.source);
     const names = [...new Set(rows.map(group))];
-    holder.replaceChildren(scatter("Forecast against measured time of every step, with the line where both are equal",
+    return [scatter("Forecast against measured time of every step, with the line where both are equal",
       rows.map((row) => ({ x: row.measured_us * 1e-6, y: row.forecast_us * 1e-6, series: group(row), front: false,
         note: `${row.model} on ${row.gpus} ${short(row.gpu)}\n${row.plan}\nforecast ${time(row.forecast_us)}, measured ${time(row.measured_us)}, ${signedPercent(row.error)}` })),
-      names, (name) => lineColor(names.indexOf(name)), { x: "measured [s]", y: "forecast [s]", logX: true, logY: true, diagonal: true }));
+      names, (name) => lineColor(names.indexOf(name)), { x: "measured [s]", y: "forecast [s]", logX: true, logY: true, diagonal: true })];
   };
-  draw("gpu");
   const groups = result.groups;
   const skipped = result.skipped;
-  return [
-    header("Published training steps", `${rows.length} steps on ${gpus.join(", ")}, forecast without a recording.`, data.verb),
-    answer(`The median absolute error is ${percent(result.median_abs_error)}; the measurement lies inside the 90 % interval in ${covered} of ${rows.length} steps.`),
-    ...(warnings(result) ? [warnings(result)!] : []),
+  return report(data, "Published training steps", `${rows.length} steps on ${gpus.join(", ")}, forecast without a recording.`,
+    [answer(`The median absolute error is ${percent(result.median_abs_error)}; the measurement lies inside the 90 % interval in ${covered} of ${rows.length} steps.`)],
     section("Forecast and measurement", "How far is each point from the line where both are equal?",
-      h("div", { class: "controls" },
-        select("Colour by", [{ value: "gpu", label: "GPU" }, { value: "model", label: "model" }, { value: "source", label: "source" }], "gpu", draw)),
-      holder,
+      ...chosen("Colour by", [{ value: "gpu", label: "GPU" }, { value: "model", label: "model" }, { value: "source", label: "source" }], "gpu", draw),
       table(rows, [
         { title: "model", text: (r) => r.model },
         { title: "GPU", text: (r) => short(r.gpu) },
@@ -153,15 +135,13 @@ function training(data: ReportData<ValidateTraining>): HTMLElement[] {
         { title: "bias", numeric: true, text: (g) => signedPercent(g.bias), value: (g) => g.bias },
         { title: "inside the interval", numeric: true, text: (g) => `${g.inside}`, value: (g) => g.inside / g.rows },
       ], { caption: "By source and GPU" })),
-    ...(skipped.length > 0
-      ? [section("Left out", "Which rows of the table were not forecast, and why?",
-          h("details", {}, h("summary", {}, `${skipped.length} rows`),
-            table(skipped, [
-              { title: "line", numeric: true, text: (s) => `${s.line}`, value: (s) => s.line }, { title: "model", text: (s) => s.model },
-              { title: "GPU", text: (s) => s.gpu }, { title: "reason", text: (s) => s.reason },
-            ], { caption: "Rows left out", filter: true })))] : []),
-    reproduce(data),
-  ];
+    skipped.length > 0 && section("Left out", "Which rows of the table were not forecast, and why?",
+      h("details", {}, h("summary", {}, `${skipped.length} rows`),
+        table(skipped, [
+          { title: "line", numeric: true, text: (s) => `${s.line}`, value: (s) => s.line }, { title: "model", text: (s) => s.model },
+          { title: "GPU", text: (s) => s.gpu }, { title: "reason", text: (s) => s.reason },
+        ], { caption: "Rows left out", filter: true }))),
+  );
 }
 
 // Published runs of one job under several dispatchers: what does following the recommendation lose?
@@ -176,11 +156,9 @@ function decisions(data: ReportData<ValidateDecisions>): HTMLElement[] {
   const skipped = result.skipped;
   const say = (one: typeof all[number]) => `${one.id}\nmeasured ${one.measured_winner} by ${margin(one)}\n` +
     `recommended ${one.recommended}, probability ${said(one)}: ${one.verdict}\nloses ${percent(one.loss)}, said at most ${percent(one.said_loss_at_most)}`;
-  return [
-    header("Measured decisions", `${all.length} decisions between dispatchers, each forecast without a recording.`, data.verb),
-    answer(`Following the recommendation loses ${percent(result.mean_loss)} in the mean; it is the fastest in ${share(result.fastest_share)} of ${all.length} decisions.`,
-      `${answered} are answered, clear or safe: of these ${share(result.good_share)} lose no more than the tolerance. What was said to be lost at most holds in ${share(result.bound_held_share)} of all.`),
-    ...(warnings(result) ? [warnings(result)!] : []),
+  return report(data, "Measured decisions", `${all.length} decisions between dispatchers, each forecast without a recording.`,
+    [answer(`Following the recommendation loses ${percent(result.mean_loss)} in the mean; it is the fastest in ${share(result.fastest_share)} of ${all.length} decisions.`,
+      `${answered} are answered, clear or safe: of these ${share(result.good_share)} lose no more than the tolerance. What was said to be lost at most holds in ${share(result.bound_held_share)} of all.`)],
     section("Margins", "How much slower is the second fastest, as measured and as forecast?",
       h("p", { class: "key" }, "Line: 90 % interval. Round: the measured ratio lies inside it; diamond: outside."),
       ratioDots("Forecast against measured ratio of the two fastest", all.filter((one) => one.measured_ratio !== null).map((one) => ({
@@ -205,14 +183,12 @@ function decisions(data: ReportData<ValidateDecisions>): HTMLElement[] {
         { title: "right", numeric: true, text: (b) => b.right?.toFixed(2) ?? "-", value: (b) => b.right ?? -1 },
         { title: "decisions", numeric: true, text: (b) => `${b.count}`, value: (b) => b.count },
       ], { caption: "By the probability of the recommended one" })),
-    ...(skipped.length > 0
-      ? [section("Left out", "Which rows of the table were not forecast, and why?",
-          table(skipped, [
-            { title: "line", numeric: true, text: (s) => `${s.line}`, value: (s) => s.line }, { title: "decision", text: (s) => s.id },
-            { title: "backend", text: (s) => s.backend }, { title: "reason", text: (s) => s.reason },
-          ], { caption: "Rows left out" }))] : []),
-    reproduce(data),
-  ];
+    skipped.length > 0 && section("Left out", "Which rows of the table were not forecast, and why?",
+      table(skipped, [
+        { title: "line", numeric: true, text: (s) => `${s.line}`, value: (s) => s.line }, { title: "decision", text: (s) => s.id },
+        { title: "backend", text: (s) => s.backend }, { title: "reason", text: (s) => s.reason },
+      ], { caption: "Rows left out" })),
+  );
 }
 
 export function validatePage(data: ReportData<any>): HTMLElement[] {

@@ -1,10 +1,10 @@
 // The reports of `whatif`: one per kind of question, told apart by what the result holds.
 import type { Estimate, ReportData } from "./data";
-import { h, section, select } from "./dom";
+import { chosen, h, named, section } from "./dom";
 import { intervalBars, intervalDots, lines, signedTick, stackedBars, type Series } from "./charts";
 import { nameOf, number, percent, probability, signedPercent, sizesOf, time, timeUnit, words } from "./format";
 import { grid } from "./grid";
-import { answer, header, reproduce, warnings } from "./page";
+import { answer, report } from "./page";
 import { categoryColor, dispatcherColor, dispatcherLine, dispatcherVariable } from "./palette";
 import type { Whatif } from "./results";
 import { byteColumn, table, timeColumn } from "./table";
@@ -24,11 +24,6 @@ function about(result: Whatif): string {
 
 const signed = (share: number) => signedPercent(share - 1);
 const span = (ratio: Estimate) => `${signed(ratio.value)} (${signed(ratio.low)} to ${signed(ratio.high)})`;
-
-function notes(result: Whatif): HTMLElement[] {
-  const element = warnings(result);
-  return element ? [element] : [];
-}
 
 // Before and after, side by side.
 function changesPage(data: ReportData<Whatif>): HTMLElement[] {
@@ -51,10 +46,8 @@ function changesPage(data: ReportData<Whatif>): HTMLElement[] {
   const both = [["before", fastBefore], ["after", fastAfter]] as [string, OneAnswer][];
   const label = (what: string, one: OneAnswer) => `${what}: ${one.dispatcher}`;
   const differences = result.differences;
-  return [
-    header(text, about(result), data.verb),
-    answer(result.because),
-    ...notes(result),
+  return report(data, text, about(result),
+    [answer(result.because)],
     section("Difference", "How much does each dispatcher gain or lose? Both sides are drawn alike, so what they share cancels. Diamonds are slower.",
       intervalDots("Change of the time of each dispatcher with its 90 % interval",
         differences.map((one) => ({
@@ -91,8 +84,7 @@ function changesPage(data: ReportData<Whatif>): HTMLElement[] {
         { title: "after", numeric: true, text: (p) => (p.change_us * unit.factor).toFixed(2), value: (p) => p.change_us },
         { title: "difference", numeric: true, text: (p) => (p.difference_us * unit.factor).toFixed(2), value: (p) => p.difference_us },
       ], { caption: "Parts of what runs" })),
-    reproduce(data),
-  ];
+  );
 }
 
 function eachPage(data: ReportData<Whatif>): HTMLElement[] {
@@ -100,10 +92,8 @@ function eachPage(data: ReportData<Whatif>): HTMLElement[] {
   const ranking = result.ranking;
   const good = ranking.filter((one) => !one.error);
   const first = good[0];
-  return [
-    header("Which change helps most?", about(result), data.verb),
-    answer(result.answer, first?.because),
-    ...notes(result),
+  return report(data, "Which change helps most?", about(result),
+    [answer(result.answer, first?.because)],
     section("Changes", "What is each change worth by itself? Tokens per second and GPU against the baseline, with 90 % intervals; diamonds are worse.",
       intervalDots("Change of the throughput with each change", good.map((one) => ({
         label: one.text, at: 100 * (one.throughput_ratio.value - 1), low: 100 * (one.throughput_ratio.low - 1), high: 100 * (one.throughput_ratio.high - 1),
@@ -118,8 +108,7 @@ function eachPage(data: ReportData<Whatif>): HTMLElement[] {
         { title: "fits", text: (o) => (o.error ? "-" : o.fits ? "yes" : "no") },
       ], { caption: "Each change by itself, the most helpful first", best: (o) => o === first }),
       h("dl", { class: "why" }, ...ranking.flatMap((o) => [h("dt", {}, o.text), h("dd", {}, o.error ?? o.because)]))),
-    reproduce(data),
-  ];
+  );
 }
 
 function crossoverPage(data: ReportData<Whatif>): HTMLElement[] {
@@ -138,7 +127,6 @@ function crossoverPage(data: ReportData<Whatif>): HTMLElement[] {
   const unit = timeUnit(Math.max(...points.flatMap((point) => Object.values(point.time_us).map((e) => e.high))));
   const sure = crossings.map((c) => c.sure).join(" ");
   const changes = crossings.map((c) => ({ at: scaled(c.at.value), low: scaled(c.at.low), high: scaled(c.at.high), label: `${c.from} to ${c.to}` }));
-  const holder = h("div");
   const draw = (how: string) => {
     const relative = how === "relative";
     const series: Series[] = names.map((name) => ({
@@ -154,20 +142,15 @@ function crossoverPage(data: ReportData<Whatif>): HTMLElement[] {
         };
       }),
     }));
-    holder.replaceChildren(lines(
+    return [lines(
       relative ? "Time of each dispatcher against the fastest" : "Time of each dispatcher with its 90 % interval", series,
-      { x: pathUnit.name ? `${path} [${pathUnit.name}]` : path, y: relative ? "slower than the fastest [%]" : `time [${unit.name}]`, logarithmic, whole: counts && !logarithmic, changes, signed: relative }));
+      { x: pathUnit.name ? `${path} [${pathUnit.name}]` : path, y: relative ? "slower than the fastest [%]" : `time [${unit.name}]`, logarithmic, whole: counts && !logarithmic, changes, signed: relative })];
   };
-  draw("relative");
   const without = result.without_forecast;
-  return [
-    header(`Where does the fastest dispatcher change with ${path}?`, about(result), data.verb),
-    answer(result.answer, sure || undefined),
-    ...notes(result),
+  return report(data, `Where does the fastest dispatcher change with ${path}?`, about(result),
+    [answer(result.answer, sure || undefined)],
     section("Crossover", "Who is ahead, and by how much? The dashed upright line is where the lead changes, grey where it may lie.",
-      h("div", { class: "controls" },
-        select("Show", [{ value: "relative", label: "against the fastest" }, { value: "time", label: "time with intervals" }], "relative", draw)),
-      holder,
+      ...chosen("Show", [{ value: "relative", label: "against the fastest" }, { value: "time", label: "time with intervals" }], "relative", draw),
       table(points, [
         { title: path, numeric: true, text: (p) => shown(p.value), value: (p) => p.value },
         ...names.map((name) => ({
@@ -177,12 +160,10 @@ function crossoverPage(data: ReportData<Whatif>): HTMLElement[] {
         { title: "probability", numeric: true, text: (p) => p.probability?.toFixed(2) ?? "-", value: (p) => p.probability ?? -1 },
         ...(points.every((p) => p.fits) ? [] : [{ title: "fits", text: (p: Whatif["points"][number]) => (p.fits ? "yes" : "no") }]),
       ], { caption: "Every value that was tried", sortBy: 0 })),
-    ...(without.length > 0
-      ? [section("Without a forecast", "Which values can not be, and why?", table(without, [
-          { title: path, numeric: true, text: (w) => shown(w.value), value: (w) => w.value }, { title: "reason", text: (w) => w.error },
-        ], { caption: "Values without a forecast" }))] : []),
-    reproduce(data),
-  ];
+    without.length > 0 && section("Without a forecast", "Which values can not be, and why?", table(without, [
+      { title: path, numeric: true, text: (w) => shown(w.value), value: (w) => w.value }, { title: "reason", text: (w) => w.error },
+      ], { caption: "Values without a forecast" })),
+  );
 }
 
 function mapPage(data: ReportData<Whatif>): HTMLElement[] {
@@ -204,7 +185,6 @@ function mapPage(data: ReportData<Whatif>): HTMLElement[] {
   const valueOf = (axis: Axis, cell: Cell) => axis.shown[axis.values.indexOf(cell[axis.path])] ?? `${cell[axis.path]}`;
   const place = (cell: Cell) => `${across.path} = ${valueOf(across, cell)}, ${down.path} = ${valueOf(down, cell)}`;
   const timeOf = (cell: Cell) => cell.time_us?.[cell.fastest!];
-  const holder = h("div");
   const columns = across.shown;
   const rows = [...down.shown].reverse();
   const text = (r: number, c: number) => {
@@ -212,8 +192,7 @@ function mapPage(data: ReportData<Whatif>): HTMLElement[] {
     return `${place(cell)}: ${cell.fastest} is the fastest${cell.probability == null ? "" : ` with probability ${probability(cell.probability)}`}` +
       (cell.speedup ? `, ${cell.speedup.toFixed(3)} times as fast as the next` : "") + (timeOf(cell) ? `, ${time(timeOf(cell)!)}` : "") + (cell.fits ? "" : "; nothing fits the memory");
   };
-  const draw = (what: string) => {
-    holder.replaceChildren(
+  const draw = (what: string) => [
       what === "winner"
         ? grid({
             description: `The fastest dispatcher over ${across.path} and ${down.path}`, rows, columns,
@@ -230,24 +209,20 @@ function mapPage(data: ReportData<Whatif>): HTMLElement[] {
             value: (r, c) => (at(r, c).error ? null : what === "probability" ? at(r, c).probability! : what === "time" ? timeOf(at(r, c))! : at(r, c).speedup ?? 1),
             text, scaleText: (v) => (what === "probability" ? percent(v, 0) : what === "time" ? time(v) : `${v.toFixed(2)}×`),
             cellText: (r, c) => (what === "probability" ? percent(at(r, c).probability!, 0) : what === "time" ? time(timeOf(at(r, c))!) : `${(at(r, c).speedup ?? 1).toFixed(2)}×`),
-          }));
-  };
-  draw("winner");
-  return [
-    header(`The fastest dispatcher over ${across.path} and ${down.path}`, about(result), data.verb),
-    answer(names.map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${wins.get(name)}${i === 0 ? ` of ${known.length} scenarios` : ""}`).join(", ") +
+          })];
+  const [controls, picture] = chosen("Show", [{ value: "winner", label: "the fastest" }, { value: "lead", label: "lead over the next" },
+    ...(drawn ? [{ value: "probability", label: "probability" }] : []), ...(known.some((c) => timeOf(c)) ? [{ value: "time", label: "time of the fastest" }] : [])], "winner", draw);
+  return report(data, `The fastest dispatcher over ${across.path} and ${down.path}`, about(result),
+    [answer(names.map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${wins.get(name)}${i === 0 ? ` of ${known.length} scenarios` : ""}`).join(", ") +
       `${drawn ? `; sure (probability at least ${data.sure}) in ${sure} of them` : ""}${beyond ? `; nothing fits the memory in ${beyond}` : ""}.`,
-      largest.speedup ? `The lead is largest at ${place(largest)}: ${largest.fastest} is ${largest.speedup.toFixed(2)} times as fast as the next.` : undefined),
-    ...notes(result),
+      largest.speedup ? `The lead is largest at ${place(largest)}: ${largest.fastest} is ${largest.speedup.toFixed(2)} times as fast as the next.` : undefined)],
     section("Crossover map", "Who wins where, and by how much? A cell has the letter of the fastest and its lead over the next; striped cells are not sure" +
       (beyond ? "; !: nothing fits the memory." : "."),
-      h("div", { class: "controls" },
-        select("Show", [{ value: "winner", label: "the fastest" }, { value: "lead", label: "lead over the next" },
-          ...(drawn ? [{ value: "probability", label: "probability" }] : []), ...(known.some((c) => timeOf(c)) ? [{ value: "time", label: "time of the fastest" }] : [])], "winner", draw)),
+      controls,
       h("div", { class: "kinds" }, ...names.map((name) =>
         h("span", {}, h("span", { class: "swatch", style: `background:${dispatcherColor(name)}` }, letter(name)), `${name} (${wins.get(name)})`))),
       h("p", { class: "axes" }, `Across: ${across.path}. Down: ${down.path}.`),
-      holder,
+      picture,
       h("details", {}, h("summary", {}, "All cells"),
         table(cells, [
           { title: across.path, numeric: true, text: (c) => valueOf(across, c), value: (c) => Number(c[across.path]) },
@@ -259,8 +234,7 @@ function mapPage(data: ReportData<Whatif>): HTMLElement[] {
           ...(beyond ? [{ title: "fits", text: (c: Cell) => (c.error ? "-" : c.fits ? "yes" : "no") }] : []),
           { title: "without a forecast", text: (c) => c.error ?? "" },
         ], { caption: "Every scenario", filter: true, most: 500 }))),
-    reproduce(data),
-  ];
+  );
 }
 
 function sensitivityPage(data: ReportData<Whatif>): HTMLElement[] {
@@ -270,33 +244,28 @@ function sensitivityPage(data: ReportData<Whatif>): HTMLElement[] {
   const names = all[0]?.dispatchers.map((one) => one.dispatcher) ?? [];
   const of = (s: Whatif["sensitivity"][number], name: string) => s.dispatchers.find((one) => one.dispatcher === name)?.elasticity;
   const first = all[0]!;
-  const holder = h("div");
   const draw = (name: string) => {
     const rows = all.filter((s) => of(s, name)).sort((a, b) => Math.abs(of(b, name)!.value) - Math.abs(of(a, name)!.value));
-    holder.replaceChildren(intervalDots(`Change of the time of ${name} with 1 % more of each number`, rows.map((s) => {
+    return [intervalDots(`Change of the time of ${name} with 1 % more of each number`, rows.map((s) => {
       const e = of(s, name)!;
       return { label: s.what, at: e.value, low: e.low, high: e.high, good: e.value < 5e-4,
         note: `${s.what} (${s.path}), now ${s.value}\n${e.value.toFixed(3)} % (${e.low.toFixed(3)} to ${e.high.toFixed(3)})` };
-    }), "change of the time [%] when the number grows by 1 %", signedTick));
+    }), "change of the time [%] when the number grows by 1 %", signedTick)];
   };
-  draw(fastest);
   const e = of(first, fastest)!;
   // Rates up and times down, all at once.
   const together = result.together.find((one) => one.dispatcher === fastest)?.elasticity;
-  return [
-    header("Which hardware number matters?", about(result), data.verb),
-    answer(`${fastest} depends most on ${first.what}: 10 % more of it changes the time by ${signedPercent(1.1 ** e.value - 1)}.`,
-      together ? `10 % better in everything at once changes it by ${signedPercent(1.1 ** together.value - 1)}.` : undefined),
-    ...notes(result),
+  return report(data, "Which hardware number matters?", about(result),
+    [answer(`${fastest} depends most on ${first.what}: 10 % more of it changes the time by ${signedPercent(1.1 ** e.value - 1)}.`,
+      together ? `10 % better in everything at once changes it by ${signedPercent(1.1 ** together.value - 1)}.` : undefined)],
     section("Sensitivity", "By how many percent does the time change when a number grows by 1 %?",
-      h("div", { class: "controls" }, select("Dispatcher", names.map((n) => ({ value: n, label: n })), fastest, draw)), holder,
+      ...chosen("Dispatcher", named(names), fastest, draw),
       table(all, [
         { title: "number", text: (s) => s.what }, { title: "path", text: (s) => s.path }, { title: "now", numeric: true, text: (s) => s.value },
         ...names.map((name) => ({ title: name, numeric: true, text: (s: Whatif["sensitivity"][number]) => { const x = of(s, name); return x ? `${x.value.toFixed(3)} (${x.low.toFixed(3)} to ${x.high.toFixed(3)})` : "-"; },
           value: (s: Whatif["sensitivity"][number]) => of(s, name)?.value ?? 0 })),
       ], { caption: "Elasticity of the time" })),
-    reproduce(data),
-  ];
+  );
 }
 
 function bestPage(data: ReportData<Whatif>): HTMLElement[] {
@@ -309,14 +278,12 @@ function bestPage(data: ReportData<Whatif>): HTMLElement[] {
   const first = plans[0]!;
   const count = result.plans;
   const tied = plans.filter((plan) => plan.tie_group === first.tie_group).length - 1;
-  return [
-    header(`The best plans for ${first.forecast.gpus} GPUs`, `${about(result)} A training step of ${number(first.forecast.tokens)} tokens.`, data.verb),
-    answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
+  return report(data, `The best plans for ${first.forecast.gpus} GPUs`, `${about(result)} A training step of ${number(first.forecast.tokens)} tokens.`,
+    [answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
       `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.` +
       (tied > 0 ? ` ${tied} ${tied === 1 ? "other" : "others"} may be as good: no draw tells ${tied === 1 ? "it" : "them"} apart surely.` : ""),
       `${number(count.candidates)} combinations: ${number(count.forecast)} forecast, ${number(count.slower)} surely no faster, ` +
-      `${number(count.does_not_fit)} do not fit, ${number(count.illegal)} illegal, ${number(count.skipped)} left open; ${result.method}.`),
-    ...notes(result),
+      `${number(count.does_not_fit)} do not fit, ${number(count.illegal)} illegal, ${number(count.skipped)} left open; ${result.method}.`)],
     section("Plans", "How far apart are they? Whiskers are 90 % intervals; grey bars do not fit the memory.",
       intervalBars("Time of a step under each plan", plans.map((plan, i) => ({
         label: labels[i]!, ...plan.forecast.time_us, best: i === 0, faded: !plan.forecast.fits, note: `${labels[i]}\n${time(plan.forecast.time_us.value, unit)}` })), unit, "time of a step"),
@@ -335,8 +302,7 @@ function bestPage(data: ReportData<Whatif>): HTMLElement[] {
         plans.flatMap((plan, i) => categories.map((c) => ({ label: labels[i]!, part: c, value: plan.forecast.breakdown_us[c] ?? 0,
           note: `${labels[i]}\n${words(c)} ${time(plan.forecast.breakdown_us[c] ?? 0, unit)}` }))),
         labels, categories, categoryColor, { unit, axis: "time of the stage that ends last", totals: true })),
-    reproduce(data),
-  ];
+  );
 }
 
 export function whatifPage(data: ReportData<Whatif>): HTMLElement[] {
