@@ -115,7 +115,3 @@ class Files(ScratchTest):
         self.assertEqual(main(["check", self.path("nowhere")]), 2)
         os.mkdir(self.path("empty"))
         self.assertEqual(main(["check", self.path("empty")]), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,6 +1,5 @@
 """Constants out of scaling recordings, on files whose answer is known. Needs no torch."""
 import json
-import unittest
 
 from moesim_capture.__main__ import main
 from support import ScratchTest
@@ -80,7 +79,3 @@ class Constants(ScratchTest):
         self.assertEqual(main(["constants", self.scratch, "--out", self.path("x.json")]), 2)
         self.write("rank0.txt", line(0, "optimizer_step", 1, 1).encode())
         self.assertEqual(main(["constants", self.scratch, "--out", self.path("x.json")]), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

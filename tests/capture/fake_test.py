@@ -93,7 +93,7 @@ class Fake(ScratchTest):
                 for rank, (a, b, c) in enumerate(zip(*map(self.files, (scaling, real, folders[0])))):
                     self.assertEqual(microbatch(c), microbatch(a), rank)
                     self.assertEqual(microbatch(c), microbatch(b), rank)
-                done = self.answered("trace", "check", folders[0])
+                self.answered("trace", "check", folders[0])
                 self.assert_round_trip(folders[0])
 
     def test_replays_agree(self):
@@ -193,7 +193,3 @@ class Needed(ScratchTest):
         self.assertEqual(needed(layout, False, "")[0], [0, 2, 8, 10])
         self.assertEqual(needed(layout, True, "")[0], [0, 8])
         self.assertEqual(needed(layout, False, "pipeline")[0], [0, 8])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -368,7 +368,3 @@ class OnTwoProcesses(ScratchTest):
                              [("allreduce", (3,)), ("_gather_along_first_dim_moe", (2, 1)), ("allreduce_async", (3,))])
         # Rank 1 waited in its all-reduce for rank 0, which slept: waiting is recorded as the call's time.
         self.assertGreater(float(lines[1].subs[0].duration), 100)
-
-
-if __name__ == "__main__":
-    unittest.main()

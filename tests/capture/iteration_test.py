@@ -112,7 +112,3 @@ class Cutting(unittest.TestCase):
             self.assertFalse(iteration.whole())
             iteration.spans.append(span)
         self.assertTrue(iteration.whole())
-
-
-if __name__ == "__main__":
-    unittest.main()

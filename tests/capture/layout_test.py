@@ -85,7 +85,3 @@ class Ranks(unittest.TestCase):
         # Unknown sizes are not named.
         self.assertEqual(folder_name(layout, hidden=64), "pp2_tp1_exp4_dp8_hs64")
         self.assertEqual(file_name(layout, None, None, None, 3), "wd16_tp1_pp2_exp4_rank3.txt")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -250,7 +250,3 @@ class Recording(ScratchTest):
                 with recorder.operation("optimizer_step", state="finalize"):
                     pass
             self.assert_round_trip(self.path(folder))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -271,7 +271,3 @@ class Recordings(ScratchTest):
             with self.assertRaises(SystemExit) as caught:
                 main(arguments)
             self.assertEqual(caught.exception.code, 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,6 +1,5 @@
 """The recorder of routing, on routers that return what Megatron's and torchtitan's do."""
 import json
-import unittest
 
 import torch
 
@@ -77,8 +76,8 @@ class Routers(ScratchTest):
                 recorder.note(0, (torch.ones(8, 2), indices))
         out = self.path("dispatching.json")
         self.assertEqual(main(["merge-routing", self.scratch, "--world", "2", "--ep", "2", "--out", out]), 0)
-        done = self.answered("compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "2", "--seq", "8",
-                             "--routing", out, "--dispatcher", "alltoall")
+        self.answered("compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "2", "--seq", "8",
+                      "--routing", out, "--dispatcher", "alltoall")
 
     def test_recomputed_forwards_are_the_same_microbatch(self):
         model = Model(TopKRouter())
@@ -106,7 +105,3 @@ class Routers(ScratchTest):
             with self.assertRaises(RoutingError) as caught:
                 merge(self.scratch, layout)
             self.assertIn("routing_rank1.jsonl", str(caught.exception))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import shutil
-import unittest
 
 from moesim_capture.cmd_format import format_text, read_rank_file
 from support import SOURCE, ScratchTest
@@ -139,7 +138,3 @@ class Samples(ScratchTest):
         done = self.replay("allgather-balanced", "--dispatcher", "alltoall", "--routing", skewed, "--seq", "128")
         self.assertEqual(done.returncode, 2)  # the file is of the recorded job's sizes
         self.assertIn("dispatching.json", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 import glob
 import json
 import os
-import unittest
 
 import torch
 
@@ -92,9 +91,8 @@ class PlainScript(ScratchTest):
             reached = float(line.timestamp)
 
     def check_with_moesim(self, folder):
-        done = self.answered("trace", "check", folder)
-        done = self.moesim("trace", "info", folder, "--format", "json")
-        facts = json.loads(done.stdout)
+        self.answered("trace", "check", folder)
+        facts = json.loads(self.moesim("trace", "info", folder, "--format", "json").stdout)
         self.assertEqual((facts["side"], facts["dispatcher"], facts["moe_layers"], facts["microbatches"]),
                          ("realistic", "alltoall", 2, 1))
         self.assertTrue(facts["device"]["cpu"])
@@ -110,7 +108,7 @@ class PlainScript(ScratchTest):
         self.assertEqual([os.path.relpath(one, self.path("rec-given")) for one in folders],
                          ["pp1_tp1_exp4_expn8_dp4_nl2_hs32_sl64/realistic"])
         self.check_lines(os.path.join(folders[0], "wd4_tp1_pp1_exp4_expNum8_l2_bs4_rank3.txt"))
-        done = self.answered("trace", "check", folders[0])
+        self.answered("trace", "check", folders[0])
 
     def test_a_loop_that_ends_too_soon_records_what_there_was(self):
         printed, folders = self.recorded("short", "warmup=5", arguments=("--steps", "3"))
@@ -206,10 +204,10 @@ class Loops(ScratchTest):
         # All tensors together; the norm of all is no gradient.
         self.assertEqual(lines[-3].shape, (16 * 16 + 16 + 16 * 4 + 4,))
         self.assertEqual(lines[-2].shape, (16 * 16 + 16,))
-        done = self.answered("trace", "check", folder)
+        self.answered("trace", "check", folder)
         done = self.answered("trace", "info", folder, "--format", "json")
         self.assertEqual(json.loads(done.stdout)["dispatcher"], "allgather")
-        done = self.moesim("replay", folder, "--cluster", "dgx-h100x1")
+        self.answered("replay", folder, "--cluster", "dgx-h100x1")
 
 
 class Refusals(ScratchTest):
@@ -328,7 +326,3 @@ class OneProcess(ScratchTest):
         self.write("rec", b"a file")
         recording = self.loop(torch.nn.Linear(2, 2), 4, iterations=1)
         self.assertIn("nothing is recorded", recording.warnings[-1])
-
-
-if __name__ == "__main__":
-    unittest.main()

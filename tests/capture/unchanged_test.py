@@ -3,7 +3,6 @@ they return is equal bit for bit, exceptions included.
 
 What this torch does not have (FSDP2, functional collectives, torch.compile) is skipped by asking for it, never by version.
 """
-import unittest
 
 from support import ScratchTest
 
@@ -94,7 +93,3 @@ torch.save(result, folder + "/%%s%%d.pt" %% (kind, rank))
                 flat = [x for part in a for x in part], [x for part in b for x in part]
                 self.assertEqual(len(flat[0]), len(flat[1]))
                 self.assertTrue(all(torch.equal(x, y) for x, y in zip(*flat)), (one, other, rank))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@ import glob
 import os
 import subprocess
 import sys
-import unittest
 
 import moesim_capture
 from support import SOURCE, ScratchTest
@@ -41,7 +40,3 @@ class Wheel(ScratchTest):
         done = subprocess.run([sys.executable, "-m", "moesim_capture", "check", os.path.join(place, "rank0.txt")],
                               capture_output=True, text=True, cwd=self.scratch, env=dict(environment, PYTHONPATH=place))
         self.assertIn("1 operations", done.stdout, done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,10 +1,8 @@
 """Tests of references.py."""
 import pathlib
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import references
 
 
@@ -34,7 +32,3 @@ class References(unittest.TestCase):
                 "// owner/name docs/c.md, owner/name, docs/c.md; models/costs docs/d.md")
         self.assertEqual(list(references.broken_citations(self.root, text)),
                          ["docs/a.md 1.3: no such section", "docs/b.md: no such file", "docs/d.md: no such file"])
-
-
-if __name__ == "__main__":
-    unittest.main()

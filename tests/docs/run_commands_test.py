@@ -4,10 +4,11 @@ import re
 import sys
 import unittest
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent.parent / "tools")]
-import refresh_examples
 import run_commands as docs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import refresh_examples  # noqa: E402
 
 REAL = ["rank  computing ms  transfer ms  straggler wait ms  bubble ms",
         "   0        143.36        76.05             153.49      45.67",
@@ -57,7 +58,7 @@ class Difference(unittest.TestCase):
 
 class WithoutReports(unittest.TestCase):
     def test_every_reason_of_the_build_is_known(self):
-        script = (HERE.parent.parent / "cmake/BuildReport.cmake").read_text()
+        script = (ROOT / "cmake/BuildReport.cmake").read_text()
         reasons = re.findall(r'write_missing\("(.*)"\)', script)
         self.assertEqual(len(reasons), script.count("write_missing("))
         for reason in reasons:
@@ -72,7 +73,3 @@ class Extract(unittest.TestCase):
 
     def test_is_left_where_two_places_are_alike(self):
         self.assertIsNone(refresh_examples.extract(["...", "value 3", "..."], ["value 1", "", "value 2"]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -72,13 +72,12 @@ const open = (report, shape = {}) => openPage(pathToFileURL(report.file).href, {
 
 for (const report of Object.values(reports)) {
   await test(`${report.name}: nothing but the file is asked for, nothing is wrong`, async () => {
-    const { page, context, asked, said } = await open(report);
+    const { page, asked, said } = await open(report);
     await page.mouse.wheel(0, 20000);
     assert.deepEqual(asked.filter((url) => !url.startsWith("file:") && !url.startsWith("blob:")), []);
     assert.equal(asked.filter((url) => url.startsWith("file:")).length, 1);
     assert.deepEqual(said, []);
     assert.ok(report.size < 5 * kMegabyte, `${report.size} bytes`);
-    await context.close();
   });
 
   // Every theme at every width for one report of each kind of picture; the others, each of both once.
@@ -86,20 +85,19 @@ for (const report of Object.values(reports)) {
   for (const theme of ["light", "dark"])
     for (const width of [1280, 390])
       if (thorough || (theme === "light") === (width === 1280)) await test(`${report.name}: accessible, nothing cut off, printed in full, ${width} px, ${theme}`, async () => {
-        const { page, context, said } = await open(report, { width, theme });
+        const { page, said } = await open(report, { width, theme });
         assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
         await fits(page);
         await accessible(page);
         if (theme === "dark") await prints(page);
         assert.deepEqual(said, []);
         await page.screenshot({ path: join(options.out, `${report.name}-${width}-${theme}.png`), fullPage: true });
-        await context.close();
       });
 }
 
 for (const report of Object.values(reports))
   await test(`${report.name}: has a title of its own, and one unit a column`, async () => {
-    const { page, context } = await open(report);
+    const { page } = await open(report);
     const heading = await page.locator("h1").textContent();
     const verb = JSON.parse(await page.locator("#moesim-data").textContent()).verb;
     assert.equal(await page.title(), `${heading} - moesim ${verb}`);
@@ -116,14 +114,12 @@ for (const report of Object.values(reports))
         const units = new Set(cells.map((cell) => cell.match(new RegExp(`^[-+−]?[\\d.,]+ (${kind})$`))?.[1]).filter((unit) => unit));
         assert.ok(units.size <= 1, `${head}: ${[...units].join(" and ")}`);
       }
-    await context.close();
   });
 
 await test("compare: a script, an own model and a changed machine are named", async () => {
   const heading = async (report) => {
-    const { page, context } = await open(report);
+    const { page } = await open(report);
     const text = await page.locator("h1").textContent();
-    await context.close();
     return text;
   };
   assert.match(await heading(reports.compareOwn), /^our-model on dgx-h100x4$/);
@@ -132,7 +128,7 @@ await test("compare: a script, an own model and a changed machine are named", as
 });
 
 await test("compare: the map around the answer names values that turn it", async () => {
-  const { page, context } = await open(reports.compareOwn);
+  const { page } = await open(reports.compareOwn);
   const { around } = JSON.parse(await page.locator("#moesim-data").textContent()).result;
   assert.ok(around.length >= 6, JSON.stringify(around));
   const rows = await section(page, "What would turn it").locator("tbody tr").allTextContents();
@@ -151,11 +147,10 @@ await test("compare: the map around the answer names values that turn it", async
       else if (end !== one.now) assert.equal(fastest(one.path, end), now, `${one.path} ${side}`);
     }
   assert.ok(turned > 0, "something turns it");
-  await context.close();
 });
 
 await test("sweep: what does not fit is in no front, and values of paths have their units", async () => {
-  const { page, context } = await open(reports.sweepHardware);
+  const { page } = await open(reports.sweepHardware);
   const { columns, rows } = JSON.parse(await page.locator("#moesim-data").textContent()).result;
   const column = (name) => columns.indexOf(name);
   assert.ok(rows.some((row) => row[column("fits")] === false) && rows.some((row) => row[column("fits")] === true), "some fit");
@@ -167,11 +162,10 @@ await test("sweep: what does not fit is in no front, and values of paths have th
   assert.ok(key.includes(`the line joins the ${front.length} that nothing beats in both and that fit; `), key);
   assert.equal(await section(page, "Trade-offs").locator(`.chart svg > g[aria-label="dot"]`).last().locator("path, circle").count(), front.length);
   assert.match((await section(page, "Rows").locator("tbody tr").first().textContent()), /25\.00 GB\/s/);
-  await context.close();
 });
 
 await test("compare: the numbers are those of the JSON result", async () => {
-  const { page, context } = await open(reports.compare);
+  const { page } = await open(reports.compare);
   const { result } = reports.compare;
   const embedded = JSON.parse(await page.locator("#moesim-data").textContent());
   for (const scenario of result.scenarios) {
@@ -194,11 +188,10 @@ await test("compare: the numbers are those of the JSON result", async () => {
   assert.ok(answer.startsWith(result.answer), answer);
   assert.ok(answer.includes(result.because));
   assert.ok((await page.locator("pre.command").textContent()).includes("--routing zipf:1.2"));
-  await context.close();
 });
 
 await test("compare: sorts, filters, orders and hides", async () => {
-  const { page, context } = await open(reports.compare);
+  const { page } = await open(reports.compare);
   const section = page.locator("section").first();
   const first = () => section.locator("tbody tr").first().locator("th").textContent();
   const names = reports.compare.result.scenarios.map((s) => s.dispatcher);
@@ -216,11 +209,10 @@ await test("compare: sorts, filters, orders and hides", async () => {
   assert.notEqual(await bars(), all);
   await section.locator("fieldset input").first().check();
   assert.equal((await bars()).length, all.length);
-  await context.close();
 });
 
 await test("replay: the timeline zooms, moves and reads slices with mouse and keys", async () => {
-  const { page, context, said } = await open(reports.replay);
+  const { page, said } = await open(reports.replay);
   const { result } = reports.replay;
   const answer = await page.locator("#answer").textContent();
   assert.ok(answer.includes((result.iteration_us.value * 1e-3).toFixed(1)), answer);
@@ -253,11 +245,10 @@ await test("replay: the timeline zooms, moves and reads slices with mouse and ke
   await page.getByRole("searchbox", { name: "Ranks" }).fill("x");
   assert.match(await page.locator(".problem").textContent(), /ranks are numbers/);
   assert.deepEqual(said, []);
-  await context.close();
 });
 
 await test("the theme is switched by its button, and paper is light", async () => {
-  const { page, context } = await open(reports.compare, { theme: "dark" });
+  const { page } = await open(reports.compare, { theme: "dark" });
   const dark = await page.evaluate(() => getComputedStyle(document.body.parentElement).backgroundColor);
   await page.locator("#theme").click();
   const light = await page.evaluate(() => getComputedStyle(document.body.parentElement).backgroundColor);
@@ -266,11 +257,10 @@ await test("the theme is switched by its button, and paper is light", async () =
   await page.emulateMedia({ media: "print" });
   assert.equal(await page.locator(".controls").first().isVisible(), false);
   await page.pdf({ path: join(options.out, "compare.pdf"), format: "A4" });
-  await context.close();
 });
 
 await test("validate: errors and intervals are those of the JSON result; both timelines are there", async () => {
-  const { page, context } = await open(reports.validate);
+  const { page } = await open(reports.validate);
   const { result } = reports.validate;
   const sign = result.iteration.error >= 0 ? "+" : "−";
   assert.ok((await page.locator("#answer").textContent()).includes(`${sign}${Math.abs(100 * result.iteration.error).toFixed(1)} %`));
@@ -281,11 +271,10 @@ await test("validate: errors and intervals are those of the JSON result; both ti
   // The timeline ends where the iteration does.
   assert.ok(Math.abs(data.timelines[0].end_us / result.iteration.forecast_us - 1) < 1e-3);
   assert.ok(Math.abs(data.timelines[1].end_us / result.iteration.measured_us - 1) < 1e-3);
-  await context.close();
 });
 
 await test("compare --scope step: memory and parts are those of the JSON result", async () => {
-  const { page, context } = await open(reports.compareStep);
+  const { page } = await open(reports.compareStep);
   const { result } = reports.compareStep;
   const answer = await page.locator("#answer").textContent();
   assert.ok(answer.startsWith(result.answer), answer);
@@ -313,31 +302,28 @@ await test("compare --scope step: memory and parts are those of the JSON result"
   await section(page, "Pipeline").locator(".tracks canvas").nth(1).focus();
   await page.keyboard.press(".");
   assert.match(await section(page, "Pipeline").locator(".readout").textContent(), /stage 0, passes: (forward|backward) \d+ takes /);
-  await context.close();
 });
 
 await test("whatif --set: the difference, its reason and the parts are those of the JSON result", async () => {
-  const { page, context } = await open(reports.whatifSet);
+  const { page } = await open(reports.whatifSet);
   const { result } = reports.whatifSet;
   assert.equal(await page.locator("#answer p").first().textContent(), result.because);
   const rows = await section(page, "What moved").locator("tbody tr").allTextContents();
   assert.equal(rows.length, result.parts.length);
   for (const part of result.parts)
     assert.ok(rows.some((row) => row.startsWith(part.category.replace(/_/g, " ")) && row.includes((part.difference_us * 1e-3).toFixed(2))), part.category);
-  await context.close();
 });
 
 await test("whatif --each: as many changes as were asked for, the best marked", async () => {
-  const { page, context } = await open(reports.whatifEach);
+  const { page } = await open(reports.whatifEach);
   const { ranking } = reports.whatifEach.result;
   const rows = page.locator("section").first().locator("tbody tr");
   assert.equal(await rows.count(), ranking.length);
   assert.ok((await rows.first().textContent()).startsWith(`${ranking[0].text} best`));
-  await context.close();
 });
 
 await test("whatif --crossover: every crossing is told, lines change between shares and times", async () => {
-  const { page, context } = await open(reports.whatifCrossover);
+  const { page } = await open(reports.whatifCrossover);
   const { result } = reports.whatifCrossover;
   assert.ok(result.crossovers.length > 0, "the example crosses");
   const answer = await page.locator("#answer").textContent();
@@ -348,11 +334,10 @@ await test("whatif --crossover: every crossing is told, lines change between sha
   const before = await chart();
   await page.getByLabel("Show").selectOption("time");
   assert.notEqual(await chart(), before);
-  await context.close();
 });
 
 await test("whatif --map: counts are those of the JSON result, cells are read with the keyboard", async () => {
-  const { page, context } = await open(reports.whatifMap);
+  const { page } = await open(reports.whatifMap);
   const { map } = reports.whatifMap.result;
   const known = map.filter((cell) => !cell.error);
   const wins = new Map();
@@ -368,7 +353,6 @@ await test("whatif --map: counts are those of the JSON result, cells are read wi
   assert.ok(read.startsWith(`topk = 2, parallel.ep = 4: ${cell.fastest} is the fastest`), read);
   await page.getByLabel("Show").selectOption("probability");
   await page.waitForFunction(() => document.querySelector(".scale")?.textContent?.includes("%"));
-  await context.close();
 });
 
 await test("whatif --sensitivity and --best: the numbers of the JSON result", async () => {
@@ -376,17 +360,15 @@ await test("whatif --sensitivity and --best: the numbers of the JSON result", as
   const all = reports.whatifSensitivity.result.sensitivity;
   assert.equal(await sensitivity.page.locator("section").first().locator("tbody tr").count(), all.length);
   assert.ok((await sensitivity.page.locator("#answer").textContent()).includes(all[0].what));
-  await sensitivity.context.close();
   const best = await open(reports.whatifBest);
   const plans = reports.whatifBest.result.best;
   const rows = await best.page.locator("section").first().locator("tbody tr").allTextContents();
   assert.equal(rows.length, plans.length);
   assert.ok(rows[0].includes(plans[0].forecast.tokens_per_s_per_gpu.toFixed(0).replace(/\B(?=(\d{3})+$)/g, ",")), rows[0]);
-  await best.context.close();
 });
 
 await test("plan: the answer, the plans, their groups and what they rest on are those of the JSON result", async () => {
-  const { page, context } = await open(reports.plan);
+  const { page } = await open(reports.plan);
   const { result } = reports.plan;
   const { plans } = result;
   assert.ok((await page.locator("#answer").textContent()).startsWith(result.answer));
@@ -410,11 +392,10 @@ await test("plan: the answer, the plans, their groups and what they rest on are 
   // A group is parted from the next.
   const parted = await section(page, "Cost against time").locator("tbody tr.parted").count();
   assert.equal(parted, new Set(usual.map((one) => one.group)).size - 1);
-  await context.close();
 });
 
 await test("sweep: the rows are those of the CSV file, filtered, mapped and set against each other", async () => {
-  const { page, context, said } = await open(reports.sweep);
+  const { page, said } = await open(reports.sweep);
   const [head, ...lines] = readFileSync(join(resolve(options.out), "sweep.csv"), "utf8").trimEnd().split("\n");
   const data = JSON.parse(await page.locator("#moesim-data").textContent());
   assert.equal(data.result.rows.length, lines.length);
@@ -439,7 +420,6 @@ await test("sweep: the rows are those of the CSV file, filtered, mapped and set 
   await page.getByLabel("recommended dispatcher only").check();
   assert.notEqual(await scatter.innerHTML(), points);
   assert.deepEqual(said, []);
-  await context.close();
 });
 
 await test("a dispatcher has one colour on every page", async () => {
@@ -454,43 +434,38 @@ await test("a dispatcher has one colour on every page", async () => {
   const labels = await section(compared.page, "Time").locator(`g[aria-label="y-axis tick label"] text`).allTextContents();
   const bars = await section(compared.page, "Time").locator(`g[aria-label="bar"] rect`).evaluateAll((all) => all.map((one) => [one.y.baseVal.value, one.getAttribute("fill")]));
   bars.sort((a, b) => a[0] - b[0]).forEach(([, color], i) => note("compare", labels[i], color));
-  await compared.context.close();
   for (const report of [reports.whatifMap, reports.sweep]) {
-    const { page, context } = await open(report);
+    const { page } = await open(report);
     for (const [name, color] of await page.locator(".kinds > span").evaluateAll((all) => all.map((one) => [one.lastChild.textContent, one.querySelector(".swatch").getAttribute("style")])))
       note(report.name, name.replace(/ \(\d+\)$/, ""), color);
-    await context.close();
   }
-  const { page, context } = await open(reports.whatifCrossover);
+  const { page } = await open(reports.whatifCrossover);
   for (const [name, color] of await page.locator(".legend > span").evaluateAll((all) => all.map((one) => [one.textContent, one.querySelector("[stroke^=var], [fill^=var]").outerHTML])))
     note("crossover", name, color);
-  await context.close();
   assert.ok(colors.size >= 4, [...colors].join());
   assert.equal(new Set(["allgather", "alltoall", "flex-deepep", "flex-hybridep"].map((name) => colors.get(name))).size, 4);
 });
 
 await test("validate --training: as many points and rows as steps", async () => {
-  const { page, context } = await open(reports.training);
+  const { page } = await open(reports.training);
   const { rows, median_abs_error: error } = reports.training.result;
   assert.ok(rows.length > 0);
   assert.equal(await page.locator("section").first().locator("tbody tr").count(), rows.length);
   assert.ok((await page.locator("#answer").textContent()).includes(`${(100 * error).toFixed(1)} %`));
-  await context.close();
 });
 
 await test("validate --decisions: every decision with its verdict", async () => {
-  const { page, context } = await open(reports.decisions);
+  const { page } = await open(reports.decisions);
   const { decisions, probability_bins: bins } = reports.decisions.result;
   assert.equal(decisions.length, 2);
   const tables = page.locator("section tbody");
   assert.equal(await tables.nth(0).locator("tr").count(), decisions.length);
   assert.equal(await tables.nth(1).locator("tr").count(), bins.length);
   for (const one of decisions) assert.ok((await tables.nth(0).textContent()).includes(one.verdict));
-  await context.close();
 });
 
 await test("replay: the matrix of bytes adds up over both directions of every pipeline message", async () => {
-  const { page, context } = await open(reports.replay);
+  const { page } = await open(reports.replay);
   const { matrices } = JSON.parse(await page.locator("#moesim-data").textContent());
   assert.equal(matrices.length, 1);
   assert.equal(matrices[0].ranks, 16);
@@ -498,17 +473,15 @@ await test("replay: the matrix of bytes adds up over both directions of every pi
   assert.equal(sent, 0, "nobody sends to itself");
   assert.ok(matrices[0].bytes.some((bytes) => bytes > 0));
   assert.ok(await section(page, "Who sends how much to whom").locator("canvas").isVisible());
-  await context.close();
 });
 
 await test("validate --all: every recording is there, filtered by text", async () => {
-  const { page, context } = await open(reports.validateAll);
+  const { page } = await open(reports.validateAll);
   const cases = reports.validateAll.result.recordings;
   const rows = page.locator("section").first().locator("tbody tr");
   assert.equal(await rows.count(), cases.length);
   await page.getByLabel("Filter").first().fill("no such recording");
   assert.match(await rows.first().textContent(), /no row holds/);
-  await context.close();
 });
 
 // A page with data of our making: a name that tries to end the script.
@@ -518,11 +491,10 @@ await test("names can not break out of the page", async () => {
   const scenario = join(folder, "s.json");
   writeFileSync(scenario, JSON.stringify({ model: "mixtral-8x7b", cluster: "dgx-h100x1", parallel: { ep: 8 }, dispatcher: "alltoall" }));
   const report = make("escaped", ["compare", scenario, "--draws", "0"]);
-  const { page, context, said } = await open(report);
+  const { page, said } = await open(report);
   assert.equal(await page.locator("b").count(), 0);
   assert.ok((await page.locator("pre.command").textContent()).includes("</script>"));
   assert.deepEqual(said, []);
-  await context.close();
 });
 
 // 1,024 ranks: small, and usable at once.
@@ -532,10 +504,9 @@ const big = large && existsSync(large) ? { name: "1024", file: large, size: stat
       "--dispatcher", "allgather,alltoall", "--routing", "zipf:0.8", "--draws", "8"]);
 await test("a job of 1,024 GPUs: at most 5 MB", async () => {
   assert.ok(big.size <= 5 * kMegabyte, `${big.size} bytes`);
-  const { context, seconds, said } = await open(big);
+  const { seconds, said } = await open(big);
   console.log(`        ${(big.size / kMegabyte).toFixed(2)} MB, usable after ${seconds.toFixed(2)} s`);
   assert.deepEqual(said, []);
-  await context.close();
 });
 
 // How long a page takes from its address to the first answer to a key, for docs/results.md; the best of some, since

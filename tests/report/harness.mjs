@@ -16,6 +16,7 @@ mkdirSync(options.out, { recursive: true });
 export const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox"] });
 let failures = 0;
 
+// A test, and the end of the pages that it opened.
 export async function test(name, body) {
   try {
     await body();
@@ -24,6 +25,7 @@ export async function test(name, body) {
     ++failures;
     console.log(`FAILED  ${name}\n${error.stack ?? error}`);
   }
+  for (const context of browser.contexts()) await context.close();
 }
 
 // A page with what it asked for and what it said; `ready`: what it waits for besides the page's own word.
@@ -41,7 +43,7 @@ export async function openPage(url, { width = 1280, height = 900, theme = "light
   await page.goto(url);
   await page.waitForFunction(() => document.documentElement.dataset.ready === "true");
   await page.waitForFunction(ready);
-  return { page, context, asked, said, seconds: (Date.now() - before) / 1000 };
+  return { page, asked, said, seconds: (Date.now() - before) / 1000 };
 }
 
 export const section = (page, title) => page.locator("section", { has: page.getByRole("heading", { name: title, exact: true }) });

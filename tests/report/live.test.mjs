@@ -52,7 +52,7 @@ async function shows(page, result) {
 }
 
 await test("it asks its own server alone, nothing is wrong, and no other script runs", async () => {
-  const { page, context, asked, said } = await open();
+  const { page, asked, said } = await open();
   await settled(page);
   assert.deepEqual(asked.filter((one) => !one.startsWith(url) && !one.startsWith("data:")), []);
   assert.deepEqual(said, []);
@@ -66,33 +66,30 @@ await test("it asks its own server alone, nothing is wrong, and no other script 
   });
   await page.waitForTimeout(200);
   assert.equal(await page.evaluate(() => globalThis.intruder), undefined);
-  await context.close();
 });
 
 await test("the numbers are those of the command line that it shows", async () => {
-  const { page, context } = await open("#parallel.ep=4&routing=zipf%3A1.2&cluster.nic.bandwidth=25GBps&topk=4");
+  const { page } = await open("#parallel.ep=4&routing=zipf%3A1.2&cluster.nic.bandwidth=25GBps&topk=4");
   await settled(page);
   const command = await page.locator("#command").textContent();
   assert.ok(command.includes("--ep 4") && command.includes("--topk 4") && command.includes("25GBps"), command);
   await shows(page, answerOf(command));
-  await context.close();
 });
 
 await test("the command stands at the top, and the question of a training above the answers", async () => {
   for (const width of [1280, 390]) {
-    const { page, context } = await open("", { width });
+    const { page } = await open("", { width });
     await settled(page);
     const top = async (selector) => (await page.locator(selector).first().boundingBox()).y;
     assert.ok(await top("#command") < 250, `${await top("#command")}`);
     assert.ok(await top("#command") < await top("#question"));
     assert.ok(await top("section:has(h2:text-is('A whole training'))") < await top("#results"));
     if (width === 390) assert.ok(await top("#results") < await top("#question"), "the answer above the sliders");
-    await context.close();
   }
 });
 
 await test("what is moved is followed: answer, address, and where the winner changes", async () => {
-  const { page, context, said } = await open();
+  const { page, said } = await open();
   await settled(page);
   const before = await page.locator("#results .answer").textContent();
   const count = await mark(page, "answered");
@@ -119,11 +116,10 @@ await test("what is moved is followed: answer, address, and where the winner cha
   assert.ok(command.includes("fp8_attention"), command);
   await shows(page, answerOf(command));
   assert.deepEqual(said, []);
-  await context.close();
 });
 
 await test("what is not said is the server's to fill, as for the command line", async () => {
-  const { page, context } = await open();
+  const { page } = await open();
   await settled(page);
   assert.match(await page.locator("#results .answer").textContent(), /^Run /, "the first question has a plan that fits");
   const command = await page.locator("#command").textContent();
@@ -141,11 +137,10 @@ await test("what is not said is the server's to fill, as for the command line", 
   const kept = await page.locator("#command").textContent();
   assert.ok(kept.includes("--scope step") && kept.includes("--topk 1") && kept.includes("--pp "), kept);
   await shows(page, answerOf(kept));
-  await context.close();
 });
 
 await test("a run that was measured is part of the question; one that is not explained is shown as such", async () => {
-  const { page, context, said } = await open("#model=mixtral-8x7b&scope=step&measured=alltoall%3D18s&tolerance=5%25");
+  const { page, said } = await open("#model=mixtral-8x7b&scope=step&measured=alltoall%3D18s&tolerance=5%25");
   await answeredAfter(page, 0);
   const command = await page.locator("#command").textContent();
   assert.ok(command.endsWith("--measured alltoall=18s --tolerance 5%"), command);
@@ -161,11 +156,10 @@ await test("a run that was measured is part of the question; one that is not exp
   assert.ok(!(await page.locator("#results").textContent()).includes("P(fastest)"));
   assert.deepEqual(said, []);
   await accessible(page);
-  await context.close();
 });
 
 await test("a training is planned where its tokens are said, and again when the question is another one", async () => {
-  const { page, context, said, asked } = await open("#model=mixtral-8x7b&cluster=dgx-h100xN&nodes=4&plan.tokens=100B&plan.deadline=60d");
+  const { page, said, asked } = await open("#model=mixtral-8x7b&cluster=dgx-h100xN&nodes=4&plan.tokens=100B&plan.deadline=60d");
   await settled(page);
   await page.waitForFunction(() => document.documentElement.dataset.planned, null, { timeout: kPatience });
   // The plan of the command line, or that of a first look and what was cut.
@@ -192,11 +186,10 @@ await test("a training is planned where its tokens are said, and again when the 
   await page.waitForFunction(() => document.querySelector("#plans .problem"), null, { timeout: kPatience });
   assert.match(await page.locator("#plans .problem").textContent(), /--deadline: found 'soon'/);
   assert.deepEqual(said.filter((one) => !one.includes("Failed to load resource")), []);
-  await context.close();
 });
 
 await test("a link brings the same question, and going back the one before", async () => {
-  const { page, context } = await open();
+  const { page } = await open();
   await settled(page);
   await page.getByLabel("Model", { exact: true }).selectOption("deepseek-v3");
   await page.getByLabel("Nodes or racks").fill("8");
@@ -211,12 +204,10 @@ await test("a link brings the same question, and going back the one before", asy
   await other.page.evaluate(() => { location.hash = "#topk=1"; });
   await answeredAfter(other.page, count);
   assert.equal(await other.page.getByLabel("Model", { exact: true }).inputValue(), "gpt-oss-20b");
-  await other.context.close();
-  await context.close();
 });
 
 await test("what moesim refuses is said in its words, and the last answer fades", async () => {
-  const { page, context } = await open();
+  const { page } = await open();
   await settled(page);
   await page.getByLabel("EP", { exact: true }).focus();
   await page.keyboard.press("End");
@@ -233,11 +224,10 @@ await test("what moesim refuses is said in its words, and the last answer fades"
   await page.getByLabel("One a line, path=value").fill("training.no_such=1");
   await page.getByLabel("One a line, path=value").blur();
   assert.match(await page.locator(".question-form .problem").textContent(), /training\.no_such/);
-  await context.close();
 });
 
 await test("a named dispatcher that cannot run here is left out with its reason, and the others are answered", async () => {
-  const { page, context } = await open("#parallel.ep=1&dispatcher=allgather,alltoall,flex-deepep,nccl-ep");
+  const { page } = await open("#parallel.ep=1&dispatcher=allgather,alltoall,flex-deepep,nccl-ep");
   await settled(page);
   assert.equal(await page.locator(".answers > .problem").textContent(), "");
   assert.match(await page.locator("#without").textContent(), /^Left out: flex-deepep: it needs more than one rank.*; nccl-ep: /);
@@ -250,25 +240,23 @@ await test("a named dispatcher that cannot run here is left out with its reason,
   await answeredAfter(page, count);
   assert.equal(await page.locator("#without").textContent(), "");
   assert.ok((await page.locator("#command").textContent()).includes("flex-deepep"));
-  await context.close();
 });
 
 await test("a hostile link is a text", async () => {
   const evil = encodeURIComponent(`<img src=x onerror="window.intruder = true"></script><script>window.intruder = true</script>`);
   for (const path of ["model", "cluster", "routing", "dispatcher", "parallel.ep", "nodes", "training.recompute", "__proto__.x", "constructor"]) {
-    const { page, context, asked, said } = await open(`#${path}=${evil}`);
+    const { page, asked, said } = await open(`#${path}=${evil}`);
     await page.waitForFunction(() => Number(document.documentElement.dataset.refused ?? 0) + Number(document.documentElement.dataset.answered ?? 0) > 0);
     assert.equal(await page.evaluate(() => globalThis.intruder), undefined);
     assert.equal(await page.evaluate(() => ({}).x), undefined);
     assert.deepEqual(asked.filter((one) => !one.startsWith(url) && !one.startsWith("data:")), []);
     // The browser says of every refusal that it was one.
     assert.deepEqual(said.filter((one) => !one.includes("Failed to load resource")), [], path);
-    await context.close();
   }
 });
 
 await test("taken away: the scenario and the report answer the same", async () => {
-  const { page, context } = await open("#routing=zipf%3A0.8");
+  const { page } = await open("#routing=zipf%3A0.8");
   await settled(page);
   const shown = answerOf(await page.locator("#command").textContent());
   const saved = async (name) => {
@@ -284,13 +272,12 @@ await test("taken away: the scenario and the report answer the same", async () =
   const data = JSON.parse(report.match(/id="moesim-data">([^<]*)</)[1]);
   assert.equal(data.result.answer, shown.answer);
   assert.ok(data.timelines.length > 0);
-  await context.close();
 });
 
 for (const theme of ["light", "dark"])
   for (const width of [1280, 390])
     await test(`accessible, nothing cut off, printed without controls, ${width} px, ${theme}`, async () => {
-      const { page, context, said } = await open("#routing=zipf%3A0.8", { width, theme });
+      const { page, said } = await open("#routing=zipf%3A0.8", { width, theme });
       await settled(page);
       await page.waitForTimeout(300);
       assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
@@ -300,11 +287,10 @@ for (const theme of ["light", "dark"])
       await accessible(page);
       await prints(page);
       assert.deepEqual(said, []);
-      await context.close();
     });
 
 await test("how long an answer takes", async () => {
-  const { page, context } = await open();
+  const { page } = await open();
   await settled(page);
   const times = { answerMs: [], drawMs: [], seenMs: [], changesMs: [] };
   const slider = page.getByLabel("NIC bandwidth", { exact: true });
@@ -321,18 +307,16 @@ await test("how long an answer takes", async () => {
     all.sort((a, b) => a - b);
     console.log(`        ${name}: median ${all[all.length >> 1]} ms, least ${all[0]} ms, most ${all[all.length - 1]} ms`);
   }
-  await context.close();
 });
 
 await test("when the server ends, the page says so, and the server ended well", async () => {
-  const { page, context } = await open();
+  const { page } = await open();
   await settled(page);
   server.kill("SIGTERM");
   assert.equal(await ended, 0);
   await page.getByLabel("EP", { exact: true }).focus();
   await page.keyboard.press("ArrowLeft");
   await page.waitForFunction(() => document.querySelector(".answers > .problem").textContent.includes("the server does not answer"));
-  await context.close();
 });
 
 server.kill("SIGKILL");

@@ -79,31 +79,14 @@ const live = pageOf("live", liveScript, await bundled("live.css"), "", "This pag
 // Only this script runs, whatever an answer holds.
 const livePolicy = `default-src 'none'; script-src 'sha256-${createHash("sha256").update(liveScript).digest("base64")}'; ` +
   "style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-for (const one of [page, live])
+for (const one of [page, live]) {
   if (one.split(marker).length !== 2) throw new Error("a page must hold the marker once");
+  if (one.includes(')page"') || one.includes("\r")) throw new Error("a page must not end a literal of C++");
+}
 if (options.html) writeFileSync(options.html, page);
 if (options.cc) {
-  const embedded = (text) => {
-    // Every C++20 compiler takes literals of 65,536 characters; pieces end between characters, not inside one.
-    const pieces = [];
-    const bytes = Buffer.from(text, "utf8");
-    for (let at = 0; at < bytes.length; ) {
-      let end = Math.min(bytes.length, at + 12000);
-      while (end < bytes.length && (bytes[end] & 0xc0) === 0x80) --end;
-      let piece = "";
-      for (let i = at; i < end; ++i) {
-        const c = bytes[i];
-        if (c === 0x0a) piece += "\\n";
-        else if (c === 0x22 || c === 0x5c) piece += "\\" + String.fromCharCode(c);
-        else if (c === 0x3f) piece += "\\?";  // no trigraphs
-        else if (c < 0x20 || c >= 0x7f) piece += "\\" + c.toString(8).padStart(3, "0");
-        else piece += String.fromCharCode(c);
-      }
-      pieces.push(`    "${piece}"`);
-      at = end;
-    }
-    return pieces.join("\n");
-  };
+  // Every C++20 compiler takes literals of 65,536 characters.
+  const embedded = (text) => text.match(/[^]{1,12000}/gu).map((piece) => `    R"page(${piece})page"`).join("\n");
   writeFileSync(
     options.cc,
     `// Made by tools/report/build.mjs.

@@ -76,10 +76,17 @@ function planned(): Record<string, unknown> | null {
 // Without the dispatchers that cannot run here, which the command line refuses.
 const legalOf = (dispatchers: string) => dispatchers.split(",").filter((one) => !illegal.has(one)).join(",") || dispatchers;
 
-const commandLine = () =>
-  commandWords(question, [...said(), ...kept()].map(([path, text]) => [path, path === "dispatcher" ? legalOf(text) : text])).map(quoted).join(" ");
+// Empty while a text of the question is no JSON yet.
+function commandLine(): string {
+  try {
+    return commandWords(question, [...said(), ...kept()].map(([path, text]) => [path, path === "dispatcher" ? legalOf(text) : text])).map(quoted).join(" ");
+  } catch {
+    return "";
+  }
+}
 
 class Refused extends Error {}
+const textOf = (error: unknown) => (error instanceof Error ? error.message : "");
 
 async function ask(path: string, body: unknown, signal: AbortSignal | null = null): Promise<Response> {
   const response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
@@ -151,7 +158,7 @@ const answerNow = follower(async () => {
     const excluded = last.excluded ?? [];
     illegal = new Set(named ? excluded.map((one) => one.dispatcher) : []);
     without.textContent = illegal.size > 0 ? `Left out: ${excluded.map(excludedBecause).join("; ")}.` : "";
-    command.textContent = commandLineOrProblem();
+    command.textContent = commandLine();
     // Its own heading and how to make it again stand elsewhere on this page.
     const parts = why ?? comparePage(asReport("compare", last)).slice(1, -1);
     const time = why ? parts.length : parts.findIndex((part) => part.tagName === "SECTION") + 1;
@@ -189,7 +196,7 @@ const changesNow = follower(async () => {
     document.documentElement.dataset["changesMs"] = (performance.now() - start).toFixed(1);
     document.documentElement.dataset["changes"] = slider.path;
   } catch (error) {
-    show(changes, section(`Where the winner changes with ${slider.label}`, error instanceof Error ? error.message : ""));
+    show(changes, section(`Where the winner changes with ${slider.label}`, textOf(error)));
   }
 });
 
@@ -215,7 +222,7 @@ async function showWholePlan(body: Record<string, unknown>, first: Plan): Promis
     showPlan((await (await ask("plan", body, wholePlan.signal)).json()) as Plan, "");
   } catch (error) {
     if (!wholePlan.signal.aborted)
-      showPlan(first, `${look} The whole search was cut: ${error instanceof Error ? error.message : ""}. moesim plan on a command line, or moesim serve --seconds 300, ends it.`);
+      showPlan(first, `${look} The whole search was cut: ${textOf(error)}. moesim plan on a command line, or moesim serve --seconds 300, ends it.`);
   }
   wholePlan = null;
 }
@@ -236,7 +243,7 @@ const planNow = follower(async () => {
     await showWholePlan(body, first);
     document.documentElement.dataset["planned"] = text;
   } catch (error) {
-    show(plans, h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : ""));
+    show(plans, h("p", { class: "problem", role: "alert" }, textOf(error)));
   }
   plans.classList.remove("stale");
 });
@@ -244,19 +251,18 @@ const planNow = follower(async () => {
 function changed(): void {
   movedAt = performance.now();
   history.replaceState(null, "", `#${fragment(question)}`);
-  command.textContent = commandLineOrProblem();
+  command.textContent = commandLine();
   draw();
   answerNow();
   if (JSON.stringify(planned()) !== lastPlan) wholePlan?.abort();
   planNow();
 }
 
-function commandLineOrProblem(): string {
-  try {
-    return commandLine();
-  } catch {
-    return "";
-  }
+// Says a text of the question, or no longer.
+function say(path: string, text: string): void {
+  if (text === "") question.delete(path);
+  else question.set(path, text);
+  changed();
 }
 
 // Controls show the question; this puts it there when it changed in another way.
@@ -268,10 +274,7 @@ function chooser(label: string, path: string, names: Named[], shown: (name: stri
   const box = h("select", { id });
   for (const one of names) box.append(h("option", { value: one.name, title: one.description }, shown(one.name)));
   const about = h("span", { class: "about-choice" });
-  box.addEventListener("change", () => {
-    question.set(path, box.value);
-    changed();
-  });
+  box.addEventListener("change", () => say(path, box.value));
   drawn.push(() => {
     const value = question.get(path)!;
     if (![...box.options].some((one) => one.value === value)) box.append(h("option", { value }, value));
@@ -287,11 +290,8 @@ function slide(slider: Slider): HTMLElement {
   const output = h("output", { for: id });
   const text = (value: string) => (value === "" ? slider.unsaid ?? "" : slider.shown ? slider.shown(value) : value);
   box.addEventListener("input", () => {
-    const value = slider.values[Number(box.value)]!;
-    if (value === "") question.delete(slider.path);
-    else question.set(slider.path, value);
     moved = slider;
-    changed();
+    say(slider.path, slider.values[Number(box.value)]!);
   });
   const holder = h("div", { class: "field slider" }, h("label", { for: id }, slider.label), output, box);
   drawn.push(() => {
@@ -313,9 +313,7 @@ function nodes(): HTMLElement {
   const id = freshId("nodes");
   const box = h("input", { type: "number", id, min: 1, max: 100000, step: 1, inputmode: "numeric" });
   box.addEventListener("input", () => {
-    if (!/^[1-9]\d{0,5}$/.test(box.value)) return;
-    question.set(kNodes, box.value);
-    changed();
+    if (/^[1-9]\d{0,5}$/.test(box.value)) say(kNodes, box.value);
   });
   const holder = h("div", { class: "field" }, h("label", { for: id }, "Nodes or racks"), box);
   drawn.push(() => {
@@ -329,10 +327,7 @@ function nodes(): HTMLElement {
 function texts(key: string, label: string, placeholder: string): HTMLElement {
   const id = freshId("text");
   const box = h("input", { type: "text", id, placeholder, spellcheck: "false" });
-  box.addEventListener("change", () => {
-    question.set(key, box.value.trim());
-    changed();
-  });
+  box.addEventListener("change", () => say(key, box.value.trim()));
   drawn.push(() => {
     if (document.activeElement !== box) box.value = question.get(key) ?? "";
   });
@@ -356,10 +351,7 @@ function scopes(): HTMLElement {
   for (const [value, label] of [["layer", "one MoE layer"], ["step", "a training step"]] as const) {
     const id = freshId("scope");
     const box = h("input", { type: "radio", name: "scope", id, value });
-    box.addEventListener("change", () => {
-      question.set("scope", value);
-      changed();
-    });
+    box.addEventListener("change", () => say("scope", value));
     drawn.push(() => (box.checked = scopeOf() === value));
     holder.append(h("span", { class: "control" }, box, h("label", { for: id }, label)));
   }
@@ -373,8 +365,7 @@ function dispatchers(): HTMLElement {
     const box = h("input", { type: "checkbox", id, value: name });
     box.addEventListener("change", () => {
       const chosen = boxes.filter((one) => one.box.checked).map((one) => one.box.value);
-      question.set("dispatcher", chosen.length === 0 || chosen.length === all.length ? "all" : chosen.join(","));
-      changed();
+      say("dispatcher", chosen.length === 0 || chosen.length === all.length ? "all" : chosen.join(","));
     });
     return { box, shown: h("span", { class: "control" }, box, h("label", { for: id }, name)) };
   });
@@ -444,7 +435,7 @@ function takeAway(): HTMLElement {
       save("moesim-report.html", "text/html", await (await ask("report", { ...scenario(), ...anchoringOf(question), leave_out_illegal: true })).text());
       tell("report saved");
     } catch (error) {
-      problem.textContent = error instanceof Error ? error.message : "";
+      problem.textContent = textOf(error);
     }
   };
   return section("Take it with you", "The address of this page holds the question: a link is enough to share it with anyone who runs moesim serve.",

@@ -1,4 +1,5 @@
 // The report of `sweep`: every scenario at a glance. Rows are those of the CSV file, one per scenario and dispatcher.
+import { rollup } from "d3";
 import type { ReportData } from "./data";
 import { checkbox, h, section, select } from "./dom";
 import { scatter, type ScatterPoint } from "./charts";
@@ -66,8 +67,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   const good = all.filter((row) => typeof row.values[iTime] === "number");
   const failed = all.filter((row) => row.values[iError]);
   const winners = good.filter((row) => row.values[iWinner] === true);
-  const wins = new Map<string, number>();
-  for (const row of winners) wins.set(row.dispatcher, (wins.get(row.dispatcher) ?? 0) + 1);
+  const wins = rollup(winners, (rows) => rows.length, (row) => row.dispatcher);
   const names = [...new Set(good.map((row) => row.dispatcher))].sort((a, b) => (wins.get(b) ?? 0) - (wins.get(a) ?? 0) || a.localeCompare(b));
   const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
   // Values of paths in the unit that people use.

@@ -1,4 +1,5 @@
 // The reports of `whatif`: one per kind of question, told apart by what the result holds.
+import { rollup } from "d3";
 import type { Estimate, ReportData } from "./data";
 import { chosen, h, named, section } from "./dom";
 import { intervalBars, intervalDots, lines, signedTick, stackedBars, type Series } from "./charts";
@@ -174,8 +175,7 @@ function mapPage(data: ReportData<Whatif>): HTMLElement[] {
   const R = down.values.length;
   const at = (row: number, column: number) => cells[(R - 1 - row) * C + column]!;  // the largest value on top
   const known = cells.filter((cell) => !cell.error);
-  const wins = new Map<string, number>();
-  for (const cell of known) wins.set(cell.fastest!, (wins.get(cell.fastest!) ?? 0) + 1);
+  const wins = rollup(known, (cells) => cells.length, (cell) => cell.fastest!);
   const names = [...wins.keys()].sort((a, b) => wins.get(b)! - wins.get(a)!);
   const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
   const drawn = known.some((cell) => cell.probability != null);
