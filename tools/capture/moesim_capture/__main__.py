@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 
+from . import fake
 from .cmd_format import FormatError, Operation, format_text, read_rank_file
 from .layout import Layout
 from .recorder import write_json
@@ -151,12 +152,6 @@ def _worker(task_json: str):
     os._exit(0)  # gloo's threads make torch 1.13 abort at the interpreter's end now and then
 
 
-def fake(options) -> int:
-    from .fake import record
-
-    return record(options)
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
         print("moesim-capture: %s (--help shows what there is)" % message, file=sys.stderr)
@@ -197,7 +192,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--iterations", type=_positive, default=3, help="recorded iterations (default 3)")
     one.add_argument("--warmup", type=int, default=2, help="unrecorded iterations before them (default 2)")
     one.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command that starts the job")
-    one.set_defaults(act=fake)
+    one.set_defaults(act=fake.record)
     one = verbs.add_parser("check", help="read recordings and write them again, byte for byte")
     one.add_argument("files", nargs="+", metavar="FILE|DIR")
     one.set_defaults(act=check)
@@ -241,18 +236,13 @@ def main(arguments=None) -> int:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        print("moesim-capture: found no torch, expected it installed (Debian: apt-get install python3-torch)",
-              file=sys.stderr)
-        return 2
+        code, said = 2, "found no torch, expected it installed (Debian: apt-get install python3-torch)"
     except OSError as error:
-        print("moesim-capture: %s: %s" % (error.filename or "output", error.strerror), file=sys.stderr)
-        return 2
-    except ValueError as error:
-        print("moesim-capture: %s" % " ".join(str(error).split()), file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        print("moesim-capture: %s" % " ".join(str(error).split()), file=sys.stderr)
-        return 1
+        code, said = 2, "%s: %s" % (error.filename or "output", error.strerror)
+    except (ValueError, RuntimeError) as error:
+        code, said = 2 if isinstance(error, ValueError) else 1, " ".join(str(error).split())
+    print("moesim-capture: " + said, file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

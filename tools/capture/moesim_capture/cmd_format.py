@@ -5,6 +5,7 @@ line that is refused, and which sizes are too large, says `moesim trace check`.
 """
 import math
 import re
+import uuid
 from dataclasses import dataclass, field
 from typing import List, Optional, Tuple, Union
 
@@ -85,6 +86,19 @@ class GradientBucket:
 
 
 Line = Union[Operation, GradientBucket]
+
+
+def reduction(rank: int, launch_ms: float, done_ms: Optional[float], source: str, digits: int = 2, **values) -> GradientBucket:
+    """A reduction of gradients that ran beside an operation; `done_ms`: None where nobody saw its end."""
+    launch, seen = ms(launch_ms, digits), done_ms is not None
+    end = done_ms if seen else launch_ms
+    return GradientBucket(rank, {
+        "comm_uid": "ddpcomm-" + uuid.uuid4().hex[:12], "group_kind": "dp", "comm_func": "allreduce", "buffer_id": 0,
+        "trigger_timestamp_ms": launch, "launch_timestamp_ms": launch, "launch_source": "param_hook", "timing_domain": "actual",
+        "metadata_only": "False", "status": "completed" if seen else "launch_only",
+        "completion_observed_timestamp_ms": ms(done_ms, digits) if seen else "None", "completion_source": source if seen else "None",
+        "wait_cmd_uid": "None", "wait_start_timestamp_ms": "None", "wait_end_timestamp_ms": "None", "logical_stream_role": "dp_comm",
+        "duration": ms(end - launch_ms, digits), "timestamp": ms(end, digits), **values})
 
 
 def ms(value: float, digits: int = 2) -> str:

@@ -164,7 +164,6 @@ class FakeWorld:
 
     def __exit__(self, *unused):
         self._patches.restore()
-        return False
 
     # Identity of the rank.
 

@@ -10,12 +10,11 @@ Without a hook C++ reduces, and a hook of ours would round otherwise. ReducerWat
 logs of that: when its reductions began and ended, all buckets together.
 """
 import time
-import uuid
 from typing import NamedTuple, Optional
 
 import torch.distributed as dist
 
-from .cmd_format import DTYPE_BYTES, ms
+from .cmd_format import DTYPE_BYTES, reduction
 
 
 class BucketRecorder:
@@ -24,19 +23,13 @@ class BucketRecorder:
         self.iteration = 0
         self._offset = 0
         self._waiting = []
-        recorder.before_operation_line(self._write)
+        recorder.before_line.append(self._write)
 
     def _write(self, uid: str):
         """Writes the buckets of the operation that ends, whose line follows."""
         waiting, self._waiting = self._waiting, []
-        for values in waiting:
-            if values["completion_observed_timestamp_ms"] is None:
-                values.update(completion_observed_timestamp_ms="None", completion_source="None", status="launch_only")
-            launched = float(values["launch_timestamp_ms"])
-            seen = values["completion_observed_timestamp_ms"]
-            values["duration"] = ms(0.0 if seen == "None" else float(seen) - launched)
-            values["timestamp"] = values["launch_timestamp_ms"] if seen == "None" else seen
-            self.recorder.write_bucket(values)
+        for launch, values in waiting:
+            self.recorder.write_line(reduction(self.recorder.rank, launch, values.pop("done", None), "future_callback", **values))
 
 
 def reduce_bucket(state: BucketRecorder, bucket):
@@ -44,23 +37,13 @@ def reduce_bucket(state: BucketRecorder, bucket):
     recorder = state.recorder
     buffer = bucket.buffer()
     members = dist.get_world_size(state.group)
-    launched = time.perf_counter_ns() / 1e6
-    values = None
+    values = {}
     if recorder.open_operation is not None and not recorder.paused:
-        name = recorder.open_operation
-        values = {
-            "comm_uid": "ddpcomm-" + uuid.uuid4().hex[:12], "iter": state.iteration, "stage_id": recorder.stage,
-            "mg_state": recorder.open_state, "group_kind": "dp", "comm_func": "allreduce", "buffer_id": state.buffer_id,
-            "bucket_id": bucket.index(), "bucket_offset": state._offset, "bucket_numel": buffer.numel(),
-            "bucket_numel_unpadded": buffer.numel(), "param_count": len(bucket.parameters()),
-            "trigger_cmd_uid": recorder.open_uid, "trigger_op": name, "trigger_batch_id": recorder.next_batch(name),
-            "trigger_timestamp_ms": ms(launched), "launch_timestamp_ms": ms(launched), "launch_source": "param_hook",
-            "timing_domain": "actual", "metadata_only": "False", "status": "completed",
-            "completion_observed_timestamp_ms": None, "completion_source": "future_callback", "wait_cmd_uid": "None",
-            "wait_start_timestamp_ms": "None", "wait_end_timestamp_ms": "None", "logical_stream_role": "dp_comm",
-            "grad_dtype": str(buffer.dtype), "data_parallel_world_size": members,
-        }
-        state._waiting.append(values)
+        values.update(
+            recorder.trigger(), iter=state.iteration, buffer_id=state.buffer_id, bucket_id=bucket.index(), bucket_offset=state._offset,
+            bucket_numel=buffer.numel(), bucket_numel_unpadded=buffer.numel(), param_count=len(bucket.parameters()),
+            grad_dtype=str(buffer.dtype), data_parallel_world_size=members)
+        state._waiting.append((time.perf_counter_ns() / 1e6, values))
     state._offset = 0 if bucket.is_last() else state._offset + buffer.numel()
     state.iteration += bucket.is_last()
     buffer.div_(members)
@@ -68,8 +51,7 @@ def reduce_bucket(state: BucketRecorder, bucket):
         work = dist.all_reduce(buffer, group=state.group, async_op=True)
 
     def done(future):
-        if values is not None:
-            values["completion_observed_timestamp_ms"] = ms(time.perf_counter_ns() / 1e6)
+        values["done"] = time.perf_counter_ns() / 1e6
         return future.value()[0]
 
     return work.get_future().then(done)

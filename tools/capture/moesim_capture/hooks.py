@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from .layout import GroupNames, Layout, is_counts, members_of, source_of
-from .patching import Patches, named
+from .patching import Patches, kinds_of, named
 from .recorder import joined_facts
 
 # Methods of a process group: torch.distributed's name for it, the word of the format, the place of the input.
@@ -223,7 +223,7 @@ class CommunicationHooks:
         self._batch = None  # transfers noted inside batch_isend_irecv
         self._combines = set()  # (group, shape) of reductions that combine what a MoE layer gathered
         self._members = {}  # id of a group -> its global ranks
-        recorder.before_naming(self._ended)
+        recorder.namers.append(self._ended)
 
     def __enter__(self):
         try:
@@ -250,7 +250,6 @@ class CommunicationHooks:
 
     def __exit__(self, *unused):
         self._patches.restore()
-        return False
 
     # Collectives.
 
@@ -449,14 +448,8 @@ def _group_classes():
     if base is None and dist.is_available():
         raise RuntimeError("found a torch %s without torch.distributed.ProcessGroup, expected one with it; nothing is "
                            "recorded" % torch.__version__)
-    classes, left = [], [base] if base is not None else []
-    while left:
-        one = left.pop()
-        if one not in classes:
-            classes.append(one)
-            left += one.__subclasses__()
     fake = sys.modules.get(__package__ + ".fake_world")
-    return classes + ([fake.FakeGroup] if fake is not None else [])
+    return (kinds_of(base) if base is not None else []) + ([fake.FakeGroup] if fake is not None else [])
 
 
 def _capturing() -> bool:

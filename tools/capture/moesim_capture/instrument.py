@@ -54,7 +54,6 @@ class Operations:
 
     def __exit__(self, *unused):
         self._patches.restore()
-        return False
 
     def _wrapped(self, original, name: str, group: str):
         recorder = self.recorder

@@ -12,7 +12,7 @@ Spans are calls of the model, of backward and of optimizers. They and what lies 
 import math
 from typing import List, NamedTuple, Optional
 
-from .cmd_format import GradientBucket, Operation, format_line, ms
+from .cmd_format import Operation, format_line, ms, reduction
 from .recorder import Call, comment_lines, described, joined_facts, new_uid, subs_of
 
 FORWARD, BACKWARD, STEP = "forward", "backward", "step"
@@ -239,21 +239,6 @@ def wait_for(call: Call) -> Call:
     return wait
 
 
-def _bucket(rank: int, op: Op, batch: int, number: int, bucket, members: int, iteration: int, digits: int):
-    launch, done, one = bucket
-    return GradientBucket(rank, {
-        "comm_uid": "ddpcomm-" + new_uid()[4:], "iter": iteration, "stage_id": 0, "mg_state": "steady",
-        "group_kind": "dp", "comm_func": "allreduce", "buffer_id": 0, "bucket_id": number, "bucket_offset": 0,
-        "bucket_numel": one.elements, "bucket_numel_unpadded": one.elements, "param_count": one.parameters,
-        "trigger_cmd_uid": op.uid, "trigger_op": op.name, "trigger_batch_id": batch,
-        "trigger_timestamp_ms": ms(launch, digits), "launch_timestamp_ms": ms(launch, digits),
-        "launch_source": "param_hook", "timing_domain": "actual", "metadata_only": "False", "status": "completed",
-        "completion_observed_timestamp_ms": ms(done, digits), "completion_source": one.source, "wait_cmd_uid": "None",
-        "wait_start_timestamp_ms": "None", "wait_end_timestamp_ms": "None", "logical_stream_role": "dp_comm",
-        "grad_dtype": one.dtype, "data_parallel_world_size": members, "duration": ms(done - launch, digits),
-        "timestamp": ms(done, digits)})
-
-
 def lines_of(ops: List[Op], rank: int, digits: int, members: int, own_ns: int, number: int = 0, stage: Optional[int] = None):
     """The lines of an iteration, in order. `members`: ranks of data parallelism; `own_ns`: that recording had taken when
     the iteration began; `stage`: of one microbatch that a rank played alone."""
@@ -261,8 +246,11 @@ def lines_of(ops: List[Op], rank: int, digits: int, members: int, own_ns: int, n
     for op in ops:
         batch = batches.get(op.name, 0)
         batches[op.name] = batch + 1
-        for index, bucket in enumerate(op.buckets):
-            lines.append(_bucket(rank, op, batch, index, bucket, members, number, digits))
+        for index, (launch, done, one) in enumerate(op.buckets):
+            lines.append(reduction(
+                rank, launch, done, one.source, digits, iter=number, stage_id=0, mg_state="steady", bucket_id=index, bucket_offset=0,
+                bucket_numel=one.elements, bucket_numel_unpadded=one.elements, param_count=one.parameters, trigger_cmd_uid=op.uid,
+                trigger_op=op.name, trigger_batch_id=batch, grad_dtype=one.dtype, data_parallel_world_size=members))
         taken, own_ns = max(0, op.own_ns - own_ns), max(own_ns, op.own_ns)
         if op.unseen:
             op.notes.append("%d calls not seen" % op.unseen)

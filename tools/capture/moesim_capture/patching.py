@@ -42,6 +42,17 @@ class Patches:
         self._replaced.clear()
 
 
+def kinds_of(kind):
+    """A class and all below it, once each."""
+    found, left = [], [kind]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.append(one)
+            left += one.__subclasses__()
+    return found
+
+
 def named(function, name: str):
     """The function with this name, in its code, too. pybind11 takes a method of Python for an override of its own and calls
     it from C++; that the override itself calls the original, which ends the recursion, it tells by the name of the code."""

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import platform
+import statistics
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ import uuid
 from typing import Optional
 
 from .clocks import HostClock, clock_for
-from .cmd_format import DTYPE_BYTES, GradientBucket, Operation, SubOperation, format_line, ms
+from .cmd_format import DTYPE_BYTES, Operation, SubOperation, format_line, ms
 
 VERSION = "0.2.0"
 # Operations that are one transfer, which has no line of its own inside them.
@@ -94,14 +95,13 @@ class _OpenOperation:
     def __exit__(self, kind, value, trace):
         recorder = self.recorder
         if recorder._open is not self:  # part of the operation around it
-            return False
+            return
         mark, host_ms = recorder.clock.end(self.begin)
         started = time.perf_counter_ns()
         recorder._open = None
         if kind is None:  # what raised did not finish, and is not written
             recorder._write(self, mark, host_ms)
         recorder._own_ns += time.perf_counter_ns() - started
-        return False
 
 
 class _Depth(threading.local):
@@ -114,7 +114,6 @@ class _Depth(threading.local):
 
     def __exit__(self, *unused):
         self.deep -= 1
-        return False
 
 
 class CallLog:
@@ -129,29 +128,16 @@ class CallLog:
         self.nested = {}  # operation inside another one -> how often
         self.late = 0  # calls waited for after the operation that launched them
         self.inside = _Depth()  # a `with` block whose calls are part of another one
+        self.paused = False
+        self.namers = []  # called with an operation's name and its calls before these are written, to name them
         self._own_ns = 0
-        self._paused = False
-        self._name_hooks = []
-
-    @property
-    def paused(self) -> bool:
-        return self._paused
 
     def pause(self):
         """Records nothing until resume(): for warm-up iterations."""
-        self._paused = True
+        self.paused = True
 
     def resume(self):
-        self._paused = False
-
-    # Time that recording itself took so far.
-    @property
-    def own_ms(self) -> float:
-        return self._own_ns / 1e6
-
-    def before_naming(self, function):
-        """Calls function(operation name, calls) before the calls of an operation are written, to name them."""
-        self._name_hooks.append(function)
+        self.paused = False
 
     @contextlib.contextmanager
     def call(self, source: str, tensor=None, comm: Optional[str] = None, group: Optional[str] = None,
@@ -254,8 +240,8 @@ class _LineWriter(CallLog):
         self._batches = {}
         self._own_written_ns = 0
         self._notes = []  # for the description of the line to come
-        self._flush_hooks = []
-        self._line_hooks = []
+        self.before_line = []  # called with the cmd_uid of an operation that has ended, before its line is written
+        self.after_line = []  # called after each line, when the device is idle
 
     # Recorded operations.
 
@@ -263,12 +249,12 @@ class _LineWriter(CallLog):
                   description: Optional[str] = None, semantics: str = "None"):
         """A context manager around one top-level operation. `tensor` is what is sent or reduced: a tensor, several of
         them, or (shape, dtype). An operation inside another one is a part of it."""
-        return contextlib.nullcontext() if self._paused else _OpenOperation(self, name, group, tensor, state, description, semantics)
+        return contextlib.nullcontext() if self.paused else _OpenOperation(self, name, group, tensor, state, description, semantics)
 
     def start_call(self, source: str, tensor=None, comm: Optional[str] = None, group: Optional[str] = None,
                    func_name: Optional[str] = None, is_async: bool = False) -> Optional[Call]:
         """Starts timing a call inside the open operation; None when there is none, or inside another call."""
-        if self._paused or self.inside.deep:
+        if self.paused or self.inside.deep:
             return None
         operation = self._open
         if operation is None:
@@ -285,12 +271,10 @@ class _LineWriter(CallLog):
         call.begin = self.clock.mark()
         return call
 
-    def write_bucket(self, values: dict):
-        """A ddp_grad_comm line; stands before the operation that triggered it."""
-        line = GradientBucket(self.rank, values)
+    def write_line(self, line):
         self._put(format_line(line) + "\n")
 
-    def write_joined(self, rows, begin, description: str = ""):
+    def write_joined(self, rows, begin):
         """Operations that one call did together, (name, group, tensor) each: equal durations and time stamps."""
         mark, host_ms = self.clock.end(begin)
         started = time.perf_counter_ns()
@@ -308,25 +292,11 @@ class _LineWriter(CallLog):
     def open_operation(self) -> Optional[str]:
         return self._open.name if self._open else None
 
-    @property
-    def open_uid(self) -> str:
-        return self._open.uid if self._open else "None"
-
-    def next_batch(self, name: str) -> int:
-        """batch_id that the next operation of this name gets."""
-        return self._batches.get(name, 0)
-
-    @property
-    def open_state(self) -> str:
-        return (self._open.state if self._open else None) or self.state
-
-    def before_operation_line(self, function):
-        """Calls function(cmd_uid) when an operation has ended, before its line is written."""
-        self._line_hooks.append(function)
-
-    def on_operation_end(self, function):
-        """Calls function() after each line was written, when the device is idle."""
-        self._flush_hooks.append(function)
+    def trigger(self) -> dict:
+        """The open operation, as a line of what it triggered names it."""
+        op = self._open
+        return {"trigger_op": op.name, "trigger_cmd_uid": op.uid, "trigger_batch_id": self._batches.get(op.name, 0),
+                "mg_state": op.state or self.state, "stage_id": self.stage}
 
     # Inside.
 
@@ -337,7 +307,7 @@ class _LineWriter(CallLog):
 
     def _write(self, op: _OpenOperation, mark, host_ms: float):
         duration = self.clock.between(op.begin, mark)
-        for hook in self._name_hooks:
+        for hook in self.namers:
             hook(op.name, op.calls)
         # The device was idle when the operation began, so its events count from there on the host's clock.
         subs = subs_of(op.calls, lambda at: host_ms - duration + self.clock.between(op.begin, at), host_ms, self.version,
@@ -348,7 +318,7 @@ class _LineWriter(CallLog):
             flying += call.in_flight
         if flying:
             self.note("%d calls still in flight" % flying)
-        for hook in self._line_hooks:
+        for hook in self.before_line:
             hook(op.uid)
         own_ns, self._own_written_ns = self._own_ns - self._own_written_ns, self._own_ns
         notes, self._notes = self._notes, []
@@ -360,15 +330,19 @@ class _LineWriter(CallLog):
                          described(text, own_ns / 1e6), op.group, shape, dtype, ms(host_ms, self._digits), subs=subs)
         if self.version == 2:
             line.cmd_uid, line.op_semantics = op.uid, op.semantics
-        self._put(format_line(line) + "\n")
-        for hook in self._flush_hooks:
+        self.write_line(line)
+        for hook in self.after_line:
             hook()
 
     def _put(self, text: str):
-        # One write per line: what is in the file is whole lines, whenever the process dies.
-        data = text.encode()
-        while data:
-            data = data[os.write(self._file, data):]
+        write_all(self._file, text)
+
+
+def write_all(file: int, text: str):
+    """One write per line: what is in the file is whole lines, whenever the process dies."""
+    data = text.encode()
+    while data:
+        data = data[os.write(file, data):]
 
 
 def described(text: str, own_ms: float) -> str:
@@ -418,7 +392,6 @@ class Recorder(_LineWriter):
         global _active
         _active = None
         self.close()
-        return False
 
     def close(self):
         if self._file is None:
@@ -525,10 +498,6 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text).replace(",group_kind=", ", group_kind=")
 
 
-def _median(values):
-    return sorted(values)[len(values) // 2]
-
-
 def _measure_costs(digits: int, repeats: int = 100):
     """Microseconds that an empty operation, and a call inside one, take on the host's clock."""
     file = os.open(os.devnull, os.O_WRONLY)
@@ -546,5 +515,5 @@ def _measure_costs(digits: int, repeats: int = 100):
                 list_.append(time.perf_counter_ns() - start)
     finally:
         os.close(file)
-    empty = _median(times[0])
-    return empty / 1e3, max(0.0, (_median(times[8]) - empty) / 8e3)
+    empty, full = (statistics.median_high(times[calls]) for calls in times)
+    return empty / 1e3, max(0.0, (full - empty) / 8e3)

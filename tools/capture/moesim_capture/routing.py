@@ -13,6 +13,7 @@ from typing import List, Optional
 import torch
 
 from .layout import Layout
+from .recorder import write_all
 
 SCHEMA = "moesim.routing-lines/1"
 
@@ -55,7 +56,7 @@ class RoutingRecorder:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         self._put({"schema": SCHEMA, "rank": rank, "experts": experts})
         if recorder is not None:
-            recorder.on_operation_end(self.flush)
+            recorder.after_line.append(self.flush)
 
     def watch(self, model, routers=None) -> int:
         """Hooks the routers of a model (modules named ...Router unless given), in order; returns how many."""
@@ -103,12 +104,9 @@ class RoutingRecorder:
 
     def __exit__(self, *unused):
         self.close()
-        return False
 
     def _put(self, row):
-        data = (json.dumps(row) + "\n").encode()
-        while data:
-            data = data[os.write(self._file, data):]
+        write_all(self._file, json.dumps(row) + "\n")
 
 
 def read_lines(path):

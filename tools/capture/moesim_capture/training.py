@@ -27,7 +27,7 @@ from .hooks import CommunicationHooks
 from .iteration import (BACKWARD, FORWARD, OPERATIONS, STEP, Cutter, Iteration, Reduced, Span, elements_of, lines_of,
                         text_of)
 from .layout import GroupNames, Layout, file_name, folder_name, is_counts, members_of
-from .patching import Patches
+from .patching import Patches, kinds_of
 from .recorder import Call, CallLog, header_of
 
 # Names of sizes that a folder of a recording may carry.
@@ -48,7 +48,7 @@ class Recording(CallLog):
         self.wanted, self.warmup, self.sizes = iterations, warmup, sizes
         self.folders = []
         self._tp, self._device, self._digits = tp, device, digits
-        self._layout = _layout_of_group(self.world, rank, tp, group) if group is not None else None
+        self._layout = _layout_of_members(self.world, rank, tp, sorted(members_of(group, self.world))) if group is not None else None
         self._reducers = ReducerWatch(model)
         self._iteration, self._spare, self._kept, self._seen = None, None, [], 0
         self._depth, self._kind, self._begun, self._unseen = 0, None, None, 0
@@ -88,7 +88,7 @@ class Recording(CallLog):
     def _start(self):
         self._patches = Patches()
         self._hooks = CommunicationHooks(self, Layout(self.world))
-        self._name_hooks.clear()  # an operation is known when its iteration is
+        self.namers.clear()  # an operation is known when its iteration is
         try:
             self._undo.enter_context(self._hooks)
             self._undo.callback(self._patches.restore)
@@ -274,7 +274,6 @@ class Recording(CallLog):
 
     def __exit__(self, *unused):
         self.close()
-        return False
 
     # Output.
 
@@ -375,13 +374,8 @@ def _device_of(model):
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
-def _layout_of_group(world: int, rank: int, tp: int, group) -> Layout:
-    """The layout in which `group` is the expert-parallel group of this rank."""
-    members = sorted(members_of(group, world))
-    return _layout_of_members(world, rank, tp, members)
-
-
 def _layout_of_members(world: int, rank: int, tp: int, members) -> Layout:
+    """The layout in which these are the expert-parallel group of this rank."""
     layout = Layout(world, tp, len(members))
     expected = layout.group("exp", rank)
     if members != expected:
@@ -431,13 +425,7 @@ def _tracing() -> bool:
 
 def _optimizer_classes():
     """Every optimizer class that has a step() of its own."""
-    found, left = [], list(torch.optim.Optimizer.__subclasses__())
-    while left:
-        one = left.pop()
-        if one not in found:
-            left += one.__subclasses__()
-            found.append(one)
-    return [one for one in found if "step" in vars(one)]
+    return [one for one in kinds_of(torch.optim.Optimizer)[1:] if "step" in vars(one)]
 
 
 def _optimizers_with_a_step_of_their_own():
