@@ -10,12 +10,13 @@ calibration_tests, replay_tests).
 """
 import argparse
 import os
+import pathlib
 import random
 import re
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 ABOVE = {"sim": ("sim", "models", "replay"), "models": ("models", "calibration", "replay"),
          "calibration": ("calibration",), "replay": ("replay",), "traces": ("traces", "replay")}
 SECONDS = 300  # a mutant that runs longer hangs: a test fails
@@ -35,9 +36,7 @@ NO_COST = re.compile(r"^\s*(#|//|\*)|\bfor \(|\bthrow\b|InputError|\bcheck\(|sta
 
 
 def mutants_of(path):
-    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-        lines = file.read().split("\n")
-    for number, line in enumerate(lines):
+    for number, line in enumerate((ROOT / path).read_text().split("\n")):
         code = line.split("//")[0]
         if NO_COST.search(code):
             continue
@@ -81,7 +80,7 @@ def main():
     mutants = []
     for path in options.files:
         path = os.path.relpath(os.path.abspath(path), ROOT)
-        if path.split("/")[0] not in ABOVE or not os.path.isfile(os.path.join(ROOT, path)):
+        if path.split("/")[0] not in ABOVE or not (ROOT / path).is_file():
             parser.error("found %s, expected a source file of %s" % (path, ", ".join(sorted(ABOVE))))
         mutants += mutants_of(path)
     chosen = random.Random(options.seed).sample(mutants, min(options.count, len(mutants)))
@@ -92,18 +91,14 @@ def main():
             return 2
     survived = tried = 0
     for path, number, begin, end, old, new in sorted(chosen):
-        full = os.path.join(ROOT, path)
-        with open(full, encoding="utf-8") as file:
-            original = file.read()
+        original = (ROOT / path).read_text()
         lines = original.split("\n")
         lines[number] = lines[number][:begin] + new + lines[number][end:]
         try:
-            with open(full, "w", encoding="utf-8") as file:
-                file.write("\n".join(lines))
+            (ROOT / path).write_text("\n".join(lines))
             by = caught_by(folder, path)
         finally:
-            with open(full, "w", encoding="utf-8") as file:
-                file.write(original)
+            (ROOT / path).write_text(original)
         if by != "the compiler":
             tried += 1
             survived += by is None

@@ -4,10 +4,11 @@ import csv
 import io
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
+
+from support import check, free_port
 
 SOURCE, MOESIM = pathlib.Path(sys.argv[1]).resolve(), str(pathlib.Path(sys.argv[2]).resolve())
 DRIVER, STAND_IN = SOURCE / "calibration/bench/ep_kernels.py", SOURCE / "tests/calibration/virtual_ep"
@@ -25,21 +26,10 @@ KERNELS = {"normal": ("deepep_v1_normal_dispatch", "deepep_v1_normal_combine", "
 LAUNCHERS = (*TORCHRUN.values(), *OPEN_MPI.values(), "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def check(condition, text):
-    if not condition:
-        sys.exit("FAILED: " + text)
-
-
-def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
-
-
 def run(*arguments, ranks=RANKS, names=TORCHRUN, says="", only=None):
     """Returns exit codes, the table and what was said to people."""
     base = {key: value for key, value in os.environ.items() if key not in LAUNCHERS}
-    base.update(PYTHONPATH=str(STAND_IN), PYTHONDONTWRITEBYTECODE="1", VIRTUAL_EP=says, MASTER_ADDR="127.0.0.1", MASTER_PORT=port())
+    base.update(PYTHONPATH=str(STAND_IN), PYTHONDONTWRITEBYTECODE="1", VIRTUAL_EP=says, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
     processes = []
     for rank in range(ranks) if only is None else [only]:
         place = {names["rank"]: str(rank), names["ranks"]: str(ranks), names["local"]: str(rank)} if ranks > 1 else {}

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+from support import check
+
 SOURCE, MOESIM = pathlib.Path(sys.argv[1]).resolve(), str(pathlib.Path(sys.argv[2]).resolve())
 STAND_IN = SOURCE / "tests/calibration/stand_in_bench.py"
 FAKE_SMI = """#!/bin/sh
@@ -46,11 +48,6 @@ exit $code
 def program(path, text):
     path.write_text(text)
     path.chmod(0o755)
-
-
-def check(condition, text):
-    if not condition:
-        sys.exit("FAILED: " + text)
 
 
 def run(folder, *more, ep="without=torch"):

@@ -2,10 +2,11 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
+
+from support import check, free_port
 
 MOESIM, BENCH = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:3])
 
@@ -13,11 +14,6 @@ MOESIM, BENCH = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:3])
 def run(folder, *arguments, machine="gpus=8"):
     environment = dict(os.environ, VIRTUAL_GPU=machine, LD_LIBRARY_PATH=str(pathlib.Path(BENCH).parent))
     return subprocess.run([MOESIM, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
-
-
-def check(condition, text):
-    if not condition:
-        sys.exit("FAILED: " + text)
 
 
 def check_node(folder):
@@ -88,9 +84,7 @@ def check_launcher(folder):
 
 def check_places(folder):
     """Processes of one node take a GPU each, by the place that their launcher gives; two on one GPU are refused, so are more than GPUs."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = free_port()
     launchers = {"torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
                  "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
                  "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")}

@@ -20,6 +20,21 @@ const mark = (page, name) => page.evaluate((key) => Number(document.documentElem
 // Waits until an answer came after the one of a number.
 const answeredAfter = (page, count) => page.waitForFunction((n) => Number(document.documentElement.dataset.answered ?? 0) > n, count, { timeout: kPatience });
 
+// Does something, and waits for an answer that came after it.
+async function answered(page, act) {
+  const count = await mark(page, "answered");
+  await act();
+  await answeredAfter(page, count);
+}
+async function press(page, label, key) {
+  await page.getByLabel(label, { exact: true }).focus();
+  await page.keyboard.press(key);
+}
+async function enter(page, label, text) {
+  await page.getByLabel(label, { exact: true }).fill(text);
+  await page.getByLabel(label, { exact: true }).blur();
+}
+
 const open = (fragment = "", shape = {}) => openPage(url + fragment, shape);
 
 // Until both an answer and where the winner changes stand there. What lies far below the screen is drawn when it is
@@ -102,15 +117,12 @@ await test("what is moved is followed: answer, address, and where the winner cha
   assert.match(await page.locator("#changes h2").textContent(), /EP/);
   assert.notEqual(await page.locator("#results .answer").textContent(), before);
   await shows(page, answerOf(await page.locator("#command").textContent()));
-  const now = await mark(page, "answered");
-  await page.getByLabel("a training step").check();
-  await answeredAfter(page, now);
+  await answered(page, () => page.getByLabel("a training step").check());
   assert.ok(await page.getByLabel("PP", { exact: true }).isVisible());
   await shows(page, answerOf(await page.locator("#command").textContent()));
   const before_more = await mark(page, "answered");
   await page.locator("summary", { hasText: "More fields" }).click();
-  await page.getByLabel("One a line, path=value").fill("training.sharding=zero1\ntraining.fp8_attention=true");
-  await page.getByLabel("One a line, path=value").blur();
+  await enter(page, "One a line, path=value", "training.sharding=zero1\ntraining.fp8_attention=true");
   await answeredAfter(page, before_more);
   const command = await page.locator("#command").textContent();
   assert.ok(command.includes("fp8_attention"), command);
@@ -127,13 +139,8 @@ await test("what is not said is the server's to fill, as for the command line", 
   await shows(page, answerOf(command));
   assert.match(await page.locator(".slider output").filter({ hasText: "(chosen)" }).first().textContent(), /32 \(chosen\)/);
   // A plan that was searched stays while something else is moved, and the command says it.
-  const count = await mark(page, "answered");
-  await page.getByLabel("a training step").check();
-  await answeredAfter(page, count);
-  const now = await mark(page, "answered");
-  await page.getByLabel("Top-k", { exact: true }).focus();
-  await page.keyboard.press("ArrowRight");
-  await answeredAfter(page, now);
+  await answered(page, () => page.getByLabel("a training step").check());
+  await answered(page, () => press(page, "Top-k", "ArrowRight"));
   const kept = await page.locator("#command").textContent();
   assert.ok(kept.includes("--scope step") && kept.includes("--topk 1") && kept.includes("--pp "), kept);
   await shows(page, answerOf(kept));
@@ -148,10 +155,7 @@ await test("a run that was measured is part of the question; one that is not exp
   assert.equal(result.recommendation.tolerance, 0.05);
   await shows(page, result);
   assert.match(await page.locator("#anchor").textContent(), /alltoall takes 18\.00 s; the forecast was/);
-  const count = await mark(page, "answered");
-  await page.getByLabel("Measured", { exact: true }).fill("alltoall=2s");
-  await page.getByLabel("Measured", { exact: true }).blur();
-  await answeredAfter(page, count);
+  await answered(page, () => enter(page, "Measured", "alltoall=2s"));
   assert.match(await page.locator("#results .answer").textContent(), /cannot be explained/);
   assert.ok(!(await page.locator("#results").textContent()).includes("P(fastest)"));
   assert.deepEqual(said, []);
@@ -171,18 +175,13 @@ await test("a training is planned where its tokens are said, and again when the 
   // What the plan searches is no new question of it.
   const plans = () => asked.filter((one) => one.endsWith("/plan")).length;
   const before = plans();
-  const count = await mark(page, "answered");
-  await page.getByLabel("EP", { exact: true }).focus();
-  await page.keyboard.press("ArrowLeft");
-  await answeredAfter(page, count);
+  await answered(page, () => press(page, "EP", "ArrowLeft"));
   assert.equal(plans(), before);
-  await page.getByLabel("Tokens", { exact: true }).fill("200B");
-  await page.getByLabel("Tokens", { exact: true }).blur();
+  await enter(page, "Tokens", "200B");
   await page.waitForFunction(() => document.documentElement.dataset.planned.includes("200B"), null, { timeout: kPatience });
   assert.equal(plans(), before + 2);
   assert.match(page.url(), /plan\.tokens=200B/);
-  await page.getByLabel("Deadline", { exact: true }).fill("soon");
-  await page.getByLabel("Deadline", { exact: true }).blur();
+  await enter(page, "Deadline", "soon");
   await page.waitForFunction(() => document.querySelector("#plans .problem"), null, { timeout: kPatience });
   assert.match(await page.locator("#plans .problem").textContent(), /--deadline: found 'soon'/);
   assert.deepEqual(said.filter((one) => !one.includes("Failed to load resource")), []);
@@ -193,24 +192,20 @@ await test("a link brings the same question, and going back the one before", asy
   await settled(page);
   await page.getByLabel("Model", { exact: true }).selectOption("deepseek-v3");
   await page.getByLabel("Nodes or racks").fill("8");
-  await page.getByLabel("Top-k", { exact: true }).focus();
-  await page.keyboard.press("ArrowRight");
+  await press(page, "Top-k", "ArrowRight");
   await page.waitForFunction(() => document.documentElement.dataset.changes === "topk", null, { timeout: kPatience });
   const other = await open(new URL(page.url()).hash);
   await settled(other.page);
   assert.equal(await other.page.locator("#command").textContent(), await page.locator("#command").textContent());
   assert.equal(await other.page.getByLabel("Model", { exact: true }).inputValue(), "deepseek-v3");
-  const count = await mark(other.page, "answered");
-  await other.page.evaluate(() => { location.hash = "#topk=1"; });
-  await answeredAfter(other.page, count);
+  await answered(other.page, () => other.page.evaluate(() => { location.hash = "#topk=1"; }));
   assert.equal(await other.page.getByLabel("Model", { exact: true }).inputValue(), "gpt-oss-20b");
 });
 
 await test("what moesim refuses is said in its words, and the last answer fades", async () => {
   const { page } = await open();
   await settled(page);
-  await page.getByLabel("EP", { exact: true }).focus();
-  await page.keyboard.press("End");
+  await press(page, "EP", "End");
   await page.waitForFunction(() => document.querySelector(".answers > .problem").textContent !== "");
   const why = await page.locator(".answers > .problem").textContent();
   assert.match(why, /found .* expected /);
@@ -221,8 +216,7 @@ await test("what moesim refuses is said in its words, and the last answer fades"
   await page.waitForFunction(() => document.querySelector(".answers > .problem").textContent === "", null, { timeout: kPatience });
   assert.equal(await page.locator(".answers > .problem").textContent(), "");
   await page.locator("summary", { hasText: "More fields" }).click();
-  await page.getByLabel("One a line, path=value").fill("training.no_such=1");
-  await page.getByLabel("One a line, path=value").blur();
+  await enter(page, "One a line, path=value", "training.no_such=1");
   assert.match(await page.locator(".question-form .problem").textContent(), /training\.no_such/);
 });
 
@@ -234,10 +228,7 @@ await test("a named dispatcher that cannot run here is left out with its reason,
   const command = await page.locator("#command").textContent();
   assert.ok(command.includes("--dispatcher allgather,alltoall") && !command.includes("flex-deepep"), command);
   await shows(page, answerOf(command));
-  const count = await mark(page, "answered");
-  await page.getByLabel("EP", { exact: true }).focus();
-  await page.keyboard.press("ArrowRight");
-  await answeredAfter(page, count);
+  await answered(page, () => press(page, "EP", "ArrowRight"));
   assert.equal(await page.locator("#without").textContent(), "");
   assert.ok((await page.locator("#command").textContent()).includes("flex-deepep"));
 });
@@ -314,8 +305,7 @@ await test("when the server ends, the page says so, and the server ended well", 
   await settled(page);
   server.kill("SIGTERM");
   assert.equal(await ended, 0);
-  await page.getByLabel("EP", { exact: true }).focus();
-  await page.keyboard.press("ArrowLeft");
+  await press(page, "EP", "ArrowLeft");
   await page.waitForFunction(() => document.querySelector(".answers > .problem").textContent.includes("the server does not answer"));
 });
 

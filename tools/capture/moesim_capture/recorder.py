@@ -183,6 +183,14 @@ class CallLog:
             sub.shape, sub.dtype = shape_of(tensor)
         return Call(self, operation, sub, None, is_async)
 
+    def _begin_call(self, calls, *facts) -> Call:
+        started = time.perf_counter_ns()
+        call = self._new_call(*facts)
+        calls.append(call)
+        self._own_ns += time.perf_counter_ns() - started
+        call.begin = self.clock.mark()
+        return call
+
     def _waited_late(self, call: Call, begin):
         self.late += 1
         wait = self.start_call("wait", func_name=call.sub.source) if self.open_operation is not None else None
@@ -264,12 +272,7 @@ class _LineWriter(CallLog):
             if tensor is not None and comm in (None, "allreduce", "reduce_scatter"):
                 operation.parts.append(shape_of(tensor))
             return None
-        started = time.perf_counter_ns()
-        call = self._new_call(operation, source, tensor, comm, group, func_name, is_async)
-        operation.calls.append(call)
-        self._own_ns += time.perf_counter_ns() - started
-        call.begin = self.clock.mark()
-        return call
+        return self._begin_call(operation.calls, operation, source, tensor, comm, group, func_name, is_async)
 
     def write_line(self, line):
         self._put(format_line(line) + "\n")

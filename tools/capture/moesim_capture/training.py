@@ -65,12 +65,7 @@ class Recording(CallLog):
     def start_call(self, source, tensor=None, comm=None, group=None, func_name=None, is_async=False):
         if self._iteration is None or self.inside.deep:
             return None
-        started = time.perf_counter_ns()
-        call = self._new_call(None, source, tensor, comm, group, func_name, is_async)
-        self._iteration.calls.append(call)
-        self._own_ns += time.perf_counter_ns() - started
-        call.begin = self.clock.mark()
-        return call
+        return self._begin_call(self._iteration.calls, None, source, tensor, comm, group, func_name, is_async)
 
     def _drop(self, call: Call):
         self.raised += 1
