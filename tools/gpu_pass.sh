@@ -25,20 +25,14 @@ set -eu
 out=gpu-pass base='' bench='' moesim='' pack='' packed='' scale=1 only='' root=$(dirname "$0")/..
 while [ $# -gt 0 ]; do
   case $1 in
-    --out) out=$2 ;;
-    --base) base=$2 ;;
-    --bench) bench=$2 ;;
-    --moesim) moesim=$2 ;;
-    --pack) pack=$2 ;;
-    --packed) packed=$2 ;;
-    --scale) scale=$2 ;;
-    --only) only=$2 ;;
+    --out | --base | --bench | --moesim | --pack | --packed | --scale | --only) name=${1#--} ;;
     *)
       echo "gpu_pass.sh: found '$1', expected --out, --base, --bench, --moesim, --pack, --packed, --scale or --only" >&2
       exit 2
       ;;
   esac
   [ $# -ge 2 ] || { echo "gpu_pass.sh: found $1 without a value, expected one" >&2; exit 2; }
+  eval "$name=\$2"
   shift 2
 done
 steps="state build list costs collectives ep_kernels products sustained capture fit predict held check report"

@@ -183,6 +183,10 @@ class Bench:
                 return "token %d holds %s, expected %d" % (token, got, value * copies(token))
         return "" if len(rows) == case.tokens else "%d tokens, expected %d" % (len(rows), case.tokens)
 
+    def timed(self, case, kernel, dtype, problem, call, sms=""):
+        if self.right(case, kernel, problem):
+            self.row(case, kernel, dtype, *self.times(call), sms)
+
     def normal(self, deep_ep, cases):
         torch, library = self.torch, deep_ep.Buffer
         configs = [library.get_dispatch_config(RANKS), library.get_combine_config(RANKS)]
@@ -198,15 +202,13 @@ class Bench:
                 received, _, _, _, handle, _ = buffer.dispatch(x, num_tokens_per_rank=to_rank, num_tokens_per_rdma_rank=to_node,
                                                                is_token_in_rank=in_rank, num_tokens_per_expert=to_expert)
                 numbers = self.numbers(*received) if dtype == "fp8" else self.numbers(received)
-                kernel = "deepep_v1_normal_dispatch"
-                if self.right(case, kernel, self.received(case, [(0, number) for number in numbers])):
-                    self.row(case, kernel, dtype, *self.times(lambda: buffer.dispatch(x, handle=handle)), library.num_sms)
+                self.timed(case, "deepep_v1_normal_dispatch", dtype, self.received(case, [(0, number) for number in numbers]),
+                           lambda: buffer.dispatch(x, handle=handle), library.num_sms)
                 if dtype == "fp8":
                     continue
-                kernel = "deepep_v1_normal_combine"
                 result = buffer.combine(received, handle)[0]
-                if self.right(case, kernel, self.combined(case, result, lambda token: len(case.places(token)))):
-                    self.row(case, kernel, dtype, *self.times(lambda: buffer.combine(received, handle)), library.num_sms)
+                self.timed(case, "deepep_v1_normal_combine", dtype, self.combined(case, result, lambda token: len(case.places(token))),
+                           lambda: buffer.combine(received, handle), library.num_sms)
 
     def low_latency(self, deep_ep, cases):
         library = deep_ep.Buffer
@@ -261,16 +263,13 @@ class Bench:
                                            num_of_experts=case.experts, handle=handle)
 
                 received, _, got_scales, handle = dispatch()
-                kernel = "hybridep_dispatch_api"
                 numbers = self.numbers(received, got_scales) if dtype == "fp8" else self.numbers(received)
-                if self.right(case, kernel, self.received(case, [(0, number) for number in numbers])):
-                    self.row(case, kernel, dtype, *self.times(lambda: dispatch(handle)))
+                self.timed(case, "hybridep_dispatch_api", dtype, self.received(case, [(0, number) for number in numbers]), lambda: dispatch(handle))
                 if dtype == "fp8":
                     continue
-                kernel = "hybridep_combine_api"
                 result = buffer.combine(hidden=received, handle=handle)[0]
-                if self.right(case, kernel, self.combined(case, result, lambda token: len(case.places(token)))):
-                    self.row(case, kernel, dtype, *self.times(lambda: buffer.combine(hidden=received, handle=handle)))
+                self.timed(case, "hybridep_combine_api", dtype, self.combined(case, result, lambda token: len(case.places(token))),
+                           lambda: buffer.combine(hidden=received, handle=handle))
 
 
 def options():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs every benchmark in a process of its own and collects the results.
 
-collect.py BUILD_DIR [--repeat N] [--only PREFIX] [--docs FILE] [--no-reference]
+collect.py BUILD_DIR [--repeat N] [--only PREFIX] [--docs FILE]
 
 Writes BUILD_DIR/bench.json ("moesim.bench/1") and, with --docs, the table of those that have a goal
 between the markers of FILE. Times of workloads are processor time of the one thread that runs (the same as wall time on
@@ -10,17 +10,18 @@ are wall time, start included.
 """
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import pathlib
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-
-from sweep_speed import bench_entries
 
 # Our name -> SimGrid's workload, network and ranks.
 REFERENCES = {
@@ -61,6 +62,18 @@ GOALS = {
     "sweep/mixtral-8x7b/2-ranks": ">= 95 %",
     "sweep/qwen3-30b-a3b/2-threads": ">= 95 %",
     "sweep/qwen3-30b-a3b/2-ranks": ">= 95 %",
+}
+
+LAYER = {"model": "mixtral-8x7b", "parallel": {"ep": 8, "seq": 4096}, "dispatcher": "allgather,alltoall",
+         "routing": "zipf:1.2", "cluster": "dgx-h100x4"}
+TWO_NODES = {"model": "qwen3-30b-a3b", "parallel": {"ep": 16, "seq": 4096}, "dispatcher": "allgather,alltoall,flex-deepep",
+             "routing": "gini:0.3", "cluster": "dgx-h100x4"}
+# Name: scenario, the grid, and the seeds that make it long and a fifth of it.
+SWEEPS = {
+    "mixtral-8x7b": (LAYER, ["topk=1..8", "routing.gini=0..0.6:0.02", "parallel.ep=2,4,8",
+                             "cluster.nic.bandwidth=25..400GBps:75"], 25),
+    "qwen3-30b-a3b": (TWO_NODES, ["topk=1..8", "routing.gini=0..0.6:0.02", "parallel.ep=8,16",
+                                  "cluster.nic.bandwidth=25..400GBps:75"], 10),
 }
 
 
@@ -114,6 +127,58 @@ def command_line_entries(build, root):
             return
 
 
+def launcher(moesim, how):
+    if how == "2 ranks":
+        return ["mpirun", "--oversubscribe", "-n", "2", moesim, "sweep", "s.json", "--threads", "1"]
+    return [moesim, "sweep", "s.json", "--threads", how.split()[0]]
+
+
+def run_sweep(moesim, how, grid, seeds, folder):
+    out = folder / "rows.csv"
+    command = launcher(moesim, how) + [word for axis in grid + ["seed=1..%d" % seeds] for word in ("--grid", axis)]
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    start = time.perf_counter()
+    subprocess.run(command + ["--out", "rows.csv"], cwd=folder, env=environment, check=True, capture_output=True)
+    return time.perf_counter() - start, hashlib.sha256(out.read_bytes()).hexdigest()
+
+
+def measure_sweep(moesim, name, repeat, ways):
+    """Scenarios per second, and the speedup of a second thread or MPI rank. A sweep of N scenarios and one of a fifth of it run in
+    turn; the difference of their wall times is free of what a process and MPI need to start. The efficiency is the rate on two over
+    twice the rate on one, the median of all turns. The tables of all runs must have the same bytes."""
+    scenario, grid, seeds = SWEEPS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "s.json").write_text(json.dumps(scenario))
+        counted = subprocess.run([moesim, "sweep", "s.json", "--dry-run"] + [w for g in grid for w in ("--grid", g)],
+                                 cwd=folder, check=True, capture_output=True, text=True).stdout
+        scenarios = int(counted.split()[0])
+        rates, digests = {how: [] for how in ways}, {}
+        for _ in range(repeat):
+            for how in ways:
+                long, digest = run_sweep(moesim, how, grid, seeds, folder)
+                short, _ = run_sweep(moesim, how, grid, seeds // 5, folder)
+                rates[how].append(scenarios * (seeds - seeds // 5) / (long - short))
+                digests[how] = digest
+    if len(set(digests.values())) != 1:
+        sys.exit("%s: the tables differ: %s" % (name, digests))
+    for how in ways:
+        rate = statistics.median(rates[how])
+        yield {"name": "sweep/%s/%s" % (name, how.replace(" ", "-")), "seconds": scenarios * seeds / rate,
+               "scenarios_per_second": rate,
+               "efficiency": statistics.median(two / one / (1 if how == "1 thread" else 2)
+                                               for one, two in zip(rates["1 thread"], rates[how]))}
+
+
+def sweep_entries(build, repeat):
+    moesim = str((build / "moesim").resolve())
+    ways = ["1 thread", "2 threads"]
+    if (build / "libmoesim_mpi.so").exists() and shutil.which("mpirun"):
+        ways.append("2 ranks")
+    for name in SWEEPS:
+        yield from measure_sweep(moesim, name, repeat, ways)
+
+
 def render(results, note, only):
     """Table of the workloads that have a goal."""
     lines = ["| workload | time | goal |", "|---|---:|---|"]
@@ -152,13 +217,11 @@ def main():
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", default="", help="names that start with this")
     parser.add_argument("--docs", type=pathlib.Path)
-    parser.add_argument("--no-reference", action="store_true")
     arguments = parser.parse_args()
     root = pathlib.Path(__file__).resolve().parents[2]
     build = arguments.build.resolve()
     bench = build / "tests" / "bench"
     reference = bench / "simgrid_reference"
-    use_reference = reference.exists() and not arguments.no_reference
     results = []
 
     def finish(result):
@@ -172,7 +235,7 @@ def main():
                 continue
             slow = name.startswith("step/")
             result = run_benchmark(str(binary), name, 1 if slow else arguments.repeat)
-            if use_reference and name in REFERENCES:
+            if reference.exists() and name in REFERENCES:
                 seconds, _, simulated = run_reference(str(reference), REFERENCES[name])
                 result.update(reference="SimGrid S4U", reference_seconds=seconds, reference_simulated_us=simulated,
                               ratio=seconds / result["seconds"])
@@ -188,7 +251,7 @@ def main():
                 continue
             finish(result)
     if "sweep/".startswith(arguments.only) or arguments.only.startswith("sweep"):
-        for result in bench_entries(build, arguments.repeat):
+        for result in sweep_entries(build, arguments.repeat):
             finish(result)
     model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
                  platform.machine())

@@ -170,9 +170,6 @@ def check_nearest(folder):
     """The pass takes the profile of the GPU's own form; of an unknown GPU it wants --base."""
     out = folder / "out"
     said = (out / "gpu.txt").read_text()
-    for name, profile in (("NVIDIA H100 PCIe", "h100-pcie"), ("NVIDIA H100 NVL", "h100-nvl"), ("NVIDIA H200", "h200-sxm")):
-        listed = subprocess.run([MOESIM, "list", "profiles", "--gpu", name, "--format", "csv"], capture_output=True, text=True)
-        check(listed.returncode == 0 and [line.split(",")[1] for line in listed.stdout.splitlines()[1:]] == [profile], "%s: %s" % (name, listed))
     for name in ("NVIDIA H200 NVL", ""):
         (out / "gpu.txt").write_text(name + "\n")
         (out / "done/check").unlink(missing_ok=True)

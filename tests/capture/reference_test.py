@@ -2,6 +2,7 @@
 them."""
 import json
 import os
+import pathlib
 import time
 import unittest
 
@@ -170,29 +171,31 @@ class Recordings(ScratchTest):
         folder, = os.listdir(self.path(dispatcher))
         return self.path(dispatcher, folder, mode)
 
+    def record_both(self, dispatcher, *extra):
+        """A real and a scaling recording that show the same calls, as moesim reads them; and the routing, recorded as planned."""
+        real, scaling = (self.record(mode, dispatcher, "--routing", "zipf:1.2", *extra) for mode in ("realistic", "scaling"))
+        for operation in ("forward_step", "backward_step", "loss_func", "optimizer_step"):
+            self.assertEqual(rows_of(real, operation), rows_of(scaling, operation))
+        for folder in (real, scaling):
+            self.assertNotIn("no backward collectives", self.answered("trace", "check", folder).stderr)
+            self.assert_round_trip(folder)
+        merged = self.path("merged-%s.json" % dispatcher)
+        self.run_main("merge-routing", real, *(extra or ("--world", "2")), "--ep", "2", "--out", merged)
+        planned = os.path.join(os.path.dirname(real), "dispatching.json")
+        rows, wanted = (json.loads(pathlib.Path(path).read_text())["num_global_tokens_per_expert"] for path in (merged, planned))
+        self.assertEqual(rows, wanted)
+        return real, scaling, rows, planned
+
     def test_scaling_shows_what_a_real_run_does(self):
         for dispatcher in ("allgather", "alltoall"):
             with self.subTest(dispatcher):
-                extra = (dispatcher, "--routing", "zipf:1.2")
-                real, scaling = self.record("realistic", *extra), self.record("scaling", *extra)
-                for operation in ("forward_step", "backward_step", "loss_func"):
-                    self.assertEqual(rows_of(real, operation), rows_of(scaling, operation))
-                for folder in (real, scaling):
-                    done = self.answered("trace", "check", folder)
-                    self.assertNotIn("no backward collectives", done.stderr)
-                    self.assert_round_trip(folder)
+                real, scaling, _, _ = self.record_both(dispatcher)
                 with open(self.path("cluster.json"), "w") as file:
                     json.dump({"profile": "h100-sxm", "nodes": 1, "gpus_per_node": 2}, file)
                 done = self.answered("validate", "--forecast", scaling, "--measured", real, "--cluster",
                                      self.path("cluster.json"), "--format", "json")
                 components = json.loads(done.stdout)["components"]
                 self.assertGreaterEqual(set(components), {"forward", "backward", "loss", "optimizer", "dp_allreduce"})
-                # The recorded routing is the planned one.
-                merged = self.path("merged-%s.json" % dispatcher)
-                self.run_main("merge-routing", real, "--world", "2", "--ep", "2", "--out", merged)
-                with open(merged) as a, open(os.path.join(os.path.dirname(real), "dispatching.json")) as b:
-                    self.assertEqual(json.load(a)["num_global_tokens_per_expert"],
-                                     json.load(b)["num_global_tokens_per_expert"])
 
     def test_one_process_plays_tensor_parallel_ranks(self):
         # 16 tokens of hidden 32 over 2 ranks: each has 8 of them; the 4 ranks of the dispatch group have 32. Where columns
@@ -201,18 +204,11 @@ class Recordings(ScratchTest):
                                 ("_reduce_scatter_along_first_dim_moe", (32, 32))},
                   "alltoall": {("all_to_all_single", (16, 16)), ("_profiled_all_to_all_single", (32, 16)),
                                ("_gather_along_first_dim_expert_parallel", (4,))}}
-        job = ("--world", "4", "--tp", "2", "--routing", "zipf:1.2")
         for dispatcher in ("allgather", "alltoall"):
             with self.subTest(dispatcher):
-                real, scaling = (self.record(mode, dispatcher, *job) for mode in ("realistic", "scaling"))
-                for operation in ("forward_step", "backward_step", "loss_func", "optimizer_step"):
-                    calls = rows_of(real, operation)
-                    self.assertEqual(calls, rows_of(scaling, operation))
-                    if operation == "forward_step":
-                        made = {(source, tuple(shape)) for source, shape, _ in calls[0]}
-                        self.assertLessEqual(shapes[dispatcher] | {("_reduce_scatter_along_first_dim", (16, 1, 32))}, made)
-                done = self.answered("trace", "check", scaling)
-                self.assert_round_trip(scaling)
+                real, scaling, routed, planned = self.record_both(dispatcher, "--world", "4", "--tp", "2")
+                made = {(source, tuple(shape)) for source, shape, _ in rows_of(real, "forward_step")[0]}
+                self.assertLessEqual(shapes[dispatcher] | {("_reduce_scatter_along_first_dim", (16, 1, 32))}, made)
                 done = self.answered("replay", scaling, "--microbatches", "2", "--cluster", "dgx-h100x1", "--draws", "0",
                                      "--format", "json")
                 self.assertEqual(len(json.loads(done.stdout)["ranks"]), 4)
@@ -228,15 +224,10 @@ class Recordings(ScratchTest):
                 first, second = (json.loads(done.stdout)["iteration_us"]["value"] for done in (recorded, other))
                 self.assertNotEqual(first, second)
                 self.assertLess(max(first, second), 2 * min(first, second))
-                merged = self.path("merged-tp-%s.json" % dispatcher)
-                self.run_main("merge-routing", real, "--world", "4", "--tp", "2", "--ep", "2", "--out", merged)
-                with open(merged) as a, open(os.path.join(os.path.dirname(real), "dispatching.json")) as b:
-                    recorded, planned = json.load(a), json.load(b)
-                self.assertEqual(recorded["num_global_tokens_per_expert"], planned["num_global_tokens_per_expert"])
-                self.assertEqual([sum(row) for row in recorded["num_global_tokens_per_expert"]], [16] * 4)  # 8 of top-2
+                self.assertEqual([sum(row) for row in routed], [16] * 4)  # 8 of top-2
                 # The file that was written is a routing to run under.
                 config = dict(SMALL, world=4, tp=2, ep=2)
-                again = plan_routing(JobConfig(**config, routing=os.path.join(os.path.dirname(real), "dispatching.json")))
+                again = plan_routing(JobConfig(**config, routing=planned))
                 self.assertTrue(torch.equal(again.counts, plan_routing(JobConfig(**config, routing="zipf:1.2")).counts))
 
     def test_pipeline(self):

@@ -12,6 +12,13 @@ SWEEP = ["sweep", "s.json", "--grid", "topk=1..8", "--grid", "routing.gini=0..0.
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 with Hostile("kills") as h:
+    def kill(words, within, *signals):
+        """Ends a command at some moment."""
+        child = h.start(words, **QUIET)
+        time.sleep(h.random.random() * within)
+        child.send_signal(h.random.choice(signals))
+        child.wait()
+
     h.write("s.json", {key: value for key, value in JOB.items() if key != "routing"})
     h.run([*SWEEP, "--out", "whole.csv"])
     begin = time.monotonic()
@@ -20,10 +27,7 @@ with Hostile("kills") as h:
     whole = h.read("whole.csv")
     for i in range(h.count(40)):
         for _ in range(3):
-            child = h.start([*SWEEP, "--out", "t.csv", "--resume"], **QUIET)
-            time.sleep(h.random.random() * lasts)
-            child.send_signal(h.random.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
-            child.wait()
+            kill([*SWEEP, "--out", "t.csv", "--resume"], lasts, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
             if os.path.exists(h.path("t.csv")):
                 h.holds("a table that appears is whole", h.read("t.csv") == whole)
         h.run([*SWEEP, "--out", "t.csv", "--resume"])
@@ -44,10 +48,7 @@ with Hostile("kills") as h:
 
     # A folder appears whole or not at all, and nothing beside it.
     for i in range(h.count(40)):
-        child = h.start(["trace", "synthesize", "--out", "made", "--quiet"], **QUIET)
-        time.sleep(h.random.random() * 0.1)
-        child.send_signal(h.random.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
-        child.wait()
+        kill(["trace", "synthesize", "--out", "made", "--quiet"], 0.1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         jobs = os.listdir(h.path("made")) if os.path.exists(h.path("made")) else []
         h.holds("an empty folder is left", jobs or not os.path.exists(h.path("made")))
         h.holds(f"{jobs} are left", all(not name.startswith(".") for name in jobs))
@@ -58,10 +59,7 @@ with Hostile("kills") as h:
     # A result that replaces another.
     for i in range(h.count(40)):
         h.write("out.json", "old")
-        child = h.start(["compare", "s.json", "--draws", "0", "--timeline", "out.json"], **QUIET)
-        time.sleep(h.random.random() * 0.05)
-        child.send_signal(signal.SIGTERM)
-        child.wait()
+        kill(["compare", "s.json", "--draws", "0", "--timeline", "out.json"], 0.05, signal.SIGTERM)
         text = h.read("out.json")
         h.holds("a file that was replaced is whole", text == b"old" or text.rstrip().endswith(b"}"))
         left = [n for n in os.listdir(h.folder) if n.endswith("-tmp")]

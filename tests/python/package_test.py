@@ -261,12 +261,8 @@ class Refusals(unittest.TestCase):
     def test_texts_are_those_of_the_command_line(self):
         compare = moesim.compare
         self.refuses(["compare", "--model", "mixtral-8x7", "--ep", "8"], lambda: compare(model="mixtral-8x7", ep=8))
-        self.refuses(["compare", *WORDS, "--topk", "nine"], lambda: compare(**BASE, topk="nine"))
-        self.refuses(["compare", *WORDS, "--topk", "1.5"], lambda: compare(**BASE, topk=1.5))
-        self.refuses(["compare", *WORDS, "--seq", "nan"], lambda: compare(**BASE, seq=float("nan")))
-        self.refuses(["compare", *WORDS, "--seed", "-1"], lambda: compare(**BASE, seed=-1))
-        self.refuses(["compare", *WORDS, "--overlap", "none"], lambda: compare(**BASE, overlap="none"))
-        self.refuses(["compare", *WORDS, "--draws", "100000000"], lambda: compare(**BASE, draws=10**8))
+        for name, value in (("topk", "nine"), ("topk", 1.5), ("seq", float("nan")), ("seed", -1), ("overlap", "none"), ("draws", 10**8)):
+            self.refuses(["compare", *WORDS, f"--{name}", str(value)], lambda: compare(**BASE, **{name: value}))
         self.refuses(["compare", "no_such_file.json"], lambda: compare("no_such_file.json"))
         self.refuses(["compare", '{"model": "mixtral-8x7b", "parallel": {"epp": 8}}'],
                      lambda: compare({"model": "mixtral-8x7b", "parallel": {"epp": 8}}))

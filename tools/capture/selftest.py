@@ -1,7 +1,9 @@
 """The program of selftest.sh: see there, and docs/replay.md for what the numbers mean."""
 import argparse
+import functools
 import json
 import os
+import pathlib
 import shutil
 import statistics
 import subprocess
@@ -20,8 +22,7 @@ COMPONENTS = ("forward", "backward", "loss", "optimizer", "dp_allreduce", "exp_d
 MOST_COMPUTING, MOST_ITERATION = 0.20, 0.15
 
 
-def say(text: str = ""):
-    print(text, flush=True)
+say = functools.partial(print, flush=True)
 
 
 def call(words, quiet: bool = False, folder: str = None) -> str:
@@ -33,10 +34,6 @@ def call(words, quiet: bool = False, folder: str = None) -> str:
         raise SystemExit("selftest: %s ended with exit code %d: %s" % (os.path.basename(words[0]), done.returncode,
                                                                       done.stderr.strip()[-500:]))
     return done.stdout
-
-
-def load() -> float:
-    return os.getloadavg()[0]
 
 
 def cores() -> int:
@@ -63,8 +60,7 @@ def record(out: str, ranks: int, dispatcher: str, routing: str, passes: int):
         # Run inside `out`: the command stands in the recordings, and should say nothing about this machine's folders.
         capture("run", "--mode", mode, "--passes", str(passes), "--out", place, *job, folder=out)
         recordings[kind] = folders(os.path.join(out, place), mode, passes)
-        with open(os.path.join(os.path.dirname(recordings[kind][0]), "run_%s.json" % mode)) as file:
-            summaries[kind] = json.load(file)
+        summaries[kind] = json.loads((pathlib.Path(recordings[kind][0]).parent / ("run_%s.json" % mode)).read_text())
     return recordings, summaries
 
 
@@ -86,10 +82,9 @@ def cluster(moesim: str, out: str, name: str, rows, scaling, ranks: int) -> str:
     constants, profile = os.path.join(out, name + ".constants.json"), os.path.join(out, name + ".profile.json")
     call([sys.executable, "-m", "moesim_capture", "constants", *scaling, "--out", constants], quiet=True)
     call([moesim, "calibrate", "fit", *rows, "--constants", constants, "--out", profile, "--quiet"], quiet=True)
-    path = os.path.join(out, name + ".cluster.json")
-    with open(path, "w") as file:
-        json.dump({"profile": profile, "nodes": 1, "gpus_per_node": ranks}, file)
-    return path
+    path = pathlib.Path(out, name + ".cluster.json")
+    path.write_text(json.dumps({"profile": profile, "nodes": 1, "gpus_per_node": ranks}))
+    return str(path)
 
 
 def forecasts(words, flag: str, scaling):
@@ -221,7 +216,7 @@ def main() -> int:
         os.makedirs(out, exist_ok=True)
         if os.listdir(out):
             raise SystemExit("selftest: found %s with files, expected a new or empty folder" % out)
-        loads, judged, measurements = [load()], [], {}
+        loads, judged, measurements = [os.getloadavg()[0]], [], {}
         for ranks, dispatcher, routing in jobs:
             if ranks not in measurements:
                 measurements[ranks] = calibrate(moesim, out, ranks)
@@ -232,15 +227,15 @@ def main() -> int:
                        for one in recordings["real"]]
             busy = computing(moesim, recordings["alone"], where, summaries["real"]["job"]["microbatches"])
             judged.append(Judged("%d ranks, %s, %s" % (ranks, dispatcher, routing), ranks, summaries["real"], results, busy))
-            loads.append(load())
+            loads.append(os.getloadavg()[0])
             if options.samples and ranks == 4:
                 keep_samples(recordings, summaries, "%s-%s" % (dispatcher, routing.replace(":", "")),
                              os.path.join(ROOT, "traces", "samples", "host"))
         report(judged)
         say("load of the machine meanwhile: %.1f .. %.1f (1 minute averages, this test's own processes included)" % (
             min(loads), max(loads)))
-        with open(os.path.join(out, "selftest.json"), "w") as file:
-            json.dump({"loads": loads, "jobs": [{**vars(one), "verdict": one.verdict()} for one in judged]}, file, indent=1)
+        jobs = [{**vars(one), "verdict": one.verdict()} for one in judged]
+        pathlib.Path(out, "selftest.json").write_text(json.dumps({"loads": loads, "jobs": jobs}, indent=1))
     return 1 if any(one.failed() for one in judged) else 0
 
 

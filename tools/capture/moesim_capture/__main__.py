@@ -5,11 +5,13 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import fields
 
 from . import fake
 from .cmd_format import FormatError, Operation, format_text, read_rank_file
 from .layout import Layout
 from .recorder import write_json
+from .reference.config import JobConfig
 
 
 def _files_of(paths):
@@ -68,25 +70,6 @@ def merge_routing(options) -> int:
     return 0
 
 
-JOB_OPTIONS = (
-    ("world", int, "ranks"), ("tp", int, "tensor-parallel size"), ("ep", int, "expert-parallel size"),
-    ("pp", int, "pipeline stages"), ("dispatcher", str, "allgather or alltoall"), ("experts", int, "experts of a layer"),
-    ("topk", int, "experts of a token"), ("hidden", int, "hidden size"), ("ffn", int, "hidden size of an expert"),
-    ("heads", int, "attention heads"), ("layers", int, "layers, all stages"), ("vocab", int, "vocabulary"),
-    ("seq", int, "tokens of a sequence"), ("micro_batch", int, "sequences of a microbatch"),
-    ("microbatches", int, "of an iteration (realistic)"), ("routing", str, "balanced, zipf:S or a dispatching file"),
-    ("dtype", str, "float32, bfloat16, float16"), ("device", str, "cpu or cuda"), ("threads", int, "of a process"),
-    ("seed", int, "of weights, data and drawn routing"),
-)
-
-
-def _config(options):
-    from .reference.config import JobConfig
-
-    values = {name: getattr(options, name) for name, _, _ in JOB_OPTIONS if getattr(options, name) is not None}
-    return JobConfig(grouped=options.grouped, **values)
-
-
 def _limit_threads(threads: int):
     """Before torch is loaded: the BLAS under it reads these once, and torch.set_num_threads does not reach all of them."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -94,7 +77,7 @@ def _limit_threads(threads: int):
 
 
 def run(options) -> int:
-    config = _config(options)
+    config = JobConfig(**{one.name: value for one in fields(JobConfig) if (value := getattr(options, one.name)) is not None})
     _limit_threads(config.threads)
     from .reference import runner
 
@@ -139,7 +122,6 @@ def constants(options) -> int:
 
 def _worker(task_json: str):
     from .reference import runner, transfers
-    from .reference.config import JobConfig
 
     task = json.loads(task_json)
     if "transfers" in task:
@@ -176,9 +158,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--warmup", type=_positive, default=2, help="unrecorded iterations before them (default 2)")
     one.add_argument("--timeout", type=float, default=600, help="seconds for all of a realistic run (default 600)")
     one.add_argument("--cmd-version", type=int, choices=(1, 2), default=2, help="format of the lines (default 2)")
-    one.add_argument("--grouped", action="store_true", help="experts in one batched product instead of a loop")
-    for name, kind, text in JOB_OPTIONS:
-        one.add_argument("--" + name.replace("_", "-"), type=kind, help=text)
+    for job in fields(JobConfig):
+        kind = {"action": "store_true"} if job.type is bool else {"type": job.type}
+        one.add_argument("--" + job.name.replace("_", "-"), help=job.metadata["help"], **kind)
     one.set_defaults(act=run)
     one = verbs.add_parser("fake", help="record some ranks of a bigger job here, by the command that starts it")
     one.add_argument("--ranks", default="", metavar="pipeline|N,N",

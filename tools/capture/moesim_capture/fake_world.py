@@ -151,13 +151,8 @@ class FakeWorld:
         return None
 
     def __enter__(self):
-        for name in ("is_initialized", "is_available", "init_process_group", "destroy_process_group", "get_rank",
-                     "get_world_size", "get_backend", "new_group", "get_process_group_ranks", "barrier", "all_gather",
-                     "all_gather_into_tensor", "_all_gather_base", "all_gather_single", "reduce_scatter",
-                     "reduce_scatter_tensor", "_reduce_scatter_base", "reduce_scatter_single", "all_to_all",
-                     "all_to_all_single", "all_reduce", "all_reduce_coalesced", "broadcast", "send", "recv", "isend", "irecv",
-                     "batch_isend_irecv"):
-            self._patches.replace(dist, name, getattr(self, name))
+        for name, function in self._functions().items():
+            self._patches.replace(dist, name, function)
         self._patches.replace(dist, "P2POp", FakeP2POp)
         self._patches.spread()
         return self
@@ -165,96 +160,58 @@ class FakeWorld:
     def __exit__(self, *unused):
         self._patches.restore()
 
-    # Identity of the rank.
-
-    def is_initialized(self):
-        return True
-
-    def is_available(self):
-        return True
-
-    def init_process_group(self, *args, **kwargs):
-        return None
-
-    def destroy_process_group(self, group=None):
-        return None
-
-    def get_rank(self, group=None):
-        return self._group(group).rank()
-
-    def get_world_size(self, group=None):
-        return self._group(group).size()
-
-    def get_backend(self, group=None):
-        return "fake"
-
-    def new_group(self, ranks=None, *args, **kwargs):
-        return FakeGroup(range(self.layout.world) if ranks is None else ranks, self.rank, self)
-
-    def get_process_group_ranks(self, group):
-        return list(self._group(group).ranks)
-
     def _group(self, group) -> FakeGroup:
         return group if isinstance(group, FakeGroup) else self.world_group
 
-    # Results of calls.
+    def _functions(self) -> dict:
+        """torch.distributed's functions by their names, with its arguments."""
+        of = self._group
 
-    def all_gather_into_tensor(self, output_tensor, input_tensor, group=None, async_op=False):
-        return _end(self._group(group)._allgather_base(output_tensor, input_tensor), async_op)
+        def peer(group, rank):
+            """The place of a global rank in its group, as torch.distributed hands it on."""
+            ranks = of(group).ranks
+            return ranks.index(rank) if rank in ranks else rank
 
-    _all_gather_base = all_gather_single = all_gather_into_tensor
+        def gather(output_tensor, input_tensor, group=None, async_op=False):
+            return _end(of(group)._allgather_base(output_tensor, input_tensor), async_op)
 
-    def all_gather(self, tensor_list, tensor, group=None, async_op=False):
-        return _end(self._group(group).allgather([tensor_list], [tensor]), async_op)
+        def scatter(output, input, op=None, group=None, async_op=False):
+            return _end(of(group)._reduce_scatter_base(output, input), async_op)
 
-    def reduce_scatter_tensor(self, output, input, op=None, group=None, async_op=False):
-        return _end(self._group(group)._reduce_scatter_base(output, input), async_op)
+        def exchange(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
+            return _end(of(group).alltoall_base(output, input, output_split_sizes, input_split_sizes), async_op)
 
-    _reduce_scatter_base = reduce_scatter_single = reduce_scatter_tensor
+        def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
+            return of(group).send([tensor], peer(group, dst), tag)
 
-    def reduce_scatter(self, output, input_list, op=None, group=None, async_op=False):
-        return _end(self._group(group).reduce_scatter([output], [input_list]), async_op)
+        def irecv(tensor, src=None, group=None, tag=0, group_src=None):
+            return of(group).recv([tensor], peer(group, src), tag)
 
-    def all_to_all_single(self, output, input, output_split_sizes=None, input_split_sizes=None, group=None,
-                          async_op=False):
-        work = self._group(group).alltoall_base(output, input, output_split_sizes, input_split_sizes)
-        return _end(work, async_op)
+        def recv(tensor, src=None, *rest, **more):
+            irecv(tensor, src, *rest, **more).wait()
+            return src
 
-    def all_to_all(self, output_tensor_list, input_tensor_list, group=None, async_op=False):
-        return _end(self._group(group).alltoall(output_tensor_list, input_tensor_list), async_op)
-
-    def all_reduce(self, tensor, op=None, group=None, async_op=False):
-        return _end(self._group(group).allreduce([tensor]), async_op)
-
-    def all_reduce_coalesced(self, tensors, op=None, group=None, async_op=False):
-        return _end(self._group(group).allreduce_coalesced(list(tensors)), async_op)
-
-    def broadcast(self, tensor, src=None, group=None, async_op=False, group_src=None):
-        return _end(self._group(group).broadcast([tensor]), async_op)
-
-    def barrier(self, group=None, async_op=False, device_ids=None):
-        return _end(self._group(group).barrier(), async_op)
-
-    def _peer(self, group, peer):
-        """The place of a global rank in its group, as torch.distributed hands it on."""
-        ranks = self._group(group).ranks
-        return ranks.index(peer) if peer in ranks else peer
-
-    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        _end(self._group(group).send([tensor], self._peer(group, dst), tag), False)
-
-    def recv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        _end(self._group(group).recv([tensor], self._peer(group, src), tag), False)
-        return src
-
-    def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        return self._group(group).send([tensor], self._peer(group, dst), tag)
-
-    def irecv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        return self._group(group).recv([tensor], self._peer(group, src), tag)
-
-    def batch_isend_irecv(self, p2p_op_list):
-        return [one.op(one.tensor, one.peer, one.group, one.tag) for one in p2p_op_list]
+        return {
+            "is_initialized": lambda: True, "is_available": lambda: True, "get_backend": lambda group=None: "fake",
+            "init_process_group": lambda *args, **kwargs: None, "destroy_process_group": lambda group=None: None,
+            "get_rank": lambda group=None: of(group).rank(), "get_world_size": lambda group=None: of(group).size(),
+            "get_process_group_ranks": lambda group: list(of(group).ranks),
+            "new_group": lambda ranks=None, *args, **kwargs: FakeGroup(range(self.layout.world) if ranks is None else ranks, self.rank, self),
+            "all_gather_into_tensor": gather, "_all_gather_base": gather, "all_gather_single": gather,
+            "reduce_scatter_tensor": scatter, "_reduce_scatter_base": scatter, "reduce_scatter_single": scatter, "all_to_all_single": exchange,
+            "all_gather": lambda tensor_list, tensor, group=None, async_op=False: _end(of(group).allgather([tensor_list], [tensor]), async_op),
+            "reduce_scatter": lambda output, input_list, op=None, group=None, async_op=False: _end(
+                of(group).reduce_scatter([output], [input_list]), async_op),
+            "all_to_all": lambda output_tensor_list, input_tensor_list, group=None, async_op=False: _end(
+                of(group).alltoall(output_tensor_list, input_tensor_list), async_op),
+            "all_reduce": lambda tensor, op=None, group=None, async_op=False: _end(of(group).allreduce([tensor]), async_op),
+            "all_reduce_coalesced": lambda tensors, op=None, group=None, async_op=False: _end(
+                of(group).allreduce_coalesced(list(tensors)), async_op),
+            "broadcast": lambda tensor, src=None, group=None, async_op=False, group_src=None: _end(of(group).broadcast([tensor]), async_op),
+            "barrier": lambda group=None, async_op=False, device_ids=None: _end(of(group).barrier(), async_op),
+            "isend": isend, "irecv": irecv, "recv": recv, "send": lambda *args, **kwargs: _end(isend(*args, **kwargs), False),
+            "batch_isend_irecv": lambda p2p_op_list: [one.op(one.tensor, one.peer, one.group, one.tag) for one in p2p_op_list],
+        }
 
 
 class FakeP2POp:

@@ -489,12 +489,15 @@ def machine_facts(device=None):
     return facts
 
 
-def write_json(path: str, value, indent=1):
+def write_whole(path: str, text: str):
     """Writes a whole file or none."""
     with open(path + ".part", "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=indent)
-        file.write("\n")
+        file.write(text)
     os.replace(path + ".part", path)
+
+
+def write_json(path: str, value, indent=1):
+    write_whole(path, json.dumps(value, indent=indent) + "\n")
 
 
 def _one_line(text: str) -> str:

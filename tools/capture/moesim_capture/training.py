@@ -28,7 +28,7 @@ from .iteration import (BACKWARD, FORWARD, OPERATIONS, STEP, Cutter, Iteration, 
                         text_of)
 from .layout import GroupNames, Layout, file_name, folder_name, is_counts, members_of
 from .patching import Patches, kinds_of
-from .recorder import Call, CallLog, header_of
+from .recorder import Call, CallLog, header_of, write_whole
 
 # Names of sizes that a folder of a recording may carry.
 SIZES = ("experts", "layers", "hidden", "seq", "micro_batch")
@@ -299,11 +299,8 @@ class Recording(CallLog):
             for op in ops:
                 self._hooks.name_calls(op.name, op.calls)
             os.makedirs(place, exist_ok=True)
-            path = os.path.join(place, name)
-            with open(path + ".part", "w", encoding="utf-8") as file:
-                file.write(text_of(header, lines_of(ops, self.rank, self._digits, layout.dp, iteration.own_ns, number,
-                                                    self._stage())))
-            os.replace(path + ".part", path)
+            lines = lines_of(ops, self.rank, self._digits, layout.dp, iteration.own_ns, number, self._stage())
+            write_whole(os.path.join(place, name), text_of(header, lines))
             self.folders.append(place)
             for op in ops:
                 if op.unseen:

@@ -1,5 +1,5 @@
 """The reference job: sizes of the model, the parallel plan, the dispatcher."""
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from ..layout import Layout
 
@@ -7,29 +7,33 @@ DISPATCHERS = ("allgather", "alltoall")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
+def option(default, help: str):
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass(frozen=True)
 class JobConfig:
-    world: int = 4
-    ep: int = 4
-    pp: int = 1
-    tp: int = 1  # ranks that share a sequence, attention and every expert
-    dispatcher: str = "alltoall"
-    experts: int = 8
-    topk: int = 2
-    hidden: int = 512
-    ffn: int = 1024
-    heads: int = 8
-    layers: int = 2
-    vocab: int = 2048
-    seq: int = 512
-    micro_batch: int = 1
-    microbatches: int = 4
-    grouped: bool = False  # experts as one batched product instead of one after the other
-    routing: str = "balanced"  # or zipf:S, or a dispatching file with topk_indices
-    dtype: str = "float32"
-    device: str = "cpu"
-    threads: int = 1
-    seed: int = 1
+    world: int = option(4, "ranks")
+    ep: int = option(4, "expert-parallel size")
+    pp: int = option(1, "pipeline stages")
+    tp: int = option(1, "tensor-parallel size")  # ranks that share a sequence, attention and every expert
+    dispatcher: str = option("alltoall", "allgather or alltoall")
+    experts: int = option(8, "experts of a layer")
+    topk: int = option(2, "experts of a token")
+    hidden: int = option(512, "hidden size")
+    ffn: int = option(1024, "hidden size of an expert")
+    heads: int = option(8, "attention heads")
+    layers: int = option(2, "layers, all stages")
+    vocab: int = option(2048, "vocabulary")
+    seq: int = option(512, "tokens of a sequence")
+    micro_batch: int = option(1, "sequences of a microbatch")
+    microbatches: int = option(4, "of an iteration (realistic)")
+    grouped: bool = option(False, "experts in one batched product instead of a loop")
+    routing: str = option("balanced", "balanced, zipf:S or a dispatching file")
+    dtype: str = option("float32", "float32, bfloat16, float16")
+    device: str = option("cpu", "cpu or cuda")
+    threads: int = option(1, "of a process")
+    seed: int = option(1, "of weights, data and drawn routing")
 
     def __post_init__(self):
         def need(right, found, expected):
