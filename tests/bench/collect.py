@@ -204,11 +204,7 @@ def render(results, note, only):
 
 
 def replace_between(path, text):
-    begin, end = "<!-- bench -->", "<!-- /bench -->"
-    content = path.read_text()
-    head, rest = content.split(begin, 1)
-    tail = rest.split(end, 1)[1]
-    path.write_text(head + begin + "\n" + text + end + tail)
+    path.write_text(re.sub(r"(?<=<!-- bench -->\n).*?(?=<!-- /bench -->)", lambda _: text, path.read_text(), count=1, flags=re.DOTALL))
 
 
 def main():

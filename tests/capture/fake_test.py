@@ -3,6 +3,7 @@ and what is said where the command does not do its part."""
 import glob
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -172,8 +173,7 @@ class Fake(ScratchTest):
         self.assertRegex(out, "rank 0: its recording .* is gone, did the command move it.*what there is: ranks 1")
         out = self.fake(command=command + ["stops"], code=1)
         self.assertIn("found no number of ranks, expected --world N", out)
-        with open(os.path.join(HERE, "plain_moe.py"), encoding="utf-8") as file:
-            plain = self.script(file.read()) + ["--hidden", "16", "--steps", "1000000"]
+        plain = self.script(pathlib.Path(HERE, "plain_moe.py").read_text()) + ["--hidden", "16", "--steps", "1000000"]
         out = self.fake("--world", "4", "--ep", "2", "--ranks", "0", command=plain, code=1)
         self.assertIn("found tokens exchanged between 4 ranks, expected the 2 of --ep", out)
         done = self.fake("--world", "4", "--ranks", "x", command=command, code=2)

@@ -1,5 +1,6 @@
 """The recorder of routing, on routers that return what Megatron's and torchtitan's do."""
 import json
+import pathlib
 
 import torch
 
@@ -61,8 +62,7 @@ class Routers(ScratchTest):
     def test_files_and_merging(self):
         for rank in range(2):
             self.record(rank, keep=True)
-        with open(self.path("routing_rank1.jsonl")) as file:
-            rows = [json.loads(row) for row in file]
+        rows = [json.loads(row) for row in pathlib.Path(self.path("routing_rank1.jsonl")).read_text().splitlines()]
         self.assertEqual([(row["layer"], row["microbatch"]) for row in rows[1:]], [(0, 0), (1, 0), (0, 1), (1, 1)])
         merged = merge(self.scratch, Layout(2, ep=2))
         self.assertEqual(merged["num_global_tokens_per_expert"], [COUNTS, COUNTS])  # all equal: one table for all
@@ -89,8 +89,7 @@ class Routers(ScratchTest):
                     model(None)
                 with recorder.operation("backward_step"):
                     model(None)
-        with open(self.path("routing_rank0.jsonl")) as file:
-            self.assertEqual(len(file.readlines()), 3)
+        self.assertEqual(len(pathlib.Path(self.path("routing_rank0.jsonl")).read_text().splitlines()), 3)
 
     def test_bad_folders(self):
         layout = Layout(2, ep=2)

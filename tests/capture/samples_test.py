@@ -1,6 +1,7 @@
 """The recordings in traces/samples/host: moesim reads and checks them (tests/cases/tools/samples.json replays them)."""
 import glob
 import os
+import pathlib
 import random
 import shutil
 
@@ -49,8 +50,7 @@ def bend(draw, name, folder):
     if name == "drop a rank":
         os.remove(path)
         return
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(format_text(content))
+    pathlib.Path(path).write_text(format_text(content))
 
 
 class Samples(ScratchTest):

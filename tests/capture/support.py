@@ -1,5 +1,6 @@
 """Shared parts of the tests: the moesim binary, the data folder, a scratch folder per test."""
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -29,8 +30,7 @@ class ScratchTest(unittest.TestCase):
         return os.path.join(self.scratch, *parts)
 
     def write(self, name, content):
-        with open(self.path(name), "wb") as file:
-            file.write(content)
+        pathlib.Path(self.path(name)).write_bytes(content)
         return self.path(name)
 
     def moesim(self, *arguments):
@@ -69,5 +69,4 @@ class ScratchTest(unittest.TestCase):
         converted = sorted(os.path.join(root, name) for root, _, files in os.walk(out) for name in files)
         self.assertEqual(len(converted), len(names), converted)
         for name, other in zip(sorted(os.path.join(folder, n) for n in names), converted):
-            with open(name, "rb") as a, open(other, "rb") as b:
-                self.assertEqual(a.read(), b.read(), name)
+            self.assertEqual(pathlib.Path(name).read_bytes(), pathlib.Path(other).read_bytes(), name)

@@ -2,6 +2,7 @@
 import glob
 import json
 import os
+import pathlib
 
 import torch
 
@@ -28,8 +29,7 @@ class PlainScript(ScratchTest):
     WORLD = 4
 
     def run_script(self, name, *lines, arguments=()):
-        with open(os.path.join(HERE, "plain_moe.py"), encoding="utf-8") as file:
-            text = file.read()
+        text = pathlib.Path(HERE, "plain_moe.py").read_text()
         if lines:
             loop = "    for step in range(options.steps):\n"
             self.assertEqual(text.count(loop), 1)

@@ -49,8 +49,7 @@ def kind_of_machine():
 class Entry:
     def __init__(self, line):
         head, self.words = line.split(": ", 1)
-        self.kind, self.name, *marks = head.split()
-        self.known_wrong = [mark[1:] for mark in marks]
+        self.kind, self.name, *_ = head.split()
         parts = re.split(r"<([^<>]*\|[^<>]*)>", self.words) if self.kind not in ("python", "post") else [self.words]
         self.commands = ["".join(one) for one in itertools.product(*(
             part.split("|") if index % 2 else [part] for index, part in enumerate(parts)))]

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import pathlib
 import random
 import resource
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import namedtuple
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MEMORY = 6 << 30  # bytes of address space of a run that is not sanitized
@@ -18,10 +20,7 @@ JOB = {"model": "olmoe", "cluster": "dgx-h100x2", "parallel": {"ep": 8, "seq": 1
        "dispatcher": "allgather,alltoall", "routing": "zipf:1.2"}
 
 
-class Result:
-    def __init__(self, code, out, err, seconds, peak):
-        self.code, self.out, self.err, self.seconds, self.peak = code, out, err, seconds, peak
-
+class Result(namedtuple("Result", "code out err seconds peak")):
     def refused(self):
         """Whether it is one line and nothing else."""
         return (self.code == 2 and self.out == b"" and self.err.startswith(b"moesim: ")
@@ -71,8 +70,7 @@ class Hostile:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if isinstance(content, (dict, list)):
             content = json.dumps(content)
-        with open(path, "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
+        pathlib.Path(path).write_bytes(content if isinstance(content, bytes) else content.encode())
         return path
 
     def remove(self, *names):
@@ -81,8 +79,7 @@ class Hostile:
             shutil.rmtree(path) if os.path.isdir(path) else os.path.exists(path) and os.remove(path)
 
     def read(self, name):
-        with open(self.path(name), "rb") as file:
-            return file.read()
+        return pathlib.Path(self.path(name)).read_bytes()
 
     def start(self, words, **more):
         limit = None

@@ -71,11 +71,8 @@ def from_scaling(folders, profile: str = "host") -> dict:
         for before, line in zip([None] + lines, lines):
             if before is not None and line.timestamp != "0" and before.timestamp != "0":
                 gap = float(line.timestamp) - float(line.duration) - float(before.timestamp)
-                gaps["loss" if before.name == "loss_func" else "other"].append(max(0.0, gap) * 1e3)
-                if before.name == "forward_step":
-                    gaps["forward"].append(max(0.0, gap) * 1e3)
-                if before.name == "backward_step":
-                    gaps["backward"].append(max(0.0, gap) * 1e3)
+                for kind in {before.name, "loss_func" if before.name == "loss_func" else "other"}:
+                    gaps[kind].append(max(0.0, gap) * 1e3)
             if line.name == "get_batch":
                 batches.append(float(line.duration) * 1e3)
             if line.name in ("dp_allreduce", "exp_dp_allreduce") and line.shape:
@@ -109,8 +106,8 @@ def from_scaling(folders, profile: str = "host") -> dict:
     put("gradient_prescale", scale_ms / scale_gb if scale_gb else 0.0, "ms/GB",
         "gradient lines, whose reduction was not executed")
     put("batch_loading", statistics.median(batches) if batches else 0.0, "us", "get_batch")
-    for name, key in (("gap_after_forward", "forward"), ("gap_before_backward", "loss"),
-                      ("gap_after_backward", "backward"), ("gap_other", "other")):
+    for name, key in (("gap_after_forward", "forward_step"), ("gap_before_backward", "loss_func"),
+                      ("gap_after_backward", "backward_step"), ("gap_other", "other")):
         put(name, statistics.median(gaps[key]) if gaps[key] else 0.0, "us", "time between operations")
     why = "0: recorded as it is, or a GPU's alone (launches onto an idle device, clipping, clocks)"
     for name, unit in (("gradient_clip", "ms/1e9 parameters"), ("clip_rows", "rows"),

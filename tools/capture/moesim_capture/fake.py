@@ -8,6 +8,7 @@ This half starts the command once for each rank that is needed and needs no torc
 import contextlib
 import json
 import os
+import pathlib
 import shlex
 import shutil
 import signal
@@ -52,11 +53,10 @@ class _Job:
         else:
             beside = os.path.join(os.path.dirname(found or ""), "python3")
             python = beside if os.access(beside, os.X_OK) else sys.executable
-        path = os.path.join(programs, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write('#!/bin/sh\nexec %s -m moesim_capture _rank %s "$@"\n' % (
-                shlex.quote(python), "torchrun" if name == "torchrun" else "python"))
-        os.chmod(path, 0o755)
+        path = pathlib.Path(programs, name)
+        path.write_text('#!/bin/sh\nexec %s -m moesim_capture _rank %s "$@"\n' % (
+            shlex.quote(python), "torchrun" if name == "torchrun" else "python"))
+        path.chmod(0o755)
 
     def play(self, rank: int) -> dict:
         """Runs the command as `rank`; returns what was recorded (fake_rank.py's report), or {"problem": one line}."""
@@ -81,10 +81,8 @@ class _Job:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if os.path.exists(report):
-            with open(report, encoding="utf-8") as file:
-                return json.load(file)
-        with open(log, encoding="utf-8", errors="replace") as file:
-            said = [row.strip() for row in file if row.strip()]
+            return json.loads(pathlib.Path(report).read_text())
+        said = [row.strip() for row in pathlib.Path(log).read_text(errors="replace").splitlines() if row.strip()]
         if code == REFUSED_CODE:
             return {"problem": said[-1].replace("moesim-capture: ", "")}
         # What the program said last, rather than that its iteration was not whole.

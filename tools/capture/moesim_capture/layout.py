@@ -75,13 +75,9 @@ class GroupNames:
     members, the call decides: gathers, scatters and all-to-alls are the experts', reductions are data parallelism's.
     """
 
-    _PREFER = {
-        "allreduce": ("tp", "dp", "exp_dp", "exp", "tp_exp", "pp"),
-        "broadcast": ("tp", "dp", "exp_dp", "exp", "tp_exp", "pp"),
-        "allgather": ("tp", "exp", "tp_exp", "dp", "exp_dp", "pp"),
-        "reduce_scatter": ("tp", "exp", "tp_exp", "dp", "exp_dp", "pp"),
-        "all_to_all": ("exp", "tp", "tp_exp", "dp", "exp_dp", "pp"),
-    }
+    _REDUCED, _GATHERED = ("tp", "dp", "exp_dp", "exp", "tp_exp", "pp"), ("tp", "exp", "tp_exp", "dp", "exp_dp", "pp")
+    _PREFER = {"allreduce": _REDUCED, "broadcast": _REDUCED, "allgather": _GATHERED, "reduce_scatter": _GATHERED,
+               "all_to_all": ("exp", "tp", "tp_exp", "dp", "exp_dp", "pp")}
 
     def __init__(self, layout: Optional[Layout] = None):
         self.layout = layout
@@ -153,20 +149,17 @@ def is_counts(dims: int, dtype: str) -> bool:
     return dims == 1 and dtype in _COUNTS
 
 
+_MOE = {"allgather": "_gather_along_first_dim_moe", "reduce_scatter": "_reduce_scatter_along_first_dim_moe",
+        "allreduce": "_reduce_along_first_dim_moe", "all_to_all": "_profiled_all_to_all_single"}
+_COUNTED = {**_MOE, "allgather": "_gather_along_first_dim_expert_parallel", "all_to_all": None}
+
+
 def source_of(function: str, comm: str, label: str, dims: int, dtype: str) -> Source:
     """The names that the public recorder gives the calls of a MoE layer, so that its readers find them. Counts that are
     exchanged by an all-to-all keep the function's own name: the public recorder knows only their gather."""
-    if label in ("exp", "tp_exp"):
-        if comm == "allgather" and is_counts(dims, dtype):
-            return Source("_gather_along_first_dim_expert_parallel", "exp")
-        if comm == "allgather":
-            return Source("_gather_along_first_dim_moe", "exp")
-        if comm == "reduce_scatter":
-            return Source("_reduce_scatter_along_first_dim_moe", "exp")
-        if comm == "allreduce":
-            return Source("_reduce_along_first_dim_moe", "exp")
-        if comm == "all_to_all" and not is_counts(dims, dtype):
-            return Source("_profiled_all_to_all_single", "exp")
+    traced = (_COUNTED if is_counts(dims, dtype) else _MOE).get(comm)
+    if label in ("exp", "tp_exp") and traced:
+        return Source(traced, "exp")
     return Source("allreduce" if comm == "allreduce" else function, {"tp_exp": "exp"}.get(label, label))
 
 

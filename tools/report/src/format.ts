@@ -11,19 +11,13 @@ export interface Unit {
   name: string;
 }
 
-// The unit in which the largest of some times (us) reads well; one unit for a whole chart.
-export function timeUnit(largestUs: number): Unit {
-  if (largestUs >= 10e6) return { factor: 1e-6, name: "s" };
-  if (largestUs >= 10e3) return { factor: 1e-3, name: "ms" };
-  return { factor: 1, name: "us" };
-}
-
-export function byteUnit(largest: number): Unit {
-  if (largest >= 10e9) return { factor: 1e-9, name: "GB" };
-  if (largest >= 10e6) return { factor: 1e-6, name: "MB" };
-  if (largest >= 10e3) return { factor: 1e-3, name: "kB" };
-  return { factor: 1, name: "B" };
-}
+// The unit in which the largest of some values reads well; one unit for a whole chart.
+const readable = (...units: [size: number, name: string][]) => (largest: number): Unit => {
+  const [size, name] = units.find(([size]) => largest >= 10 * size) ?? units[units.length - 1]!;
+  return { factor: 1 / size, name };
+};
+export const timeUnit = readable([1e6, "s"], [1e3, "ms"], [1, "us"]);
+export const byteUnit = readable([1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]);
 
 export function time(us: number, unit: Unit = timeUnit(Math.abs(us))): string {
   return `${significant(us * unit.factor, 4)} ${unit.name}`;
@@ -69,8 +63,8 @@ export function count(value: number): string {
   return number(value);
 }
 
-// As the command line writes them: three digits or whole.
-function short(value: number): string {
+// As the command line writes days and money: three digits or whole.
+export function short(value: number): string {
   const size = Math.abs(value);
   return value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
 }
@@ -80,10 +74,6 @@ export function money(value: number, currency: string): string {
   for (const [size, name] of [[1e9, "B"], [1e6, "M"], [1e3, "k"]] as [number, string][])
     if (value >= size) return `${sign}${short(value / size)} ${name}`;
   return `${sign}${short(value)}`;
-}
-
-export function days(value: number): string {
-  return short(value);
 }
 
 // "TP 2" of every size of a plan above one.

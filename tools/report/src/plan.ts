@@ -4,7 +4,7 @@ import { figure, intervalDots, signedTick } from "./charts";
 import type { Estimate, ReportData } from "./data";
 import type { Plan as Training } from "./results";
 import { h, section } from "./dom";
-import { count, days, money, number, percent, sizesOf } from "./format";
+import { count, money, number, percent, short as days, sizesOf } from "./format";
 import { answer, report } from "./page";
 import { table, timeColumn, type Column } from "./table";
 
