@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/dispatchers/dispatcher.h"
+#include "models/hardware/cluster.h"
 #include "models/hardware/profile.h"
 #include "models/routing/routing.h"
 #include "models/workload/architecture.h"
@@ -45,7 +46,10 @@ struct RecordingQuestion {
   models::Scenario said;
   std::string recorded_on;      // cluster whose GPUs made the recording; "": see recorded_machine.h
   bool recorded_there = false;  // recorded on the question's cluster, unless its files say otherwise
-  bool ranks_missing = false;   // of a realistic recording: fills missing ranks by symmetry
+  // Machines of the questions that this one is compared with: that of a what-if before its change, or all of a
+  // sweep. One of them made the recording, where nothing says what did.
+  std::vector<models::Cluster> beside;
+  bool ranks_missing = false;  // of a realistic recording: fills missing ranks by symmetry
   // Rows by expert rank, from another recording of the job.
   std::optional<std::vector<std::int64_t>> received;
   // From a file beside the recording: for memory, where nothing else is known.

@@ -397,7 +397,7 @@ std::optional<models::Comparison> compared(std::span<const RecordingForecast> fo
   if (c.answers.empty()) return std::nullopt;
   c.scenario = std::make_shared<const models::Scenario>(forecasts.front().settings);
   models::rank(c.answers, false);
-  c.decision = models::decide(c.answers);
+  c.decision = models::decide(c.answers, forecasts.front().tolerance);
   return c;
 }
 

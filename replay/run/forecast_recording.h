@@ -38,10 +38,11 @@ struct RecordingForecast : IterationForecast {
   RecordedMachine recorded_on;
   models::Cluster cluster;
   RunSummary summary;
-  std::vector<RunSummary> drawn;                 // basis of draws_us, operation by operation
-  std::optional<double> measured_us;             // the recording's own time: realistic, unchanged
-  std::optional<IterationForecast> as_recorded;  // with the recorded dispatcher, where one was asked for
-  std::optional<DispatcherChange> substitution;  // where that is another one than the recorded
+  std::vector<RunSummary> drawn;                    // basis of draws_us, operation by operation
+  std::optional<double> measured_us;                // the recording's own time: realistic, unchanged
+  std::optional<IterationForecast> as_recorded;     // with the recorded dispatcher, where one was asked for
+  std::optional<DispatcherChange> substitution;     // where that is another one than the recorded
+  double tolerance = models::Decision::kTolerance;  // of a choice between both
   int microbatches = 0;
   // The job as recorded on its own machine, where anything differs; for a scaling recording only with
   // `attribution`.

@@ -8,6 +8,8 @@
 #include <map>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/hardware/gpu_family.h"
@@ -223,7 +225,7 @@ std::string machine_note(const RecordedMachine& machine, const models::Cluster& 
         "nothing says what this was recorded on: computing is taken as measured on {}, whose times its "
         "experts "
         "have; --recorded-on CLUSTER tells",
-        gpu);
+        machine.gpu);
   if (machine.told == Told::by_nobody)
     return realistic
                ? "nothing says what this was recorded on: all times are the recorded ones, of no GPU in "
@@ -232,7 +234,7 @@ std::string machine_note(const RecordedMachine& machine, const models::Cluster& 
                      "nothing says what this was recorded on, and no profile can be held against it: "
                      "computing is taken as measured on {}, with an interval over all GPUs; "
                      "--recorded-on CLUSTER tells",
-                     gpu);
+                     machine.gpu);
   if (scaled || machine.gpu == gpu) return "";
   if (!machine.cluster.empty() &&
       models::Cluster::load(machine.cluster).profile.name() == cluster.profile.name())
@@ -252,17 +254,27 @@ std::string_view name(RecordedMachine::Told told) {
 RecordedMachine recorded_machine(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
                                  const models::Cluster& cluster, const RecordingQuestion& question,
                                  const CleanJob* known) {
+  const models::Cluster& likely = question.beside.empty() ? cluster : question.beside.front();
   if (!question.recorded_on.empty())
     return {RecordedMachine::Told::by_user, models::Cluster::load(question.recorded_on).profile.gpu(),
             question.recorded_on};
-  RecordedMachine out{RecordedMachine::Told::by_user, cluster.profile.gpu(), "", 0};
+  RecordedMachine out{RecordedMachine::Told::by_user, likely.profile.gpu(), "", 0};
   if (auto said = machine_in_files(jobs.front())) return *said;
   if (question.recorded_there) return out;
+  if (!jobs.front().realistic)
+    for (const models::Cluster& one : question.beside)
+      if (one.profile.name() != likely.profile.name())
+        throw InputError(fmt::format(
+            "found {} and {} for a recording that does not say what it was made on, expected --recorded-on "
+            "with a cluster of the GPUs that made it",
+            likely.name, one.name));
+  if (const nlohmann::ordered_json json = likely.to_json(); !question.beside.empty())
+    out.cluster = json.is_string() ? json.get<std::string>() : json.dump();
   out.told = RecordedMachine::Told::by_nobody;
-  out.sigma = sigma_of_any(cluster);
+  out.sigma = sigma_of_any(likely);
   const auto clean = known != nullptr ? std::optional(*known) : cleaned(jobs);
   const auto times = clean ? expert_times(*clean, named, question) : std::nullopt;
-  const auto here = times ? times->against(cluster) : std::nullopt;
+  const auto here = times ? times->against(likely) : std::nullopt;
   if (!here) return out;
   const std::map<std::string, double> all = against_all(*times);
   std::vector<std::string> fitting;
@@ -273,9 +285,9 @@ RecordedMachine recorded_machine(std::span<const RecordedJob> jobs, const traces
         "found a recording that does not say what it was made on, whose experts take {:.2f} times what {} "
         "takes, expected --recorded-on with a cluster of the GPUs that made it{}: computing is then scaled "
         "from them",
-        *here, cluster.profile.gpu(), fitting.empty() ? "" : " (its times fit " + join(fitting, ", ") + ")"));
+        *here, likely.profile.gpu(), fitting.empty() ? "" : " (its times fit " + join(fitting, ", ") + ")"));
   out.told = RecordedMachine::Told::by_times;
-  out.sigma = doubt(all, *here, cluster.profile);
+  out.sigma = doubt(all, *here, likely.profile);
   return out;
 }
 

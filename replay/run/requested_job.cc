@@ -6,6 +6,8 @@
 #include <cmath>
 #include <memory>
 
+#include <nlohmann/json.hpp>
+
 #include "base/input_error.h"
 #include "replay/job/layer_model.h"
 #include "replay/job/rescale.h"
@@ -30,6 +32,23 @@ models::DispatcherSpec recorder_of(const JobModel& job, const models::Cluster& c
   for (const Step& step : place.steps)
     if (step.kind == StepKind::forward) return recorded_dispatcher(job, cluster, step);
   throw InputError("found no forward step in the recording, expected one");
+}
+
+// Refuses what a run was not: its waiting and schedule belong to its sizes and its machine. The one cluster of a
+// question is what its user says that it ran on.
+void check_run(const RecordingQuestion& q, const models::Cluster& cluster, const Topology& topology) {
+  const bool part = std::ranges::any_of(q.said.origins.all(), [](const auto& one) {
+    return one.first.starts_with("cluster.") && one.second.kind != models::Origin::Kind::kRecording;
+  });
+  const bool other = std::ranges::any_of(
+      q.beside, [own = cluster.to_json()](const models::Cluster& one) { return one.to_json() != own; });
+  const bool few = cluster.ranks() < topology.world();
+  if (few || part || other || q.resizes() || !q.recorded_on.empty())
+    throw InputError(fmt::format(
+        "found {} for a realistic recording, expected a scaling recording: a run's waiting and schedule belong "
+        "to its own sizes and machine (--dispatcher and --routing work on both)",
+        few ? fmt::format("{} GPUs and {} ranks", cluster.ranks(), topology.world())
+            : "other sizes or another machine"));
 }
 
 void add_warnings(RequestedJob& out, const LayerModel& wanted) {
@@ -187,15 +206,11 @@ RequestedJob requested_run(const RecordedJob& job, const traces::NamedTopology& 
   RequestedJob out;
   out.named = named;
   out.cluster = cluster_of(question, job.topology);
+  check_run(question, out.cluster, job.topology);
   const int gpus_per_node = out.cluster.gpus_per_node;
   out.plans = question.ranks_missing ? plans_by_symmetry(job, gpus_per_node, out.warnings)
                                      : recorded_plans(job, gpus_per_node);
   if (!question.changes_job()) return out;
-  if (question.resizes() || question.changes("cluster.nodes") || !question.recorded_on.empty())
-    throw InputError(
-        "found other sizes or another machine for a realistic recording, expected a scaling recording: a "
-        "run's "
-        "waiting and schedule belong to its own sizes (--dispatcher and --routing work on both)");
   CleanJob clean = denoise(std::span(&job, 1));
   const JobModel from = job_model(clean, named, question);
   const JobModel to = changed_job(from, question, out.warnings);

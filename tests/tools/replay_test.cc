@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -102,6 +103,133 @@ TEST(Replay, WhatItWasRecordedOnIsToldOrAsked) {
   EXPECT_THAT(by_user.at("changes").get<std::string>(),
               HasSubstr("B200-SXM6-180GB instead of H800-SXM5-80GB"));
   EXPECT_LT(us(by_user, "high"), us(said({job, "--cluster", "echo-h800x2"}), "value"));
+}
+
+// The paths of a scenario change a recording, in every verb, and what a replay has not is refused by name.
+void expect_refusals(const std::vector<std::pair<std::vector<std::string>, std::string>>& all) {
+  for (const auto& [words, refusal] : all) {
+    const Outcome outcome = run_moesim(words);
+    EXPECT_EQ(outcome.exit_code, 2) << ::testing::PrintToString(words);
+    EXPECT_THAT(outcome.err, HasSubstr(refusal)) << ::testing::PrintToString(words);
+  }
+}
+
+TEST(Replay, ARunKeepsItsMachine) {
+  const std::string real = (sample_folder() / "realistic").string();
+  const std::string other = "another machine for a realistic recording";
+  EXPECT_EQ(run_moesim({"replay", real, "--cluster", "dgx-h100x2", "--draws", "0"}).exit_code, 0);
+  expect_refusals({{{"replay", real, "--cluster", "echo-h800x1"}, "8 GPUs and 16 ranks for a realistic"},
+                   {{"replay", real, "--set", "cluster.nic.bandwidth=x2"}, other},
+                   {{"whatif", real, "--set", "cluster.nic.bandwidth=x2"}, other},
+                   {{"whatif", real, "--set", "cluster=dgx-h100x2"}, other}});
+  const Outcome swept = run_moesim(
+      {"sweep", "replay", real, "--grid", "cluster=echo-h800x2,dgx-h100x2", "--format", "csv", "--quiet"});
+  for (const char* row : {"echo-h800x2,,", "dgx-h100x2,,"}) EXPECT_THAT(swept.out, HasSubstr(row));
+  EXPECT_THAT(swept.out, HasSubstr(other));
+}
+
+TEST(Replay, OneMachineMadeTheRecordingOnBothSidesOfAChange) {
+  const TempFolder folder;
+  const std::string job = anonymous(folder, "scaling");
+  const auto us = [](std::vector<std::string> words, const char* told) {
+    words.insert(words.end(), {"--draws", "0", "--format", "json", "--quiet"});
+    const Outcome outcome = run_moesim(words);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json result = json::parse(outcome.out, nullptr, false);
+    EXPECT_EQ(result.at("recorded_on").at("told_by"), told);
+    return result.at("iteration_us").at("value").get<double>();
+  };
+  const double scaled =
+      us({"replay", job, "--cluster", "dgx-b200x2", "--recorded-on", "echo-h800x2"}, "user");
+  const std::vector<std::string> change{"whatif",      job,     "--cluster",
+                                        "echo-h800x2", "--set", "cluster=dgx-b200x2"};
+  EXPECT_EQ(us(change, "times"), scaled);
+  std::vector<std::string> told = change;
+  told.insert(told.end(), {"--recorded-on", "echo-h800x2"});
+  EXPECT_EQ(us(told, "user"), scaled);
+  us({"compare", job, "--cluster", "echo-h800x2", "--recorded-on", "echo-h800x2"}, "user");
+  const std::vector<std::string> sweep{
+      "sweep", "replay", job, "--grid", "cluster=echo-h800x2,dgx-b200x2", "--format", "csv", "--quiet"};
+  EXPECT_THAT(run_moesim(sweep).out, HasSubstr("expected --recorded-on"));
+  told = sweep;
+  told.insert(told.end(), {"--recorded-on", "echo-h800x2"});
+  EXPECT_THAT(run_moesim(told).out, Not(HasSubstr("expected --recorded-on")));
+  expect_refusals(
+      {{{"compare", "--model", "mixtral-8x7b", "--recorded-on", "echo-h800x2"}, "found no recording"}});
+}
+
+TEST(Replay, WhatDoesNotFitIsSaidAndNotTheBest) {
+  const std::string scaling = (sample_folder() / "scaling").string();
+  EXPECT_THAT(run_moesim({"whatif", scaling, "--set", "parallel.seq=65536", "--draws", "0", "--quiet"}).out,
+              HasSubstr("It does not fit into memory: "));
+  const Outcome swept = run_moesim({"sweep", "replay", scaling, "--grid", "seq=1024,65536", "--quiet"});
+  EXPECT_THAT(swept.out, ::testing::ContainsRegex("Best of 2 replays: .*seq = 1024"));
+  EXPECT_THAT(swept.out, HasSubstr("for want of memory"));
+}
+
+TEST(Replay, JobsOfOtherSizesAreNotOneJob) {
+  const TempFolder folder;
+  const std::string scaling = (sample_folder() / "scaling").string();
+  for (const std::vector<std::string>& size :
+       {std::vector<std::string>{"--seq", "2048"}, {"--layers", "4"}, {"--model", "qwen3-30b-a3b"}}) {
+    std::vector<std::string> words{"trace", "synthesize", "--out", folder.path().string(), "--quiet"};
+    words.insert(words.end(), size.begin(), size.end());
+    ASSERT_EQ(run_moesim(words).exit_code, 0);
+  }
+  const auto made = [&](const char* job) { return folder / (std::string("pp2_tp1_ep4_") + job); };
+  const std::string longer = made("expn8_dp8_nl8_hs4096_sl2048"), fewer = made("expn8_dp8_nl4_hs4096_sl1024");
+  expect_refusals(
+      {{{"replay", scaling, longer + "/scaling"}, "sequences of 2048, expected one of sequences of 1024"},
+       {{"replay", scaling, fewer + "/scaling"}, "4 layers, expected one of 8 layers"},
+       {{"replay", scaling, made("expn128_dp8_nl8_hs2048_sl1024") + "/scaling"},
+        "128 experts, expected one of 8"},
+       {{"validate", "--forecast", scaling, "--measured", longer + "/realistic"},
+        "sequences of 1024, expected one of sequences of 2048"},
+       {{"validate", "--forecast", scaling, "--measured", fewer + "/realistic", "--rescale"},
+        "8 layers, expected one of 4 layers"},
+       {{"replay", scaling, "--model", "qwen3-30b-a3b"}, "expected one of 128 experts as --model has it"}});
+  EXPECT_EQ(run_moesim({"validate", "--forecast", scaling, "--measured", longer + "/realistic", "--seq",
+                        "2048", "--draws", "0", "--quiet"})
+                .exit_code,
+            0);
+}
+
+TEST(Replay, EveryOptionIsUsedOrRefused) {
+  const std::string scaling = (sample_folder() / "scaling").string();
+  for (const std::vector<std::string>& asked : std::vector<std::vector<std::string>>{
+           {"compare", "--dispatcher", "allgather"}, {"whatif", "--set", "dispatcher=allgather"}}) {
+    std::vector<std::string> words = asked;
+    words.insert(words.begin() + 1, scaling);
+    words.insert(words.end(), {"--draws", "0", "--quiet", "--tolerance", "1%", "--format", "json"});
+    const Outcome outcome = run_moesim(words);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(json::parse(outcome.out).at("recommendation").at("tolerance"), 0.01);
+  }
+  for (const std::vector<std::string>& option :
+       std::vector<std::vector<std::string>>{{"--top", "3"},
+                                             {"--under", "memory"},
+                                             {"--most", "5"},
+                                             {"--baseline", "alltoall"},
+                                             {"--between", "alltoall,allgather"},
+                                             {"--picture", "p.svg"},
+                                             {"--search"}}) {
+    std::vector<std::string> words{"whatif", scaling, "--set", "parallel.seq=x2"};
+    words.insert(words.end(), option.begin(), option.end());
+    expect_refusals({{words, "whatif: found " + option.front() + " with a recording"}});
+  }
+  expect_refusals(
+      {{{"compare", scaling, "--search"}, "compare: found --search with a recording"},
+       {{"compare", scaling, "--no-slower-than", "5%"}, "found --no-slower-than with a recording"}});
+}
+
+TEST(Replay, AllDispatchersAreThoseThatAreLegal) {
+  const Outcome outcome = run_moesim({"compare", (sample_folder() / "scaling").string(), "--dispatcher",
+                                      "all", "--draws", "0", "--quiet", "--format", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json all = json::parse(outcome.out);
+  EXPECT_GT(all.at("scenarios").size(), 5u);
+  const auto local = [](const json& one) { return one.at("dispatcher") == "torchtitan-local"; };
+  EXPECT_TRUE(std::ranges::any_of(all.at("excluded"), local));
 }
 
 // "Who sends how much to whom" on the page is what the shapes of the recording say.

@@ -36,6 +36,7 @@ class SweepKinds : public ::testing::Test {
     fs::create_directory(folder_.path() / "pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024");
     fs::copy(kSample, folder_.path() / "pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024",
              fs::copy_options::recursive);
+    fs::copy(kSample + "scaling", folder_.path() / (recording_ + "scaling1"));
   }
   Outcome run(Words words, const Words& more = {}) const {
     words.insert(words.end(), more.begin(), more.end());
@@ -56,7 +57,7 @@ class SweepKinds : public ::testing::Test {
   const Words replays_{"sweep",
                        "replay",
                        recording_ + "scaling",
-                       recording_ + "realistic",
+                       recording_ + "scaling1",
                        "--grid",
                        "cluster=echo-h800x2,dgx-h100x2",
                        "--grid",

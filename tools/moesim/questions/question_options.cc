@@ -72,6 +72,21 @@ void declare_with(CLI::App& app, std::vector<std::string>& with) {
       "Of a job's script: runs it under bash, with launchers that only note their arguments");
 }
 
+void refuse_without_effect(const CLI::App& verb, const char* what, const char* expected,
+                           std::initializer_list<std::string_view> taken) {
+  static constexpr std::string_view kOfAll[] = {"scenario", "--scenario",  "--set",
+                                                "--draws",  "--tolerance", "--format",
+                                                "--seed",   "--threads",   "--quiet"};
+  for (const CLI::Option option : verb.get_options()) {
+    const auto is = [&, name = option->get_name()](std::string_view one) { return one == name; };
+    if (option->count() == 0 || std::ranges::any_of(kOfAll, is) || std::ranges::any_of(taken, is) ||
+        std::ranges::any_of(models::scenario_fields(), is, &Field::flag))
+      continue;
+    throw InputError(fmt::format("{}: found {} with {}, expected {}", verb.get_name(), option->get_name(),
+                                 what, expected));
+  }
+}
+
 void QuestionOptions::declare(CLI::App& app, bool sets) {
   app.add_option("scenario", file_, "A scenario or a job: Megatron script, torchtitan TOML, DeepSpeed JSON");
   app.add_option("--scenario", file_, "The same");

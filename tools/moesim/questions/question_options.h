@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <span>
@@ -21,6 +22,11 @@ namespace moesim::tools {
 
 // Declares --with.
 void declare_with(CLI::App& app, std::vector<std::string>& with);
+
+// Refuses, by name, options of a verb that `what` leaves without effect: all that were given but settings, those of
+// every verb, and `taken`.
+void refuse_without_effect(const CLI::App& verb, const char* what, const char* expected,
+                           std::initializer_list<std::string_view> taken);
 
 class QuestionOptions {
  public:

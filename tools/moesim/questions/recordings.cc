@@ -59,6 +59,19 @@ void take_routing_beside(const Recordings& recordings, replay::RecordingQuestion
 
 }  // namespace
 
+void refuse_other_sizes(const std::string& folder, const traces::NamedTopology& sizes,
+                        const traces::NamedTopology& other, const std::string& where) {
+  using T = traces::NamedTopology;
+  for (const auto& [member, words] : {std::pair{&T::experts, "{} experts"},
+                                      {&T::hidden, "hidden size {}"},
+                                      {&T::layers, "{} layers"},
+                                      {&T::seq, "sequences of {}"}})
+    if (sizes.*member && other.*member && sizes.*member != other.*member)
+      throw InputError(SourcePlace{folder},
+                       "a recording of " + fmt::format(fmt::runtime(words), *(sizes.*member)),
+                       "one of " + fmt::format(fmt::runtime(words), *(other.*member)) + where);
+}
+
 void Recordings::add(const std::string& folder) {
   recordings_.push_back(traces::read_cmd(folder));
   const traces::Recording& recording = recordings_.back();
@@ -68,6 +81,8 @@ void Recordings::add(const std::string& folder) {
   if (first.str() != last.str())
     throw InputError(SourcePlace{folder}, "a recording of " + last.str(),
                      "one of " + first.str() + " as in " + recordings_.front().source);
+  refuse_other_sizes(folder, recording.named, recordings_.front().named,
+                     " as in " + recordings_.front().source);
 }
 
 std::vector<std::string> Recordings::warnings() const {
@@ -104,6 +119,13 @@ std::optional<std::string> replay_refusal(const traces::Recording& recording, bo
   return std::nullopt;
 }
 
+void declare_recorded_on(CLI::App& app, std::string& cluster) {
+  app.add_option(
+      "--recorded-on", cluster,
+      "cluster whose GPUs made the recording, where its files do not say; computing is scaled from "
+      "them to those of --cluster");
+}
+
 void RecordingOptions::declare(CLI::App& app) {
   static constexpr QuestionOptions::Told kOfJobAndMachine[] = {
       {"cluster", "built-in name or file [as many H800 nodes as the job needs]"},
@@ -128,10 +150,7 @@ void RecordingOptions::declare_job(CLI::App& app) {
           "who routes to whom: a name or a dispatching file; default: as-recorded, and under another "
           "dispatcher the dispatching.json beside the recording");
   declare("--model", "model", "the recorded model, where its sizes do not tell it");
-  app.add_option(
-      "--recorded-on", recorded_on_,
-      "cluster whose GPUs made the recording, where its files do not say; computing is scaled from "
-      "them to those of --cluster");
+  declare_recorded_on(app, recorded_on_);
   for (const auto& [flag, path, help] : {std::tuple{"--seq", "parallel.seq", "tokens of a sequence"},
                                          {"--ep", "parallel.ep", "expert-parallel size"},
                                          {"--experts", "model.experts", "experts of a layer"},
@@ -186,6 +205,13 @@ replay::RecordingQuestion RecordingOptions::question(const Recordings& recording
   if (out.changes("dispatcher")) models::name_dispatchers(out.said);
   if (const models::Architecture* model = out.model(); model && model->experts == 0)
     throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model->name));
+  if (const models::Architecture* model = out.model()) {
+    traces::NamedTopology said;
+    said.hidden = model->hidden;
+    if (!out.changes("model.experts")) said.experts = model->experts;
+    refuse_other_sizes(recordings.recording(0).source, recordings.recording(0).named, said,
+                       " as --model has it");
+  }
   out.recorded_on = recorded_on_;
   out.ranks_missing = ranks_missing_;
   out.draws = draws_;

@@ -41,6 +41,11 @@ class Recordings {
   std::vector<replay::RecordedJob> jobs_;
 };
 
+// Throws InputError at `folder` where a size of its job's model or sequence is another than `other` says, as far as
+// both names say one. `where`: the end of the sentence.
+void refuse_other_sizes(const std::string& folder, const traces::NamedTopology& sizes,
+                        const traces::NamedTopology& other, const std::string& where);
+
 // Returns why a replay of `recording`, at its own size and on the default cluster, would be refused; nullopt:
 // it would not. Determined by interpreting its lines, and, if `whole`, by replaying them.
 std::optional<std::string> replay_refusal(const traces::Recording& recording, bool whole);
@@ -50,6 +55,9 @@ inline constexpr const char* kAsRecorded = "as-recorded";
 
 // Value for the routing of the recording that a forecast is compared with (validate only).
 inline constexpr const char* kMeasuredRouting = "measured";
+
+// Declares --recorded-on, of verbs that take a recording as well as a scenario, too.
+void declare_recorded_on(CLI::App& app, std::string& cluster);
 
 // The options of a question of recordings: settings of a scenario in place of the recorded ones, and what only
 // recordings have.

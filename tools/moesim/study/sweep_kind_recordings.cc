@@ -62,6 +62,9 @@ SweepRows<RecordingForecast> rows_of(bool priced) {
            {"tokens_per_s_per_gpu", [](const R& r) { return where(r.tokens > 0, r.tokens_per_s_per_gpu()); }},
            {"cost_per_million_tokens", cost_per_million_tokens},
            {"overload", &R::overload},
+           {"peak_memory_bytes.max",
+            [](const R& r) { return r.held ? std::optional(r.held->step.max_bytes) : std::nullopt; }},
+           {"fits", [](const R& r) { return r.held ? std::optional(r.held->step.fits) : std::nullopt; }},
            {"notes", [](const R& r) { return join(r.notes, "; "); }}});
   std::string shown =
       "topology,machine,microbatches,iteration_us.value,iteration_us.low,iteration_us.high,"
@@ -77,7 +80,7 @@ SweepRows<RecordingForecast> rows_of(bool priced) {
               }}});
     shown += "," + path;
   }
-  shown += ",overload.max,synthetic,recorded_on.gpu,notes";
+  shown += ",overload.max,peak_memory_bytes.max,fits,synthetic,recorded_on.gpu,notes";
   SweepRows<R> rows(all, shown);
   for (SweepColumn& one : rows.columns)
     one.digits = Digits::fixed(one.path.starts_with("cost") ? 9 : one.path.starts_with("overload") ? 6 : 3);
@@ -110,6 +113,7 @@ class RecordingSweep : public SweepOf<RecordingForecast> {
   RecordingOptions options_;
   CommonOptions common_;
   bool priced_ = false;
+  std::vector<models::Cluster> machines_;  // of all rows, where an axis says them
   mutable RecordingStore recordings_;
 };
 
@@ -136,6 +140,9 @@ void RecordingSweep::prepare(const models::Points& points, RowFormat format, con
     throw InputError("sweep replay: found no recording, expected folders, or an axis recording");
   refuse_beside_axes(options_.said(), points);
   for (const auto& [option, value] : options_.said()) priced_ = priced_ || option.starts_with("prices");
+  for_each_input(points, [&](const ScenarioPath& path, const PathValue& value) {
+    if (path.path == "cluster") machines_.push_back(models::Cluster::load(value.text));
+  });
   common_ = common;
   options_.read_inputs(common);  // refuses what cannot be asked at all
   set_rows(format, points, rows_of(priced_));
@@ -184,8 +191,10 @@ SweepAsker RecordingSweep::asker(const models::Points& points) const {
     }
     Question question = options.over(last.settings, common_);
     set_all(question, paths, settings, Origin::said("--grid"));
-    return std::vector{
-        row_of(ask_recording(*last.recordings, options.question(*last.recordings, std::move(question))))};
+    replay::RecordingQuestion asked = options.question(*last.recordings, std::move(question));
+    asked.memory = true;
+    if (machines_.size() > 1) asked.beside = machines_;
+    return std::vector{row_of(ask_recording(*last.recordings, asked))};
   };
 }
 
@@ -198,9 +207,12 @@ SummaryShape RecordingSweep::summary() const {
   shape.score = priced_ ? "cost_per_million_tokens" : "tokens_per_s_per_gpu";
   shape.smaller = priced_;
   shape.score_words = priced_ ? "the cost of a token" : "tokens/s/GPU";
+  shape.fits = "fits";
+  shape.none_fits = "none of which fits the memory";
+  shape.not_best = "for want of memory";
   shape.notes = "notes";
   shape.shown = {"iteration_us.value", "straggler_wait_us.mean", "exposed_comm_us.mean",
-                 "tokens_per_s_per_gpu"};
+                 "tokens_per_s_per_gpu", "peak_memory_bytes.max"};
   if (priced_) shape.shown.emplace_back("cost_per_million_tokens");
   return shape;
 }

@@ -145,7 +145,7 @@ void SweepSummary::add(const SweepRow& row) {
   if (winner_ && cells[*winner_] != Cell(true)) return;
   constexpr std::size_t kMostNotes = 100;
   if (notes_ && !empty(*notes_) && noted_.size() < kMostNotes) ++noted_[table_.text(*notes_, cells[*notes_])];
-  Found one{row.scenario, 0, !fits_ || cells[*fits_] == Cell(true), cells};
+  Found one{row.scenario, 0, !fits_ || cells[*fits_] != Cell(false), cells};
   if (!one.fits) ++too_big_;
   if (const auto score = number_of(cells[score_]))
     one.score = shape_.smaller ? 1 / std::max(*score, 1e-300) : *score;

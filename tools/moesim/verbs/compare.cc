@@ -45,7 +45,8 @@ using nlohmann::ordered_json;
 struct CompareOptions {
   QuestionOptions scenario;
   Anchoring anchoring;
-  std::string detail, timeline, report, arguments, version, tokens, no_slower_than, timing = "calibrated";
+  std::string detail, timeline, report, arguments, version, tokens, no_slower_than, recorded_on,
+      timing = "calibrated";
   TimelineOptions shown;
   bool explain = false;
   int draws = 48;
@@ -66,26 +67,17 @@ std::optional<models::PricedTraining> training_of(const Comparison& c, models::R
       *c.winner());
 }
 
-using GivenOption = std::pair<const char*, bool>;
-
-// Refuses options that show something else than what is asked about.
-void refuse_beside(const CompareOptions& o, const char* what, const char* expected,
-                   std::vector<GivenOption> more) {
-  more.insert(more.begin(), {{"--detail", !o.detail.empty()},
-                             {"--arguments", !o.arguments.empty()},
-                             {"--tokens", !o.tokens.empty()}});
-  for (const auto& [option, given] : more)
-    if (given)
-      throw InputError(fmt::format("compare: found {} with {}, expected {}", option, what, expected));
-  o.anchoring.refuse_measured(what);
-}
-
-int compare_recording(const CompareOptions& o, const CommonOptions& common) {
-  refuse_beside(o, "a recording", "a scenario", {});
+int compare_recording(const CompareOptions& o, const CLI::App& verb, const CommonOptions& common) {
+  o.anchoring.refuse_measured("a recording");
+  refuse_without_effect(verb, "a recording", "a scenario",
+                        {"--recorded-on", "--timing", "--timeline", "--timeline-ranks",
+                         "--timeline-microbatches", "--explain", "--report"});
   ReplayOptions replayed;
   replayed.folders = {o.scenario.file()};
   replayed.question = RecordingOptions(o.scenario, o.draws);
   replayed.question.say("timing", o.timing);
+  replayed.question.say("recorded-on", o.recorded_on);
+  replayed.tolerance = o.anchoring.tolerance();
   replayed.timeline = o.timeline;
   replayed.report = o.report;
   replayed.shown = o.shown;
@@ -93,13 +85,10 @@ int compare_recording(const CompareOptions& o, const CommonOptions& common) {
   return run_replay(replayed, common);
 }
 
-int compare_clusters(const CompareOptions& o, const std::vector<std::string>& clusters,
+int compare_clusters(const CompareOptions& o, const CLI::App& verb, const std::vector<std::string>& clusters,
                      const CommonOptions& common) {
-  refuse_beside(o, "several clusters", "one",
-                {{"--timeline", !o.timeline.empty()},
-                 {"--report", !o.report.empty()},
-                 {"--explain", o.explain},
-                 {"--timing", o.timing != "calibrated"}});
+  o.anchoring.refuse_measured("several clusters");
+  refuse_without_effect(verb, "several clusters", "one", {"--search", "--with", "--by-running"});
   models::AnswerOptions options;
   options.draws = o.draws;
   options.tolerance = o.anchoring.tolerance();
@@ -207,11 +196,12 @@ void leave_out_refused(models::Scenario& s, JobFramework framework, int version,
   told.insert(told.end(), why.begin(), why.end());
 }
 
-int run_compare(const CompareOptions& o, const CommonOptions& common) {
-  if (is_folder(o.scenario.file())) return compare_recording(o, common);
+int run_compare(const CompareOptions& o, const CLI::App& verb, const CommonOptions& common) {
+  if (is_folder(o.scenario.file())) return compare_recording(o, verb, common);
+  if (!o.recorded_on.empty()) throw InputError("--recorded-on: found no recording, expected one");
   if (const std::vector<std::string> clusters = several_clusters(o.scenario.said("cluster"));
       !clusters.empty())
-    return compare_clusters(o, clusters, common);
+    return compare_clusters(o, verb, clusters, common);
   const auto loaded = o.scenario.load(common);
   const Question& question = loaded.question;
   check_report(o.report);
@@ -325,7 +315,8 @@ Verb compare_verb() {
         app.add_flag("--explain", o->explain,
                      "The last rank's work by dispatcher; all dispatchers and warnings")
             ->group(kGroup);
-        return [o](const CommonOptions& common) { return run_compare(*o, common); };
+        declare_recorded_on(app, o->recorded_on);
+        return [o, verb = &app](const CommonOptions& common) { return run_compare(*o, *verb, common); };
       },
       {"--model", "--cluster", "--gpus", "--scope", "--tp", "--pp", "--ep", "--dispatcher", "--report",
        "--explain"}};

@@ -30,13 +30,17 @@ namespace {
 using replay::RecordingForecast;
 
 RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings,
-                      const replay::RecordingQuestion& question, const CommonOptions& common) {
-  RecordingForecast answer = ask_recording(recordings, question);
+                      replay::RecordingQuestion question, const CommonOptions& common) {
+  std::optional<replay::RecordingQuestion> before;
   if (options.before) {
-    replay::RecordingQuestion before =
-        options.before->question(recordings, options.before->over(question_of(recordings), common));
-    before.draws = 0;
-    const RecordingForecast found = ask_recording(recordings, before);
+    before = options.before->question(recordings, options.before->over(question_of(recordings), common));
+    before->draws = 0;
+    question.beside = {replay::cluster_of(*before, recordings.jobs().front().topology)};
+  }
+  RecordingForecast answer = ask_recording(recordings, question);
+  answer.tolerance = options.tolerance;
+  if (before) {
+    const RecordingForecast found = ask_recording(recordings, *before);
     answer.before.emplace().what = fmt::format("{}, {} microbatches, on {}", found.iteration.topology.str(),
                                                found.microbatches, found.cluster.name);
     const models::Forecast& forecast = found;
@@ -100,10 +104,11 @@ Columns<models::Answer> dispatcher_columns() {
 
 Columns<models::Comparison> compared_columns() {
   using C = models::Comparison;
+  using Rule = std::pair<std::string, std::string>;
   return Columns<C>()
       .list("scenarios", dispatcher_columns(), &C::answers)
-      .add(
-          {{"recommendation", recommendation()}, {"answer", models::sentence}, {"because", models::because}});
+      .add({{"recommendation", recommendation()}, {"answer", models::sentence}, {"because", models::because}})
+      .list("excluded", Columns<Rule>{{"dispatcher", &Rule::first}, {"rule", &Rule::second}}, &C::excluded);
 }
 
 // Compares the recorded dispatcher with each of several others.
@@ -114,13 +119,24 @@ int compare_dispatchers(const ReplayOptions& options, const Recordings& recordin
         "found --timeline, --report, --explain or --set with several dispatchers of a recording, expected one "
         "dispatcher");
   std::vector<RecordingForecast> all;
+  std::vector<std::pair<std::string, std::string>> excluded;
   for (const models::DispatcherSpec& spec : question.said.dispatchers) {
-    replay::RecordingQuestion one = question;
-    one.said.dispatchers = {spec};
-    all.push_back(ask(options, recordings, one, common));
+    try {
+      replay::RecordingQuestion one = question;
+      one.said.dispatchers = {spec};
+      all.push_back(ask(options, recordings, one, common));
+    } catch (const InputError& error) {
+      if (!question.said.all_dispatchers) throw;
+      const std::string before = fmt::format("{}: dispatcher {}: ", spec.origin, spec.text());
+      const std::string why = error.what();
+      excluded.emplace_back(spec.text(), why.starts_with(before) ? why.substr(before.size()) : why);
+    }
   }
-  const auto c = replay::compared(all);
-  if (!c) throw InputError("--dispatcher: found the recorded one alone, expected another");
+  auto c = replay::compared(all);
+  if (!c)
+    throw InputError(excluded.empty() ? "--dispatcher: found the recorded one alone, expected another"
+                                      : excluded.front().second);
+  c->excluded = std::move(excluded);
   std::vector<std::string> warnings;
   for (const RecordingForecast& f : all)
     models::add_new(warnings, f.notes), models::add_new(warnings, f.warnings);
@@ -133,6 +149,8 @@ int compare_dispatchers(const ReplayOptions& options, const Recordings& recordin
     print_answer(models::sentence(*c));
     print_text(models::because(*c) + "\n");
     print("\n" + table.text());
+    for (const auto& [dispatcher, rule] : c->excluded)
+      print_text(fmt::format("not {}: {}\n", dispatcher, rule));
   }
   warn_below(common, warnings);
   return 0;

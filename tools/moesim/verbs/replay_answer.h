@@ -22,6 +22,7 @@ struct ReplayOptions {
   std::string timeline, report;
   TimelineOptions shown;
   bool explain = false;
+  double tolerance = models::Decision::kTolerance;  // of a choice between dispatchers
 };
 // Answers `replay`, and `whatif` and `compare` of a recording: a question of several dispatchers compares them.
 int run_replay(const ReplayOptions& options, const CommonOptions& common);

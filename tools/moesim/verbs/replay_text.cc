@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "models/answers/sentences.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/bars.h"
@@ -177,6 +178,9 @@ std::string answer_text(const RecordingForecast& answer) {
   else if (answer.measured_us)
     text += fmt::format(", {} ms where it was recorded", ms(*answer.measured_us));
   if (answer.tokens > 0) text += fmt::format(", {:.0f} tokens/s", tokens_per_s(answer));
+  if (answer.held && !answer.held->step.fits)
+    text += fmt::format(". It does not fit into memory: {} of {}", format_bytes(answer.held->step.max_bytes),
+                        format_bytes(answer.held->step.limit_bytes));
   std::vector<replay::TimeShare> shares(answer.attribution.shares.begin(), answer.attribution.shares.end());
   std::erase_if(shares, [](const auto& share) { return share.cause == replay::CauseOfTime::computing; });
   std::ranges::stable_sort(shares, [](const auto& a, const auto& b) { return a.us > b.us; });

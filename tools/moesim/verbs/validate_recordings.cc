@@ -97,6 +97,10 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
         options.microbatches > 0 ? options.microbatches : replay::microbatches_of(truth);
     question.said.give("parallel.microbatches", models::Origin::said("--microbatches"));
   }
+  traces::NamedTopology sizes = named;
+  if (const auto seq = question.size("parallel.seq")) sizes.seq = seq;
+  if (const auto experts = question.size("model.experts")) sizes.experts = experts;
+  refuse_other_sizes(forecast.front(), sizes, measured.recording(0).named, " as in " + measured_folder);
   question.draws = options.draws;
   const replay::RecordingForecast answer = replay::forecast_recording(recorded.jobs(), named, question);
   if (answer.iteration.topology.str() != truth.topology.str())

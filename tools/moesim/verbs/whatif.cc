@@ -26,7 +26,7 @@ namespace {
 
 struct WhatIfOptions {
   QuestionOptions scenario;
-  std::string crossover, between, picture, today;
+  std::string crossover, between, picture, today, recorded_on;
   std::vector<std::string> sets, map;
   bool each = false, sensitivity = false, paths = false;
   Anchoring anchoring;
@@ -94,18 +94,15 @@ Base asked_about(const WhatIfOptions& o, const QuestionOptions& options, const C
 }
 
 // A recording with and without all changes.
-int change_recording(const WhatIfOptions& o, const CommonOptions& common) {
-  for (const auto& [option, given] : {std::pair{"--each", o.each},
-                                      {"--crossover", !o.crossover.empty()},
-                                      {"--map", !o.map.empty()},
-                                      {"--sensitivity", o.sensitivity},
-                                      {"--best", !o.best.axes.empty()}})
-    if (given) throw InputError(fmt::format("whatif: found {} with a recording, expected --set", option));
-  if (o.sets.empty()) throw InputError("whatif: found no question, expected --set");
+int change_recording(const WhatIfOptions& o, const CLI::App& verb, const CommonOptions& common) {
   o.anchoring.refuse_measured("a recording");
+  refuse_without_effect(verb, "a recording", "--set", {"--recorded-on", "--report"});
+  if (o.sets.empty()) throw InputError("whatif: found no question, expected --set");
   ReplayOptions replayed;
   replayed.folders = {o.scenario.file()};
   replayed.question = RecordingOptions(o.scenario, o.draws);
+  replayed.question.say("recorded-on", o.recorded_on);
+  replayed.tolerance = o.anchoring.tolerance();
   replayed.before = replayed.question;
   for (const std::string& set : o.sets) {
     const auto [path, value] = split_assignment(set, "--set");
@@ -115,13 +112,14 @@ int change_recording(const WhatIfOptions& o, const CommonOptions& common) {
   return run_replay(replayed, common);
 }
 
-int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
+int run_whatif(const WhatIfOptions& o, const CLI::App& verb, const CommonOptions& common) {
   check_report(common.report);
   if (o.paths) {
     print_paths(common);
     return 0;
   }
-  if (is_folder(o.scenario.file())) return change_recording(o, common);
+  if (is_folder(o.scenario.file())) return change_recording(o, verb, common);
+  if (!o.recorded_on.empty()) throw InputError("--recorded-on: found no recording, expected one");
   if (!o.scenario.asks_anything())
     throw InputError("whatif: found no scenario, expected a file, or --model and what else there is to say");
   std::vector<std::string> sets = o.sets;
@@ -208,11 +206,12 @@ Verb whatif_verb() {
             app.add_option("--draws", o->draws, "Draws of the profile for intervals; 0 for none [48]")
                 ->check(CLI::Range(0, models::kMostDraws));
             app.add_flag("--paths", o->paths, "List the paths that can be set");
+            declare_recorded_on(app, o->recorded_on);
             declare_report(app, o->report);
-            return [o](const CommonOptions& common) {
+            return [o, verb = &app](const CommonOptions& common) {
               CommonOptions with_report = common;
               with_report.report = o->report;
-              return run_whatif(*o, with_report);
+              return run_whatif(*o, *verb, with_report);
             };
           },
           {"--model", "--cluster", "--set", "--each", "--crossover", "--map", "--best", "--sensitivity",
