@@ -20,6 +20,7 @@ sys.path.insert(0, package)
 import moesim  # noqa: E402
 
 BASE = {"model": "mixtral-8x7b", "cluster": "dgx-h100x4", "ep": 8}
+SAMPLES = pathlib.Path(__file__).resolve().parents[2] / "traces/samples"
 WORDS = ["--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "8"]
 
 
@@ -56,6 +57,17 @@ class SameAnswers(unittest.TestCase):
             with self.subTest(options=options):
                 self.assertEqual(without_command(moesim.compare(**BASE, **options).to_dict()),
                                  without_command(said("compare", *WORDS, *words)))
+
+    def test_a_recording_is_compared_or_refused(self):
+        scaling = f"{SAMPLES}/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling"
+        two = moesim.compare(scaling, dispatcher=["allgather", "alltoall-legacy", "alltoall"], draws=0)
+        self.assertEqual(two.scenario, {})
+        self.assertEqual({one.dispatcher for one in two}, {"alltoall-legacy", "allgather", "alltoall"})
+        for ask in (lambda: moesim.compare(scaling, draws=0), lambda: moesim.whatif(scaling, {"seq": 4096}, draws=0)):
+            with self.assertRaisesRegex(moesim.InputError, "found the replay of a recording"):
+                ask()
+        with self.assertRaisesRegex(TypeError, "expected the name of a verb"):
+            moesim.run(["replay", scaling])
 
     def test_a_dict_is_a_scenario_file(self):
         scenario = {"model": "mixtral-8x7b", "cluster": {"base": "dgx-h100x4", "nic": {"bandwidth": "20GBps"}},

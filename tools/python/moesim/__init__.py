@@ -91,6 +91,8 @@ def run(verb: str, scenario: _t.Any = None, /, *words: str, **options: _t.Any) -
 
     `scenario` is a dict, JSON, or the path of a file; an option that is True stands alone, one that is None or False is
     not given, and `set=[a, b]` gives --set twice."""
+    if not isinstance(verb, str):
+        raise TypeError(f"found {type(verb).__name__}, expected the name of a verb: run('replay', folder)")
     asked = [*_words(verb, scenario, options), *map(_text, words), "--quiet", "--format", "json"]
     _code, text = _moesim.run([_bytes(word) for word in asked])  # of checks: the result says what it found
     try:

@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Type
 
+from ._moesim import InputError
 from .figures import Estimate, Figures, Self, figure, flat
 from .result_types import Anchor, Plan, Recommendation, Scenario, Winner
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 def _part(of: Type[Self], data: Dict[str, Any], key: str) -> Optional[Self]:
     return of._of(data[key]) if key in data else None
+
+
+def _refuse_replay(data: Dict[str, Any], verb: str) -> None:
+    """A recording without several dispatchers is answered as `replay` answers."""
+    if data["schema"].startswith("moesim.replay"):
+        raise InputError(f"{verb}: found the replay of a recording, whose result is a dict: run({verb!r}, folder, ...)")
 
 
 @dataclass(frozen=True)
@@ -47,10 +54,11 @@ class Comparison(Result):
     anchor: Optional[Anchor] = None  # where a run was measured
     scenarios: Tuple[Scenario, ...] = ()
     excluded: Tuple[Tuple[str, str], ...] = ()  # dispatcher, rule
-    scenario: Dict[str, Any] = field(default_factory=dict, repr=False)  # complete: compare(c.scenario) asks it again
+    scenario: Dict[str, Any] = field(default_factory=dict, repr=False)  # complete, but of a recording empty: compare(c.scenario) asks it again
 
     @classmethod
     def _of(cls, data: Dict[str, Any]) -> "Comparison":
+        _refuse_replay(data, "compare")
         return cls(
             _data=data,
             answer=data["answer"],
@@ -60,7 +68,7 @@ class Comparison(Result):
             anchor=_part(Anchor, data, "anchor"),
             scenarios=tuple(Scenario._of(one) for one in data.get("scenarios", ())),
             excluded=tuple((one["dispatcher"], one["rule"]) for one in data.get("excluded", ())),
-            scenario=copy.deepcopy(data["inputs"]["scenario"]),
+            scenario=copy.deepcopy(data["inputs"].get("scenario", {})),
         )
 
     def __getitem__(self, dispatcher: str) -> Scenario:
@@ -96,6 +104,7 @@ class WhatIf(Result):
 
     @classmethod
     def _of(cls, data: Dict[str, Any]) -> "WhatIf":
+        _refuse_replay(data, "whatif")
         explained = "difference" in data
         return cls(
             _data=data,
