@@ -10,6 +10,7 @@
 
 #include "base/input_error.h"
 #include "models/answers/doubt.h"
+#include "models/recipes/framework_recipe.h"
 #include "replay/recording/denoise.h"
 #include "replay/recording/recorded_routing.h"
 #include "replay/run/forecast.h"
@@ -396,7 +397,11 @@ std::optional<models::Comparison> compared(std::span<const RecordingForecast> fo
   }
   if (c.answers.empty()) return std::nullopt;
   c.scenario = std::make_shared<const models::Scenario>(forecasts.front().settings);
-  models::rank(c.answers, false);
+  // What Megatron recorded, of today or before, runs in Megatron: dispatchers of others are shown, not advised.
+  const models::FrameworkRecipe megatron = models::FrameworkRecipe::find("megatron-lm");
+  const std::string& recorded = c.answers.front().dispatcher;
+  const bool its = megatron.runs_dispatcher(recorded.substr(0, recorded.find("-legacy")));
+  models::rank(c.answers, false, its ? &megatron : nullptr);
   c.decision = models::decide(c.answers, forecasts.front().tolerance);
   return c;
 }

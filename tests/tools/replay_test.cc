@@ -230,6 +230,9 @@ TEST(Replay, AllDispatchersAreThoseThatAreLegal) {
   EXPECT_GT(all.at("scenarios").size(), 5u);
   const auto local = [](const json& one) { return one.at("dispatcher") == "torchtitan-local"; };
   EXPECT_TRUE(std::ranges::any_of(all.at("excluded"), local));
+  // The job ran in Megatron.
+  EXPECT_THAT(all.at("recommendation").at("dispatcher").get<std::string>(),
+              ::testing::ContainsRegex("^(allgather|alltoall|flex-|nccl-ep)"));
 }
 
 // "Who sends how much to whom" on the page is what the shapes of the recording say.
