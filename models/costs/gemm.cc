@@ -113,7 +113,7 @@ Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, dou
 }
 
 // Share of the dense products' rate below which grouped kernels are slow by themselves, in every element type.
-constexpr double kSlowGrouped = 0.7;
+constexpr double kSlowGrouped = 0.65;
 
 // Speed of MegaBlocks' block-sparse products, blocks of 128, over dense products of the same sizes: the mean
 // over problems on A100 (arXiv 2211.15841, 6.3: 98.6 %, from 91 to 104 %), the only published GPU.
