@@ -203,14 +203,15 @@ class Answering {
     return std::make_shared<const Scenario>(std::move(s));
   }
 
-  // A routing file gives the tokens of a rank. A layer's sequence follows from them, for attention; a step's also
-  // counts its batch, which would become another one. Throws InputError.
+  // A routing file gives the tokens of a rank, and an open sequence follows from them, for attention. Throws
+  // InputError for a step whose batch was reckoned with another sequence.
   static void take_tokens_of_file(Scenario& s, std::vector<std::string>& warnings) {
     Parallel& p = s.parallel;
     const std::int64_t tokens = JobRouting(s).of(0, 0).max_tokens();
     const std::int64_t seq = std::max<std::int64_t>(1, tokens * p.tp * p.cp / p.micro_batch);
     if (seq == p.seq) return;
-    if (s.is_step())
+    if (s.is_step() &&
+        (s.gave("parallel.seq") || s.origin_of("parallel.global_batch").kind == Origin::Kind::kModel))
       throw InputError(SourcePlace{s.routing.path}, fmt::format("{} tokens per rank", tokens),
                        fmt::format("the {} of micro_batch x seq / (tp x cp); --seq {} says the file's",
                                    p.tokens_per_rank(), seq));

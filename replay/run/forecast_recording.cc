@@ -398,10 +398,11 @@ std::optional<models::Comparison> compared(std::span<const RecordingForecast> fo
   if (c.answers.empty()) return std::nullopt;
   c.scenario = std::make_shared<const models::Scenario>(forecasts.front().settings);
   // What Megatron recorded, of today or before, runs in Megatron: dispatchers of others are shown, not advised.
-  const models::FrameworkRecipe megatron = models::FrameworkRecipe::find("megatron-lm");
-  const std::string& recorded = c.answers.front().dispatcher;
-  const bool its = megatron.runs_dispatcher(recorded.substr(0, recorded.find("-legacy")));
-  models::rank(c.answers, false, its ? &megatron : nullptr);
+  models::FrameworkRecipe megatron = models::FrameworkRecipe::find("megatron-lm");
+  for (const char* before : {"allgather-legacy", "alltoall-legacy"})
+    megatron.runs.dispatchers.emplace_back(before);
+  models::rank(c.answers, false,
+               megatron.runs_dispatcher(c.answers.front().dispatcher) ? &megatron : nullptr);
   c.decision = models::decide(c.answers, forecasts.front().tolerance);
   return c;
 }

@@ -69,7 +69,7 @@ TEST(Anchoring, ALogSaysWhatItsStepsTook) {
   for (int i = 1; i <= 8; ++i)
     log += " iteration " + std::to_string(i) +
            "/ 100 | elapsed time per iteration (ms): " + std::to_string(1e3 * s) +
-           " | global batch size: 16 |\n";
+           " | global batch size: 1024 |\n";
   folder.write("train.log", log);
   const std::vector<std::string> words =
       asked({"compare"}, {"--dispatcher", "alltoall", "--format", "json", "--quiet"});

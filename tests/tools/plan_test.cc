@@ -176,7 +176,7 @@ TEST(Plan, ABoughtMachineStandsBesideItsRent) {
   std::replace(flat.begin(), flat.end(), '\n', ' ');
   for (const char* part :
        {"(bought: ", " of its price over 5 years, ", " power at a PUE of 1.3; 10 % of them idle",
-        "Buying the 8 GPUs takes $280 k; renting them for this training $", "MWh, counted"})
+        "Buying the 8 GPUs takes $280 k; renting them for this training $", "MWh, paid at the peak"})
     EXPECT_THAT(flat, HasSubstr(part));
   EXPECT_LE(widest_line(table.out), 100u);
   const json result = json::parse(run_moesim(with(with(kSmall, money), {"--format", "json"})).out);

@@ -334,7 +334,7 @@ std::vector<double> step_seconds(const TrainingLog& log, const models::Scenario&
   const std::int64_t batch = s.parallel.micro_batch * s.parallel.microbatches * s.parallel.dp;
   if (log.global_batch > 0 && batch != log.global_batch)
     throw InputError(log.batch_place, fmt::format("a global batch of {} sequences", log.global_batch),
-                     fmt::format("the job's {}", batch));
+                     fmt::format("the job's {}, or --global-batch {}", batch, log.global_batch));
   if (log.unit == TrainingLog::Unit::kSeconds) return log.steps;
   const double work = step_work(log.unit, s);
   std::vector<double> steps;
