@@ -16,7 +16,6 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Outcome;
 using testing::parsed;
 using testing::read_text;
