@@ -192,19 +192,21 @@ std::vector<std::string> that_run(const SearchedSetting& kind, const Scenario& s
 std::vector<std::string> values_of(const SearchedSetting& kind, const Scenario& s, const PlanSearchOptions& o,
                                    const FrameworkRecipe& recipe) {
   // The short form of an object counts as given where one of its parts is.
-  const bool said = std::any_of(scenario_fields().begin(), scenario_fields().end(), [&](const Field& f) {
+  const bool given = std::any_of(scenario_fields().begin(), scenario_fields().end(), [&](const Field& f) {
     return (f.path == kind.path || f.path.starts_with(std::string(kind.path) + ".")) && s.gave(f.path);
   });
+  // "all" names no dispatcher.
+  const bool said = given && !(kind.path == "dispatcher" && s.all_dispatchers);
   if (!(o.*kind.searched)) return {""};
   // Named dispatchers are the candidates, in any order.
-  if (said && kind.path == "dispatcher" && s.dispatchers.size() > 1 && !s.all_dispatchers) {
+  if (said && kind.path == "dispatcher" && s.dispatchers.size() > 1) {
     std::vector<std::string> named;
     for (const DispatcherSpec& spec : s.dispatchers) named.push_back(spec.text());
     std::ranges::sort(named);
     named.erase(std::unique(named.begin(), named.end()), named.end());
     return named;
   }
-  if (o.keep_given && said && !(kind.path == "dispatcher" && s.all_dispatchers)) return {""};
+  if (o.keep_given && said) return {""};
   if (kind.path != "training.precision") {
     if (kind.path == "dispatcher" && s.model.experts == 0) return {""};
     return that_run(kind, s, recipe);

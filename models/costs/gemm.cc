@@ -197,7 +197,7 @@ GemmModel::GemmModel(const Profile& profile, Clocks clocks, std::string_view gro
     resolved->rates[i].own = dense != nullptr;
     if (!dense) widen(resolved->rates[i]);
     const bool own = grouped != nullptr;
-    // Primus-Turbo's kernels.
+    // Grouped kernels that are slow in the measured type, as Primus-Turbo's are, stay slow in this one.
     const auto share = [](const ParameterSet& set) { return set.get("peak_share", 1); };
     if (const ParameterSet* theirs = profile.find("grouped_gemm/" + other); !grouped && theirs)
       grouped = dense && share(*theirs) > kSlowGrouped * share(*dense) ? dense : theirs;

@@ -57,7 +57,7 @@ void settle_scope(const Question& q, Scenario& s) {
 void take_launched(const Question& q, Scenario& s, std::vector<std::string>& notes) {
   if (!q.job || q.job->gpus.count == 0 || s.mesh.given || s.gave("parallel.dp")) return;
   const auto [launched, per_node] = q.job->gpus;
-  // A rack stands for one node here.
+  // A cluster of racks counts each rack as a node, and no launcher does.
   if (s.cluster && per_node > 0 && launched > per_node && per_node != s.cluster->gpus_per_node &&
       s.cluster->gpus_per_node <= s.cluster->profile.device().gpus_per_node)
     notes.push_back(fmt::format(

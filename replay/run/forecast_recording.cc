@@ -397,7 +397,7 @@ std::optional<models::Comparison> compared(std::span<const RecordingForecast> fo
   }
   if (c.answers.empty()) return std::nullopt;
   c.scenario = std::make_shared<const models::Scenario>(forecasts.front().settings);
-  // What Megatron recorded, of today or before, runs in Megatron: dispatchers of others are shown, not advised.
+  // A job that Megatron ran, with a legacy dispatcher too, cannot take those of other frameworks.
   models::FrameworkRecipe megatron = models::FrameworkRecipe::find("megatron-lm");
   for (const char* before : {"allgather-legacy", "alltoall-legacy"})
     megatron.runs.dispatchers.emplace_back(before);

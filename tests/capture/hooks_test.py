@@ -324,7 +324,7 @@ class OnTwoProcesses(ScratchTest):
         lines = read_rank_file(self.path("wd2_dp2", "rank1.txt")).lines
         backward = next(line for line in lines if line.name == "backward_step")
         self.assertIn("; 1 calls not seen;", backward.description)
-        # What Python launched is there. Rank 1 waited for rank 0, which slept: that is the call's time.
+        # The recording has the calls that Python launched. Rank 1 waits while rank 0 sleeps, so its call takes as long.
         self.assertEqual([(sub.source, sub.shape) for sub in lines[0].subs], [("allreduce", ()), ("allreduce_async", (3,))])
         self.assertGreater(float(lines[0].subs[0].duration), 100)
         self.assertGreaterEqual(int(outs[1]), 1)

@@ -112,7 +112,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
                launch_script(*a.plans.front().scenario, plan_command(a.plans.front()), o.question.version()));
   if (wants_result(common)) {
     models::Scenario said = q.scenario;
-    // What was said of the machine's parts is of the only one.
+    // Settings below cluster need one cluster, whose numbers describe them; a plan's own question has none.
     if (std::ranges::any_of(said.origins.all(),
                             [](const auto& one) { return one.first.starts_with("cluster."); }))
       said.cluster = q.machines.front().cluster;

@@ -1,4 +1,4 @@
-// What the page uses of d3, which Plot brings; it has no types of its own.
+// Types of the d3 functions that the page uses. Plot depends on d3, which has no types.
 declare module "d3" {
   export function bisectRight(ascending: ArrayLike<number>, value: number): number;
   export function group<T>(values: T[], key: (value: T) => string): Map<string, T[]>;
