@@ -122,8 +122,8 @@ function(moesim_test folder)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  if(MOESIM_SANITIZE AND ARG_TIMEOUT LESS 900)
-    set(ARG_TIMEOUT 900)  # a case takes ten times as long
+  if(MOESIM_SANITIZE AND ARG_TIMEOUT LESS 1800)
+    set(ARG_TIMEOUT 1800)  # a case takes ten times as long, and CI is slower yet
   endif()
   add_executable(${folder}_tests ${ARG_SOURCES})
   foreach(dependency ${ARG_DEPENDS})

@@ -20,7 +20,7 @@ mkdir -p build
 # that take minutes here for asking what others ask of smaller inputs.
 too_long='SweepMpi|WhatIfBest.CountsEvery|WhatIf.TheScopeIs|StayBelowTwentyMegabytes'
 too_long+='|Answer.Seeds|OneAnswer|NextRows.ChosenRows|OwnRows.Twelve|PlanLaws|PlanSearch.BranchAndBoundFinds|PlanChoice.WithoutGpus'
-too_long+='|Fields.WhatIsWritten|RecordedMachine.(Public|Times)|Uncertainty.AJob|RescaleEcho.(Long|Larger)|SizeLimits.AllowTheLongest'
+too_long+='|Fields.WhatIsWritten|RecordedMachine.(Public|Times)|Uncertainty.AJob|RescaleEcho.(Long|Larger|OneExpertRank)|SizeLimits.AllowTheLongest'
 too_long+='|Refine.(TheBase|IsReadBack|RowsThatAgree)'
 
 # test_address LIBRARY...: the tests of their programs, LIBRARY.Suite.Test.
