@@ -35,6 +35,13 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
   };
   const std::int64_t D = part.group;
   const double gradients = part.parameters.trained * t.gradient_bytes;
+  // Replicas that hold whole weights exchange those alone that change.
+  const auto add_changed = [&] {
+    add({.kind = CommKind::kAllGather,
+         .what = part.parameters_name,
+         .group = D,
+         .buffer = part.parameters.trained * t.weight_bytes});
+  };
   switch (scheme) {
     case ShardingScheme::kDdp: {
       const auto bucket = static_cast<double>(ddp_bucket_parameters(D));
@@ -48,11 +55,17 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
     }
     case ShardingScheme::kZero1:
       add({.kind = CommKind::kReduceScatter, .what = part.gradients_name, .group = D, .buffer = gradients});
-      // Replicas that hold whole weights exchange those alone that change.
-      add({.kind = CommKind::kAllGather,
-           .what = part.parameters_name,
+      add_changed();
+      break;
+    case ShardingScheme::kZero2:
+      add({.kind = CommKind::kReduceScatter,
+           .what = part.gradients_name,
            .group = D,
-           .buffer = part.parameters.trained * t.weight_bytes});
+           .buffer = gradients,
+           .calls = part.parameters.units,
+           .passes = t.every_pass ? t.microbatches : 1,
+           .every_pass = t.every_pass});
+      add_changed();
       break;
     case ShardingScheme::kFsdp:
     case ShardingScheme::kHsdp: {

@@ -341,7 +341,7 @@ class Stages {
     if (plan_.muon) {
       const StageParameters matrices = elements_of(matrices_);
       second.dense -= matrices.dense, second.experts -= matrices.experts;
-      if (sharding == ShardingScheme::kZero1)
+      if (sharding == ShardingScheme::kZero1 || sharding == ShardingScheme::kZero2)
         for (const bool of_experts : {false, true}) {
           std::vector<MuonMatrix> kind;
           std::ranges::copy_if(matrices_, std::back_inserter(kind),
@@ -364,6 +364,7 @@ class Stages {
       add(kind, text("dense part", over.dense), of.dense / over.dense * bytes);
       add(kind, text("experts", over.experts), of.experts / over.experts * bytes);
     };
+    const double share = frozen ? (trained.dense + trained.experts) / (n.dense + n.experts) : 1;
     if (fsdp) {
       // FSDP2 with mixed precision shards the master weights themselves, gathers bf16 copies of the unit at
       // work and of the next, and reduces gradients in fp32.
@@ -381,7 +382,6 @@ class Stages {
       if (!q_.train) return 0;
       both(MemoryKind::kGradients, std::string(name_of(plan_.optimizer.master)),
            bytes_of(plan_.optimizer.master), fully, trained);
-      const double share = frozen ? (trained.dense + trained.experts) / (n.dense + n.experts) : 1;
       if (whole_stage || root)
         add(MemoryKind::kGradients, "stage before its reduction/fp32", share * (n.dense + n.experts) * 4);
       else
@@ -396,8 +396,10 @@ class Stages {
     if (frozen) both(MemoryKind::kParameters, "bf16, frozen", kBf16Bytes, whole, n);
     both(MemoryKind::kParameters, "bf16", kBf16Bytes, whole, trained);
     if (!q_.train) return 0;
-    both(MemoryKind::kGradients, plan_.gradient_bytes == 2 ? "bf16" : "fp32", plan_.gradient_bytes, whole,
-         trained);
+    const bool divides = sharding == ShardingScheme::kZero2;
+    both(MemoryKind::kGradients, plan_.gradient_bytes == 2 ? "bf16" : "fp32", plan_.gradient_bytes,
+         divides ? zero1 : whole, trained);
+    if (divides) unit_ += share * units.largest * static_cast<double>(plan_.gradient_bytes);
     const OptimizerTypes& o = plan_.optimizer;
     const double shard = held.dense / of_optimizer.dense + held.experts / of_optimizer.experts;
     if (offloads_optimizer(plan_.offload)) {

@@ -69,12 +69,13 @@ class Transfers {
 
   bool across() const { return dense_.across_domains() || experts_.across_domains(); }
   bool sharded_passes(ShardingScheme scheme) const {
-    return sharded_in_every_pass(s_.parallel) && shards_weights(scheme);
+    return sharded_in_every_pass(s_.parallel) && (shards_weights(scheme) || scheme == ShardingScheme::kZero2);
   }
 
-  // Whether a scheme that is sharded in every pass has replicas, whose gradients are summed once a step.
-  bool replicates(ShardingScheme scheme) const {
-    return scheme == ShardingScheme::kHsdp && sharded_passes(scheme);
+  // Whether a scheme that is sharded in every pass moves something once a step, too: the sums over replicas, or
+  // the whole weights of ZeRO-2.
+  bool moves_once(ShardingScheme scheme) const {
+    return scheme != ShardingScheme::kFsdp && sharded_passes(scheme);
   }
 
   // Whether a chunk's backward passes gather its weights again.
@@ -297,7 +298,7 @@ class ParameterTransfers {
     held_.experts = in.slots;
     for (const ShardingScheme scheme : {plan_.sharding, of_router_, of_experts_}) {
       sharded_ = sharded_ || transfers_.sharded_passes(scheme);
-      all_in_passes_ = all_in_passes_ && transfers_.sharded_passes(scheme) && !transfers_.replicates(scheme);
+      all_in_passes_ = all_in_passes_ && transfers_.sharded_passes(scheme) && !transfers_.moves_once(scheme);
     }
   }
 
@@ -330,7 +331,8 @@ class ParameterTransfers {
     constexpr std::int64_t kNoRoom = std::numeric_limits<std::int64_t>::max() / 4;
     const bool root = plan_.fsdp_unit == FsdpUnit::kRoot;
     const bool hides_forward = !root && plan_.overlap.parameters;
-    const bool hides_backward = hides_forward && plan_.overlap.gradients;
+    const bool hides_backward =
+        !root && plan_.overlap.gradients && (plan_.overlap.parameters || seconds.gather == 0);
     PipelineTransfers::Sharded all{
         to_ps(seconds.gather), to_ps((transfers_.again() ? seconds.gather : 0) + seconds.reduce),
         hides_forward ? network_of(c, true) : kNoRoom, hides_backward ? network_of(c, false) : kNoRoom};

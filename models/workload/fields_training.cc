@@ -30,7 +30,7 @@ bool without_shampoo(const Scenario& s) { return !s.training.shampoo; }
 bool without_muon(const Scenario& s) { return !s.training.muon; }
 bool sharded_alike(const Scenario& s) { return !s.training.router_sharding && !s.training.expert_sharding; }
 
-// FSDP and HSDP divide weights; under ddp and zero1 they are whole.
+// FSDP and HSDP divide weights; under the others they are whole.
 bool divided(const Scenario& s) { return shards_weights(s.training.sharding); }
 
 template <std::optional<ShardingScheme> T::*Module>
@@ -375,7 +375,7 @@ std::vector<Field> sharding_fields() {
   return {
       field<kTraining, &T::sharding>(
           FieldType::kText, "training.sharding", "--sharding", kPlan,
-          "Sharding of parameters, gradients and optimizer state: ddp, zero1, fsdp or "
+          "Sharding of parameters, gradients and optimizer state: ddp, zero1, zero2, fsdp or "
           "hsdp:shard=N[:reshard=false][:shampoo][:muon]",
           {.also = "sharding",
            .fallback = "zero1",
@@ -383,10 +383,13 @@ std::vector<Field> sharding_fields() {
                           return s.train || s.mesh.given || s.training.sharding != kDdp;
                         },
                         kTrained.words}},
-           .valid_if = {{[](const Scenario& s) {
-                           return s.is_step() || s.training.sharding != kHsdp || s.training.shard_group > 0;
-                         },
-                         "hsdp, expected hsdp:shard=N, the ranks that shard"}},
+           .valid_if =
+               {{[](const Scenario& s) {
+                   return s.is_step() || s.training.sharding != kHsdp || s.training.shard_group > 0;
+                 },
+                 "hsdp, expected hsdp:shard=N, the ranks that shard"},
+                {[](const Scenario& s) { return s.training.sharding != kZero2 || !pipelined(s); },
+                 "zero2 with parallel.pp {parallel.pp}, whose stages add up gradients; expected zero1"}},
            .read = read_sharding,
            .value = [](const Field&,
                        const Scenario& s) { return ordered_json(name_of(s.training.sharding)); },
@@ -459,7 +462,9 @@ std::vector<Field> sharding_fields() {
       boolean<kTraining, &T::shampoo>(
           "training.shampoo", "", kPlan, "Distributed Shampoo instead of Adam",
           {.valid_if = {kOnlyTrained,
-                        {[](const Scenario& s) { return s.training.sharding != kZero1; },
+                        {[](const Scenario& s) {
+                           return s.training.sharding != kZero1 && s.training.sharding != kZero2;
+                         },
                          "{} with {training.sharding}, expected it with ddp, fsdp or hsdp"}},
            .written = changed}),
       boolean<kTraining, &T::muon>("training.muon", "", kPlanOfStep,

@@ -85,7 +85,7 @@ ShardingSpec ShardingSpec::parse(const std::string& text) {
   const auto found = std::find(kNamesOf<ShardingScheme>.begin(), kNamesOf<ShardingScheme>.end(), name);
   if (found == kNamesOf<ShardingScheme>.end())
     throw InputError(
-        fmt::format("sharding: found {}, expected ddp, zero1, fsdp or hsdp{}", in_quotes(name),
+        fmt::format("sharding: found {}, expected ddp, zero1, zero2, fsdp or hsdp{}", in_quotes(name),
                     did_you_mean(name, std::vector<std::string>(kNamesOf<ShardingScheme>.begin(),
                                                                 kNamesOf<ShardingScheme>.end()))));
   spec.scheme = static_cast<ShardingScheme>(found - kNamesOf<ShardingScheme>.begin());

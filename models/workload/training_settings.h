@@ -82,17 +82,18 @@ struct StepRecompute {
 enum class ShardingScheme : std::uint8_t {
   kDdp,    // all-reduce of gradients
   kZero1,  // distributed optimizer: reduce-scatter of gradients, all-gather of parameters
+  kZero2,  // gradients sharded, too: reduce-scatter in every pass (arXiv 1910.02054)
   kFsdp,   // ZeRO-3: all-gather per unit in forward (and backward), reduce-scatter of gradients
   kHsdp,   // FSDP inside a shard group, all-reduce over the replicate group
 };
 template <>
-inline constexpr auto kNamesOf<ShardingScheme> = name_list("ddp", "zero1", "fsdp", "hsdp");
+inline constexpr auto kNamesOf<ShardingScheme> = name_list("ddp", "zero1", "zero2", "fsdp", "hsdp");
 // Whether a scheme shards the weights themselves.
 constexpr bool shards_weights(ShardingScheme scheme) {
   return scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp;
 }
 
-// Parsed "ddp", "zero1" (also "distributed-optimizer"), "fsdp" or "hsdp:shard=8", with ":reshard=false" (FSDP
+// Parsed "ddp", "zero1" (also "distributed-optimizer"), "zero2", "fsdp" or "hsdp:shard=8", with ":reshard=false" (FSDP
 // keeps gathered parameters until backward) and ":shampoo" (one all-gather of updates per step).
 struct ShardingSpec {
   ShardingScheme scheme = ShardingScheme::kZero1;

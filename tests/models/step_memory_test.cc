@@ -221,6 +221,22 @@ TEST(StepMemory, CausesAddUpToTheirKind) {
       }
 }
 
+// Of ZeRO-1 but for the gradients, of which a rank holds its share and a layer before it is reduced.
+TEST(StepMemory, Zero2DividesGradientsAlone) {
+  Job one, two;
+  one.parallel.pp = two.parallel.pp = 1;
+  one.plan.set_sharding("zero1");
+  two.plan.set_sharding("zero2");
+  const StageMemory whole = one.memory().stages[0], part = two.memory().stages[0];
+  EXPECT_EQ(part.bytes.parameters, whole.bytes.parameters);
+  EXPECT_EQ(part.bytes.optimizer, whole.bytes.optimizer);
+  const StageParameters n =
+      chunk_parameters(one.model, one.parallel, chunks_of(one.model, one.parallel).front());
+  // DP 8, EDP 2; a layer of 32 beside them.
+  const double layer = part.bytes.gradients - 4 * (n.dense / 8 + n.experts / 2);
+  EXPECT_NEAR(layer, 4 * (n.dense + n.experts) / 32, 0.05 * layer);
+}
+
 // Forward of one microbatch beside the backward of another, layer by layer: one microbatch and a layer are
 // alive, not two microbatches.
 TEST(StepMemory, OverlappedBatchesHoldOneAndALayer) {

@@ -121,7 +121,7 @@ TEST(ShardingSpec, NamesAndOptions) {
 
 TEST(ShardingSpec, MistakesAreOneLine) {
   EXPECT_EQ(refusal("fsdp2"),
-            "sharding: found 'fsdp2', expected ddp, zero1, fsdp or hsdp; did you mean 'fsdp'?");
+            "sharding: found 'fsdp2', expected ddp, zero1, zero2, fsdp or hsdp; did you mean 'fsdp'?");
   EXPECT_EQ(refusal("hsdp:shard=0"), "sharding: shard: found '0', expected a number of ranks of at least 1");
   EXPECT_EQ(refusal("hsdp:shard=8x"),
             "sharding: shard: found '8x', expected a number of ranks of at least 1");

@@ -106,6 +106,21 @@ TEST(StepTransfers, DdpReducesWholeGradientsAndGathersNothing) {
                   job.seconds(CollectiveOp::all_reduce, job.placement.expert_replicas(), n.experts * 4)));
 }
 
+// Gradients are scattered in every pass, as FSDP's, and the weights that the optimizer changed are gathered once.
+TEST(StepTransfers, Zero2ScattersInEveryPassAndGathersOnce) {
+  Scenario s = sharded("zero2");
+  s.training.overlap.parameters = false, s.training.overlap.gradients = true;
+  const PipelineTransfers two = Job(s).transfers(), one = Job(sharded("zero1")).transfers();
+  Scenario kept = sharded("fsdp");
+  kept.training.reshard_after_forward = false;
+  ASSERT_EQ(two.sharded.size(), 1u);
+  EXPECT_EQ(two.sharded[0].forward, 0);
+  EXPECT_EQ(two.sharded[0].backward, Job(kept).transfers().sharded[0].backward);
+  EXPECT_EQ(two.sharded[0].backward_link, 0);  // the next layer's pass hides them
+  EXPECT_EQ(two.parameters, one.parameters);
+  EXPECT_EQ(two.gradients, std::vector<std::int64_t>{0});
+}
+
 // A call for every unit: four layers, embedding and head on eight ranks, the experts of three layers on two.
 TEST(StepTransfers, FsdpGathersUnitByUnit) {
   const Job job(sharded("fsdp"));

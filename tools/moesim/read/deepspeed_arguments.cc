@@ -48,13 +48,8 @@ void write_precision(const Scenario&, Arguments& out) { out.emplace_back("bf16.e
 
 void read_zero(JobReader& r) {
   const std::int64_t stage = r.whole("zero_optimization.stage", 0, 3).value_or(0);
-  r.set("training.sharding", stage == 0 ? "ddp" : stage == 1 ? "zero1" : "fsdp");
-  // ZeRO-2 (arXiv 1910.02054) shards gradients and states: FSDP whose weights are gathered once a step.
-  if (stage == 2) {
-    r.set("training.reshard_after_forward", false);
-    r.approximate("zero_optimization.stage",
-                  "ZeRO-2 is priced as FSDP that keeps its gathered weights for a step");
-  }
+  // The schemes in the order of DeepSpeed's stages: ddp, zero1, zero2, fsdp.
+  r.set("training.sharding", std::string(name_of(static_cast<ShardingScheme>(stage))));
   const bool overlap = r.flag("zero_optimization.overlap_comm", stage == 3);
   r.set("training.overlap.gradients", overlap);
   r.set("training.overlap.parameters", stage == 3 && overlap);
@@ -73,11 +68,11 @@ void read_zero(JobReader& r) {
 
 void write_zero(const Scenario& s, Arguments& out) {
   const ShardingScheme scheme = s.training.sharding;
-  const int stage = scheme == ShardingScheme::kZero1   ? 1
-                    : scheme != ShardingScheme::kFsdp  ? 0
-                    : s.training.reshard_after_forward ? 3
-                                                       : 2;
-  out.emplace_back("zero_optimization.stage", stage);
+  if (scheme == ShardingScheme::kHsdp || !s.training.reshard_after_forward)
+    throw InputError(
+        "sharding: found hsdp or weights that stay gathered, which are not written as arguments of DeepSpeed, "
+        "expected ddp, zero1, zero2 or fsdp");
+  out.emplace_back("zero_optimization.stage", static_cast<int>(scheme));
   out.emplace_back("zero_optimization.overlap_comm", s.training.overlap.gradients);
   if (models::offloads_optimizer(s.training.offload))
     out.emplace_back("zero_optimization.offload_optimizer.device", "cpu");

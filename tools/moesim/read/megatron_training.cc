@@ -86,10 +86,10 @@ void read_sharding(JobReader& r) {
   if (own) {
     const std::string strategy = r.choice("data_parallel_sharding_strategy", "no_shard",
                                           {"no_shard", "optim", "optim_grads", "optim_grads_params"});
-    if (strategy == "optim_grads")
-      r.fail("data_parallel_sharding_strategy",
-             "no_shard, optim or optim_grads_params: gradients alone are not sharded here");
-    sharding = strategy == "optim_grads_params" ? "fsdp" : strategy == "optim" ? "zero1" : "ddp";
+    sharding = strategy == "optim_grads_params" ? "fsdp"
+               : strategy == "optim_grads"      ? "zero2"
+               : strategy == "optim"            ? "zero1"
+                                                : "ddp";
   }
   if (r.flag("use_torch_fsdp2")) {
     sharding = "fsdp";
@@ -101,15 +101,16 @@ void read_sharding(JobReader& r) {
 
 void write_sharding(const Scenario& s, Arguments& out) {
   if (s.training.sharding == ShardingScheme::kZero1) out.emplace_back("use_distributed_optimizer", true);
-  if (s.training.sharding == ShardingScheme::kFsdp) {
+  const bool whole = s.training.sharding == ShardingScheme::kZero2;
+  if (whole || s.training.sharding == ShardingScheme::kFsdp) {
     out.emplace_back("use_megatron_fsdp", true);
-    out.emplace_back("data_parallel_sharding_strategy", "optim_grads_params");
+    out.emplace_back("data_parallel_sharding_strategy", whole ? "optim_grads" : "optim_grads_params");
     out.emplace_back("use_distributed_optimizer", true);
     out.emplace_back("ckpt_format", "fsdp_dtensor");
   }
   if (s.training.sharding == ShardingScheme::kHsdp)
     throw InputError(
-        "sharding: found hsdp, which is not written as arguments of Megatron, expected ddp, zero1 or fsdp");
+        "sharding: found hsdp, which is not written as arguments of Megatron, expected ddp, zero1, zero2 or fsdp");
 }
 
 void read_overlap(JobReader& r) {
