@@ -1,6 +1,7 @@
 #include "models/step/kept_activations.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <utility>
@@ -232,19 +233,25 @@ namespace {
 
 constexpr std::string_view kRouterInput = "router input";
 
+// Whether a tensor is the rows that experts multiply, or was before they were sorted. Programs that sort them free
+// the earlier ones.
+bool is_expert_input(std::string_view name) {
+  static constexpr std::array<std::string_view, 5> kNames{"expert input", "permuted rows", "received rows",
+                                                          "gathered rows", "sorted rows"};
+  return std::ranges::find(kNames, name) != kNames.end();
+}
+
 // Whether a program keeps a tensor for the gradients of weights alone. Frozen experts and a frozen router
 // need no rows that they multiplied; adapters beside them do.
 bool only_for_weights(std::string_view name, const TrainingSettings& plan) {
   if (plan.lora.rank == 0 || plan.lora.modules == Lora::Modules::kExperts) return false;
-  return name == "fc2 input" || name == "expert input" || name == "permuted rows" ||
-         (name == kRouterInput && !trains_ffn(plan));
+  return name == "fc2 input" || is_expert_input(name) || (name == kRouterInput && !trains_ffn(plan));
 }
 
 // Whether backward computes a program's kept tensor again besides the program's own recomputation: all but
 // the rows that a collective brought, where only outputs of operations are kept.
 bool again_outside(std::string_view name, const Program& program, const TrainingSettings& plan) {
-  const bool brought = name == "expert input" || name == "permuted rows";
-  if (plan.recompute.operations) return !brought || program.ep() == 1;
+  if (plan.recompute.operations) return !is_expert_input(name) || program.ep() == 1;
   return plan.recompute.norms && name == kRouterInput;
 }
 

@@ -122,6 +122,8 @@ TEST(Lora, MemoryByHand) {
   EXPECT_EQ(bytes_of(lora, "fc2 input"), 0);
   EXPECT_GT(bytes_of(full, "fc2 input"), 0);
   EXPECT_GT(bytes_of(lora, "fc1 output"), 0);
+  EXPECT_EQ(bytes_of(lora, "sorted rows"), 0);
+  EXPECT_GT(bytes_of(memory_of("zero1", kExperts), "sorted rows"), 0);
   EXPECT_EQ(bytes_of(lora, "adapters/rows between their products") / (64 * 8 * 8 * 2),
             static_cast<double>(lora.stages.front().in_flight));
   EXPECT_GT(bytes_of(memory_of("zero1", kDense), "dense FFN/activation"), 0);
