@@ -83,6 +83,7 @@ class ShellRun {
       const ShellValue one(variable);
       if (one.argument == 0) {
         state_.variables[one.name] = {false, true, {one.value}};
+        given_[one.name] = one.value;
         continue;
       }
       state_.arguments_given = true;
@@ -160,7 +161,18 @@ class ShellRun {
     return a.array ? fields(a.items) : Words{a.items.empty() ? "" : value(a.items[0].raw)};
   }
 
+  // Refuses to lose a value of --with where the script neither reads nor repeats it.
+  void keep_given(const ShellAssignment& a, const Words& items) const {
+    const auto at = given_.find(a.name);
+    if (at == given_.end() || a.append || a.items.empty() || items.empty() || items[0] == at->second ||
+        a.items[0].raw.find(a.name) != npos)
+      return;
+    fail(fmt::format("{}={}, beside --with {}={}", a.name, script_.shown(items[0]), a.name, at->second),
+         "--with the argument that it becomes, or a script that reads ${" + a.name + ":-...}");
+  }
+
   void assign(const ShellAssignment& a, const Words& items) {
+    keep_given(a, items);
     const bool outside = a.append && !variable(a.name);
     const Words before = outside ? find(a.name, "", "$" + a.name).items : Words();
     Variable& v = changed(a.name);
@@ -994,6 +1006,7 @@ class ShellRun {
   std::optional<int> substitution_ = 0;                // status of the last $( )
   std::string echoed_;                                 // what the last echo prints
   std::size_t work_ = 0;
+  std::map<std::string, std::string> given_;  // by --with
   std::map<std::string, std::size_t> unknowns_;
   std::deque<std::pair<std::string, ShellNodePtr>> programs_;  // texts, and the trees that refer to them
 };
