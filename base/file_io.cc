@@ -266,6 +266,8 @@ void check_utf8(std::string_view text, const std::string& file) {
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
   std::string text = read_noted(path, limit_bytes, true);
   check_utf8(text, path.string());
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // that editors on Windows write
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }
 

@@ -38,6 +38,8 @@ class FileIo : public ::testing::Test {
 TEST_F(FileIo, WritesAndReadsBack) {
   write_file(folder_ / "a", "line\n\0end");
   EXPECT_EQ(read_file(folder_ / "a"), "line\n");
+  write_file(folder_ / "marked", "\xEF\xBB\xBF{}");  // as editors on Windows save it
+  EXPECT_EQ(read_file(folder_ / "marked"), "{}");
   const std::string binary("a\0b", 3);
   write_file(folder_ / "a", binary);
   EXPECT_EQ(read_own_file(folder_ / "a"), binary);

@@ -286,6 +286,10 @@ class Refusals(unittest.TestCase):
             with self.assertRaisesRegex(moesim.InputError, f"did you mean '{near}'"):
                 question()
 
+    def test_an_empty_list_takes_no_other_option_for_its_value(self):
+        with self.assertRaisesRegex(moesim.InputError, "^clusters: found nothing, expected a value"):
+            moesim.plan(model="qwen3-30b-a3b", tokens="2T", clusters=[], gpus=64)
+
     def test_what_a_scenario_does_not_know(self):
         with self.assertRaisesRegex(moesim.InputError, r"^scenario:\d+: .*epp.*did you mean 'ep'"):
             moesim.compare({"model": "mixtral-8x7b", "parallel": {"epp": 8}})

@@ -221,6 +221,8 @@ Run declare_import(CLI::App& app) {
   options->facts.declare(app);
   options->facts.declare_dispatch(app);
   return [options](const CommonOptions& common) {
+    if (common.format == Format::kCsv)
+      throw InputError("found --format csv, expected none: measurement files are JSON");
     const ImportFacts facts = options->facts.facts();
     const bool dispatch = facts.tokens > 0 || facts.hidden > 0 || facts.topk > 0 || facts.experts > 0;
     if (dispatch && options->kind != "deepep")

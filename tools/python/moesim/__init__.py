@@ -57,9 +57,12 @@ def _text(value: _t.Any) -> str:
 
 def _told(name: str, value: _t.Any) -> str:
     try:
-        return _text(value)
+        text = _text(value)
     except ValueError as error:  # NaN, or a number of too many digits
         raise InputError(f"{name}: {error}") from None
+    if text == "":  # the command line would take the next option for it
+        raise InputError(f"{name}: found nothing, expected a value, or None")
+    return text
 
 
 def _bytes(word: str) -> bytes:
