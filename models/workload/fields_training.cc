@@ -16,6 +16,9 @@ constexpr auto kTraining = &Scenario::training;
 // As PipelineKind; the last is an alias of 1f1b, which is interleaved where vpp > 1.
 constexpr auto kSchedules = name_list("1f1b", "zero-bubble", "dualpipe", "interleaved");
 
+constexpr const char* kScattersInPasses =
+    "zero2 with parallel.pp {parallel.pp}, whose stages add up gradients; expected zero1";
+
 // Conditions, by what holds.
 using enum ShardingScheme;
 
@@ -98,7 +101,9 @@ Field module_sharding(std::string_view path, std::string_view help) {
        .valid_if = {{[](const Scenario& s) {
                        return s.training.*Module != kHsdp || s.training.sharding == kHsdp;
                      },
-                     "hsdp with {training.sharding}, expected it with hsdp:shard=N for the rest, too"}},
+                     "hsdp with {training.sharding}, expected it with hsdp:shard=N for the rest, too"},
+                    {[](const Scenario& s) { return s.training.*Module != kZero2 || !pipelined(s); },
+                     kScattersInPasses}},
        .read = [](const Field&, Scenario& s,
                   const JsonNode& v) { s.training.*Module = ShardingSpec::parse(v.string()).scheme; },
        .value =
@@ -383,13 +388,12 @@ std::vector<Field> sharding_fields() {
                           return s.train || s.mesh.given || s.training.sharding != kDdp;
                         },
                         kTrained.words}},
-           .valid_if =
-               {{[](const Scenario& s) {
-                   return s.is_step() || s.training.sharding != kHsdp || s.training.shard_group > 0;
-                 },
-                 "hsdp, expected hsdp:shard=N, the ranks that shard"},
-                {[](const Scenario& s) { return s.training.sharding != kZero2 || !pipelined(s); },
-                 "zero2 with parallel.pp {parallel.pp}, whose stages add up gradients; expected zero1"}},
+           .valid_if = {{[](const Scenario& s) {
+                           return s.is_step() || s.training.sharding != kHsdp || s.training.shard_group > 0;
+                         },
+                         "hsdp, expected hsdp:shard=N, the ranks that shard"},
+                        {[](const Scenario& s) { return s.training.sharding != kZero2 || !pipelined(s); },
+                         kScattersInPasses}},
            .read = read_sharding,
            .value = [](const Field&,
                        const Scenario& s) { return ordered_json(name_of(s.training.sharding)); },
