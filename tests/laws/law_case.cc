@@ -88,7 +88,7 @@ json training_of(Random& draw, bool step) {
   }
   say(4, "recompute", {"full", "moe_act", "layernorm+moe_act", "core_attn"});
   if (!step) return t;
-  say(3, "sharding", {"ddp", "fsdp", "hsdp"});
+  say(3, "sharding", {"ddp", "zero2", "fsdp", "hsdp"});
   say(4, "schedule", {"zero-bubble", "dualpipe"});
   say(4, "overlap", {"none", "expert-communication", "gradients"});
   return t;

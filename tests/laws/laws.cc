@@ -585,7 +585,7 @@ void add_gradients(std::vector<Law>& all) {
        [](const Case& one, const Seen&, Random& draw, const Ask& ask) -> std::optional<std::string> {
          if (one.of_step() || !one.get("train", true)) return std::nullopt;
          const Case sharded =
-             one.with("training.sharding", one_of<std::string>(draw, {"ddp", "zero1", "fsdp"}));
+             one.with("training.sharding", one_of<std::string>(draw, {"ddp", "zero1", "zero2", "fsdp"}));
          const auto seen = ask(sharded);
          if (!seen) return std::nullopt;
          const models::Cluster c = sharded.cluster();
