@@ -72,10 +72,9 @@ class Transfers {
     return sharded_in_every_pass(s_.parallel) && (shards_weights(scheme) || scheme == ShardingScheme::kZero2);
   }
 
-  // Whether a scheme that is sharded in every pass moves something once a step, too: the sums over replicas, or
-  // the whole weights of ZeRO-2.
-  bool moves_once(ShardingScheme scheme) const {
-    return scheme != ShardingScheme::kFsdp && sharded_passes(scheme);
+  // Whether a scheme moves nothing once a step. HSDP sums gradients of replicas then, ZeRO-2 gathers weights.
+  bool only_in_passes(ShardingScheme scheme) const {
+    return scheme == ShardingScheme::kFsdp && sharded_passes(scheme);
   }
 
   // Whether a chunk's backward passes gather its weights again.
@@ -298,7 +297,7 @@ class ParameterTransfers {
     held_.experts = in.slots;
     for (const ShardingScheme scheme : {plan_.sharding, of_router_, of_experts_}) {
       sharded_ = sharded_ || transfers_.sharded_passes(scheme);
-      all_in_passes_ = all_in_passes_ && transfers_.sharded_passes(scheme) && !transfers_.moves_once(scheme);
+      all_in_passes_ = all_in_passes_ && transfers_.only_in_passes(scheme);
     }
   }
 

@@ -221,7 +221,7 @@ TEST(StepMemory, CausesAddUpToTheirKind) {
       }
 }
 
-// Of ZeRO-1 but for the gradients, of which a rank holds its share and a layer before it is reduced.
+// ZeRO-2 holds what ZeRO-1 holds, but of the gradients only the share of the rank and one layer before its reduction.
 TEST(StepMemory, Zero2DividesGradientsAlone) {
   Job one, two;
   one.parallel.pp = two.parallel.pp = 1;
