@@ -133,10 +133,10 @@ void write_folder(const fs::path& folder, const std::function<void(const fs::pat
   const fs::path target = full.has_filename() ? full : full.parent_path();
   fs::path last = target.parent_path();  // the last existing parent folder
   while (!fs::exists(last, error) && last.has_relative_path()) last = last.parent_path();
-  fs::create_directories(target.parent_path(), error);
   std::string staging_name = (target.parent_path() / ("." + target.filename().string() + ".XXXXXX")).string();
-  // Removes the staging folder before a signal ends the process.
+  // Removes the folders that were made before a signal ends the process.
   const SignalsHeld held;
+  fs::create_directories(target.parent_path(), error);
   if (::mkdtemp(staging_name.data()) == nullptr)
     throw InputError({folder.string()}, std::string("cannot make the folder: ") + std::strerror(errno));
   const fs::path staging = staging_name;
