@@ -10,24 +10,21 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 section() { printf '\n## %s\n\n' "$1"; }
 
-section "One message size left out, collectives inside a node"
-"$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" --leave-out sizes -q
-section "One decade of message sizes left out"
-"$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" --leave-out decades -q
-section "Four GPUs from two and eight (of a machine with the same links and no three measured counts)"
-"$moesim" calibrate fit "$published/collectives_intranode.csv" --leave-out between -q
-section "A whole rank count left out, with only the other one to fit"
-"$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" --leave-out ranks -q
+intra=$published/collectives_intranode.csv multi=$published/collectives_multinode.csv
+# left_out TITLE TABLES... --leave-out WORD
+left_out() { section "$1"; shift; "$moesim" calibrate fit "$@" -q; }
+
+left_out "One message size left out, collectives inside a node" "$intra" "$multi" --leave-out sizes
+left_out "One decade of message sizes left out" "$intra" "$multi" --leave-out decades
+left_out "Four GPUs from two and eight (of a machine with the same links and no three measured counts)" "$intra" --leave-out between
+left_out "A whole rank count left out, with only the other one to fit" "$intra" "$multi" --leave-out ranks
 # nodes: one node count of a network; far: all but the two smallest; clusters: one of several with the same network.
 for left in nodes far clusters networks; do
-  section "Between domains, left out: $left"
-  "$moesim" calibrate fit "$published"/collectives_multinode*.csv "$published"/ep_dispatch_combine_*.csv \
-    "$data/decisions/awslabs_ep_kernels.csv" --leave-out "$left" -q
+  left_out "Between domains, left out: $left" "$published"/collectives_multinode*.csv "$published"/ep_dispatch_combine_*.csv \
+    "$data/decisions/awslabs_ep_kernels.csv" --leave-out "$left"
 done
-section "One (n, k) left out, dense products"
-"$moesim" calibrate fit "$published/gemm_dense.csv" --leave-out shapes -q
-section "A whole GPU left out: its data sheet and its relative's rows"
-"$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/gemm_dense.csv" --leave-out gpus -q
+left_out "One (n, k) left out, dense products" "$published/gemm_dense.csv" --leave-out shapes
+left_out "A whole GPU left out: its data sheet and its relative's rows" "$intra" "$published/gemm_dense.csv" --leave-out gpus
 
 section "One recording left out, H800 all-to-all (12 us and the links' rate fitted to the other four)"
 if [ -d "$data/echo" ]; then
@@ -49,10 +46,10 @@ section "Shipped profiles on the rows that they were fitted to"
   "$published"/grouped_gemm.csv "$published"/ep_dispatch_combine_*.csv "$published"/moe_ffn_*.csv | grep -A3 "rows: mean"
 
 for left in tokens ep; do
-  section "Dispatch and combine kernels, left out: $left (tokens: a decade of counts)"
-  "$moesim" calibrate fit "$published"/ep_dispatch_combine_*.csv --leave-out "$left" -q
+  left_out "Dispatch and combine kernels, left out: $left (tokens: a decade of counts)" "$published"/ep_dispatch_combine_*.csv \
+    --leave-out "$left"
 done
 for left in shapes tokens routing; do
-  section "Expert FFN, left out: one of the $left (shapes: hidden, inner size, experts; tokens: a decade of counts)"
-  "$moesim" calibrate fit "$published"/moe_ffn_*.csv --leave-out "$left" -q
+  left_out "Expert FFN, left out: one of the $left (shapes: hidden, inner size, experts; tokens: a decade of counts)" \
+    "$published"/moe_ffn_*.csv --leave-out "$left"
 done

@@ -301,12 +301,10 @@ std::size_t answer_named(const Comparison& c, const std::string& dispatcher, std
 }
 
 std::optional<std::string> own_dispatcher(const Comparison& c) {
-  std::vector<std::string> own;
-  for (const DispatcherSpec& spec : c.scenario->dispatchers)
-    if (spec.origin != kUsualOrigin) own.push_back(spec.text());
-  if (own.size() == 1) return own.front();
-  if (own.empty() && c.answers.size() == 1) return c.answers.front().dispatcher;
-  return std::nullopt;
+  if (c.answers.size() == 1) return c.answers.front().dispatcher;
+  const std::string& own = c.scenario->job_dispatcher;
+  const auto has = std::ranges::find(c.answers, own, &Answer::dispatcher);
+  return has == c.answers.end() ? std::nullopt : std::optional(own);
 }
 
 }  // namespace moesim::models

@@ -31,8 +31,7 @@ std::string probability_text(double probability);
 std::size_t answer_named(const Comparison& comparison, const std::string& dispatcher,
                          std::string_view option);
 
-// Returns the dispatcher that the job runs: the only one that was not added because none was given; nullopt
-// where several could be.
+// Returns the dispatcher that runs today: the only one, or the job's where it is among several; else nullopt.
 std::optional<std::string> own_dispatcher(const Comparison& comparison);
 
 }  // namespace moesim::models

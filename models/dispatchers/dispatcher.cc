@@ -112,6 +112,10 @@ void name_dispatchers(Scenario& scenario) {
   if (scenario.dispatchers.size() == 1 && scenario.dispatchers.front().name == "all")
     scenario.dispatchers = every_dispatcher();
   for (const DispatcherSpec& spec : scenario.dispatchers) make_dispatcher(spec);
+  if (scenario.job_dispatcher.empty()) return;
+  DispatcherSpec own = DispatcherSpec::parse(scenario.job_dispatcher);
+  own.origin = "job.dispatcher";
+  make_dispatcher(own);
 }
 
 std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherSpec& spec) {

@@ -74,6 +74,7 @@ bool take_prediction(Scenario& s, const RecipeSetting& setting, const Origin& or
 void take_options(Scenario& s, const DispatcherSpec& of_recipe) {
   for (DispatcherSpec& spec : s.dispatchers)
     if (spec.name == of_recipe.name && spec.options.empty()) spec.options = of_recipe.options;
+  if (s.job_dispatcher == of_recipe.name) s.job_dispatcher = of_recipe.text();
 }
 
 }  // namespace

@@ -283,7 +283,9 @@ void check_effects(const Question& question, Resolved& resolved, const std::vect
 std::vector<DispatcherSpec> usual_dispatchers(const Cluster& cluster, std::int64_t ranks) {
   const bool across = ranks > cluster.nvlink.domain;
   std::string names = "allgather,alltoall";
-  if (kernel_is_measured(cluster.profile, ExchangeLibrary::kDeepEp, across)) names += ",flex-deepep";
+  // DeepEP refuses a single rank.
+  if (ranks > 1 && kernel_is_measured(cluster.profile, ExchangeLibrary::kDeepEp, across))
+    names += ",flex-deepep";
   if (kernel_is_measured(cluster.profile, ExchangeLibrary::kHybridEp, across)) names += ",flex-hybridep";
   std::vector<DispatcherSpec> specs = DispatcherSpec::parse_list(names);
   for (DispatcherSpec& spec : specs) spec.origin = kUsualOrigin;

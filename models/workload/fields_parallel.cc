@@ -68,7 +68,12 @@ std::vector<Field> parallel_fields() {
               "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 1073741824}}]})",
            .read = [](const Field&, Scenario& s, const JsonNode& v) { s.mesh = DeviceMesh::parse(v); },
            .value = [](const Field&, const Scenario& s) { return s.mesh.to_json(); }}),
-      size<&P::tp>("parallel.tp", "--tp", "Tensor-parallel size of the dense part"),
+      size<&P::tp>("parallel.tp", "--tp", "Tensor-parallel size of the dense part",
+                   {.valid_if = {{[](const Scenario& s) {
+                                    return !s.is_step() || s.model.attention.heads % s.parallel.tp == 0;
+                                  },
+                                  "{} with model {model}, whose attention heads it does not divide; expected "
+                                  "a divisor of their number"}}}),
       size<&P::cp>("parallel.cp", "--cp", "Context-parallel size"),
       size<&P::ep>("parallel.ep", "--ep", "Expert-parallel size"),
       size<&P::etp>("parallel.etp", "--etp", "Tensor-parallel size of the experts"),
@@ -77,7 +82,9 @@ std::vector<Field> parallel_fields() {
           {.fallback = "fills the cluster",
            .written = [](const Field& f, const Scenario& s) { return s.resolved || s.gave(f.path); }}),
       size<&P::pp>("parallel.pp", "--pp", "Pipeline stages"),
-      size<&P::vpp>("parallel.vpp", "--vpp", "Virtual pipeline stages per rank"),
+      size<&P::vpp>("parallel.vpp", "--vpp", "Virtual pipeline stages per rank",
+                    {.used_if = {{[](const Scenario& s) { return s.parallel.pp > 1; },
+                                  "{} with pp 1, which has no pipeline; expected pp > 1", "parallel.pp"}}}),
       size<&P::microbatches>(
           "parallel.microbatches", "--microbatches", "Microbatches per step",
           {.used_if = {{[](const Scenario& s) {

@@ -10,6 +10,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "models/hardware/cluster.h"
+#include "models/recipes/framework_recipe.h"
 #include "models/workload/field_makers.h"
 #include "models/workload/model_json.h"
 
@@ -177,6 +178,20 @@ std::vector<Field> question_fields() {
       boolean<&Scenario::train>("train", "--inference", kQuestion,
                                 "false (--inference): the forward pass of a training batch alone; moesim "
                                 "prices no serving: no decode, no KV cache"),
+      field<&Scenario::job_framework>(
+          FieldType::kText, "job.framework", "", kQuestion,
+          "Framework of the job that the scenario was read from (`moesim list recipes`)",
+          {.fallback = "none",
+           .read = [](const Field&, Scenario& s,
+                      const JsonNode& v) { s.job_framework = FrameworkRecipe::find(v.string()).name; },
+           .written = changed}),
+      field<&Scenario::job_dispatcher>(
+          FieldType::kText, "job.dispatcher", "", kQuestion,
+          "Dispatcher that this job runs today, the baseline of `whatif`: name[:key=value...]",
+          {.fallback = "none",
+           .read = [](const Field&, Scenario& s,
+                      const JsonNode& v) { s.job_dispatcher = DispatcherSpec::parse(v.string()).text(); },
+           .written = changed}),
       field<&Scenario::seed>(
           FieldType::kInteger, "seed", "--seed", kQuestion, "Seed of everything that is drawn",
           {.fallback = "1",

@@ -84,6 +84,7 @@ struct Scenario {
   // given.
   std::string recipe;
   std::string job_framework;       // recipe of the framework whose file the job comes from; empty: no file
+  std::string job_dispatcher;      // that this job runs today; empty: not known
   TrainingSettings training;       // recomputation and sharding; the rest applies at scope step only
   Faults faults;                   // of the machine
   std::int64_t topk = 0;           // 0: the model's, or the routing file's

@@ -166,7 +166,7 @@ std::map<std::string, ordered_json> compared_values(const models::Scenario& s) {
   ordered_json json = models::to_json(s);
   // The machine and the question are not of a job's arguments; what a recipe or a mesh says stands in others.
   for (const char* key :
-       {"cluster", "gpus", "recipe", "seed", "faults", "prices", "ownership", "scope", "mesh"})
+       {"cluster", "gpus", "recipe", "seed", "faults", "prices", "ownership", "scope", "mesh", "job"})
     json.erase(key);
   if (json.contains("parallel")) json["parallel"].erase("global_batch");  // the microbatches imply it
   json["model"] = models::model_object(s.model);

@@ -171,6 +171,7 @@ models::Question question_of(const Job& job) {
     s.origins.set(field.path, Origin::file(place == job.places.end() ? job.file : place->second));
   }
   for (models::DispatcherSpec& spec : s.dispatchers) spec.origin = job.file;
+  if (s.gave("dispatcher") && s.dispatchers.size() == 1) s.job_dispatcher = s.dispatchers.front().text();
   if (job.global_batch > 0) {
     s.batch.sequences = job.global_batch;
     const auto place = job.places.find("parallel.global_batch");

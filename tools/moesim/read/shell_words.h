@@ -20,9 +20,21 @@ const std::vector<std::string>& script_words(std::string_view list);
 bool is_script_word(std::string_view list, std::string_view word);
 
 // Variables of a job's environment that its libraries read.
-inline constexpr std::array<const char*, 6> kJobVariables{
-    "NVTE_FLASH_ATTN",     "NVTE_FUSED_ATTN",         "CUDA_DEVICE_MAX_CONNECTIONS",
-    "NCCL_GRAPH_REGISTER", "PYTORCH_CUDA_ALLOC_CONF", "NVTE_CPU_OFFLOAD_V1"};
+inline constexpr std::array<const char*, 15> kJobVariables{"NVTE_FLASH_ATTN",
+                                                           "NVTE_FUSED_ATTN",
+                                                           "CUDA_DEVICE_MAX_CONNECTIONS",
+                                                           "NCCL_GRAPH_REGISTER",
+                                                           "PYTORCH_CUDA_ALLOC_CONF",
+                                                           "NVTE_CPU_OFFLOAD_V1",
+                                                           "NCCL_ALGO",
+                                                           "NCCL_PROTO",
+                                                           "NCCL_P2P_DISABLE",
+                                                           "NCCL_SHM_DISABLE",
+                                                           "NCCL_IB_DISABLE",
+                                                           "NCCL_MIN_NCHANNELS",
+                                                           "NCCL_MAX_NCHANNELS",
+                                                           "NCCL_MIN_CTAS",
+                                                           "NCCL_MAX_CTAS"};
 
 // One command other than a builtin, with expanded words. A word may contain unknown pieces
 // (ShellScript::unknown()).

@@ -71,7 +71,10 @@ void TimelineOptions::declare(CLI::App& app) {
       ->type_name("LIST");
 }
 
-TimelineBounds TimelineOptions::bounds(std::size_t most_slices) const {
+TimelineBounds TimelineOptions::bounds(std::size_t most_slices, bool drawn) const {
+  if (!drawn && !(ranks.empty() && microbatches.empty()))
+    throw InputError(fmt::format("{}: found no timeline, expected --timeline or --report beside it",
+                                 ranks.empty() ? "--timeline-microbatches" : "--timeline-ranks"));
   TimelineBounds out;
   if (!ranks.empty()) out.ranks = parse_ranges("--timeline-ranks", ranks);
   if (!microbatches.empty()) out.microbatches = parse_ranges("--timeline-microbatches", microbatches);

@@ -98,7 +98,8 @@ struct TimelineOptions {
   std::string ranks, microbatches;
 
   void declare(CLI::App& app);
-  TimelineBounds bounds(std::size_t most_slices) const;  // throws InputError
+  // `drawn`: whether a timeline is written. Throws InputError.
+  TimelineBounds bounds(std::size_t most_slices, bool drawn) const;
 };
 
 // Returns a simulated iteration (Detail::full): a track of steps and a track per stream of every rank, waits

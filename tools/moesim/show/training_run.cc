@@ -221,9 +221,13 @@ Table plan_table(const RunQuestion& q, const RunAnswer& a, int top) {
   return people_table(columns, shown, {"TP", "PP", "VPP", "EP"});
 }
 
-// The best plan with products in a lower precision, in a sentence; the page, JSON and CSV have all.
+// The best plan with products in a lower precision that is sooner or cheaper, in a sentence; the page, JSON
+// and CSV have all.
 std::string other_precision_text(const RunQuestion& q, const RunAnswer& a) {
-  const auto best = std::ranges::find_if(a.plans, &PricedTraining::other);
+  const PricedTraining& usual = a.plans.front();
+  const auto best = std::ranges::find_if(a.plans, [&](const PricedTraining& p) {
+    return p.other && (p.days.value < usual.days.value || p.cost.value < usual.cost.value);
+  });
   if (best == a.plans.end()) return "";
   const models::Parallel& plan = best->scenario->parallel;
   const auto more = std::ranges::count_if(a.plans, &PricedTraining::other) - 1;
@@ -460,12 +464,12 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
   text += upgrade_text(q, a);
   text += paragraph(fmt::format(
       "{}{}{} A step on {}: {} tokens ({}), {:.2f} s. {} plans were searched. {}", price_text(q, a),
-      best.energy ? fmt::format(" Energy: {:.4g} MWh{}, {:.3g} J a token, {:.4g} kW at the peak.", best.mwh(),
+      best.energy ? fmt::format(" Energy: {:.4g} MWh{}, {:.4g} kW at the peak.", best.mwh(),
                                 best.hour.power > 0           ? ", paid at the peak"
                                 : best.hour.bought            ? ", not counted (--kwh)"
                                 : q.prices.counts_gpu_hours() ? ""
                                                               : ", in the rent",
-                                best.energy->joules_per_token.value, best.energy->peak_watts * 1e-3)
+                                best.energy->peak_watts * 1e-3)
                   : "",
       failure_text(best), machine_text(*best.scenario), models::format_count(best.answer.tokens),
       batch_text(best, batch), best.answer.seconds(), a.candidates, gap_text(a)));

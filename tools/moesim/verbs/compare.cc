@@ -224,7 +224,7 @@ int run_compare(const CompareOptions& o, const CLI::App& verb, const CommonOptio
   }
   if (answer.framework && common.format == Format::kCsv)
     throw InputError("compare: found --arguments with --format csv, expected table or json");
-  const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
+  const TimelineBounds bounds = o.shown.bounds(kTimelineSlices, !(o.timeline.empty() && o.report.empty()));
   // Whether the job as it is starts, before what moesim itself may not take.
   const bool same =
       answer.framework && loaded.job && rules_of(loaded.job->framework) == rules_of(*answer.framework);

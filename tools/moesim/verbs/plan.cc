@@ -1,6 +1,7 @@
 // `moesim plan`: machine, plan, duration and cost of training a model on so many tokens.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -10,6 +11,7 @@
 #include "base/input_error.h"
 #include "models/answers/training_run.h"
 #include "models/hardware/cluster.h"
+#include "models/workload/fields.h"
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
@@ -81,6 +83,16 @@ std::string launch_script(const models::Scenario& plan, const std::string& comma
   return text;
 }
 
+// Leaves out of a scenario's JSON what nobody said, so that `plan` searches it again.
+void keep_said(nlohmann::ordered_json& json, const models::Scenario& scenario) {
+  for (const models::Field& field : models::scenario_fields()) {
+    std::string path(field.path);
+    std::ranges::replace(path, '.', '/');
+    const nlohmann::ordered_json::json_pointer at("/" + path);
+    if (!scenario.gave(field.path) && json.contains(at)) json[at.parent_pointer()].erase(at.back());
+  }
+}
+
 int run_plan(const PlanOptions& o, const CommonOptions& common) {
   check_report(common.report);
   std::string batch;
@@ -116,7 +128,9 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
     if (std::ranges::any_of(said.origins.all(),
                             [](const auto& one) { return one.first.starts_with("cluster."); }))
       said.cluster = q.machines.front().cluster;
-    nlohmann::ordered_json result = envelope("plan", describe_inputs(common, said), warnings);
+    nlohmann::ordered_json inputs = describe_inputs(common, said);
+    keep_said(inputs["scenario"], said);
+    nlohmann::ordered_json result = envelope("plan", std::move(inputs), warnings);
     add_model(result, q.scenario);
     add_training_run(result, q, a, batch);
     if (run) result["anchor"] = json_of(*run->anchor);

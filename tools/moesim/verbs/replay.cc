@@ -162,7 +162,8 @@ int run_replay(const ReplayOptions& options, const CommonOptions& common) {
   check_report(options.report);
   if (options.explain && common.format == Format::kCsv)
     throw InputError("replay: found --explain with --format csv, expected table or json");
-  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
+  const TimelineBounds bounds =
+      options.shown.bounds(kTimelineSlices, !(options.timeline.empty() && options.report.empty()));
   nlohmann::ordered_json inputs = describe_inputs(common);
   Recordings recordings;
   for (const std::string& folder : options.folders) recordings.add(folder);

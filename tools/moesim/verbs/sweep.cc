@@ -318,9 +318,10 @@ void declare_points(CLI::App& app, SweepVerbOptions& o) {
 }
 
 void declare_file(CLI::App& app, SweepVerbOptions& o) {
-  app.add_option("--out", o.out, "FILE.csv or FILE.jsonl, all rows [a summary of them]");
-  app.add_flag("--resume", o.resume, "Go on with what an interrupted sweep left in FILE.partial");
-  app.add_flag("--overwrite", o.overwrite, "Start again in spite of it");
+  const CLI::Option out =
+      app.add_option("--out", o.out, "FILE.csv or FILE.jsonl, all rows [a summary of them]");
+  app.add_flag("--resume", o.resume, "Go on with what an interrupted sweep left in FILE.partial").needs(out);
+  app.add_flag("--overwrite", o.overwrite, "Start again in spite of it").needs(out);
 }
 
 void declare_run(CLI::App& app, SweepVerbOptions& o) {

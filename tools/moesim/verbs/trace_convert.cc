@@ -114,8 +114,12 @@ int run(const ConvertOptions& options, const CommonOptions& common) {
   if (format == "router-trace") return convert_router_trace(options, common);
   if (options.experts)
     throw InputError("found --experts with --from " + format + ", expected it with --from router-trace only");
-  const traces::Recording recording = read(options, format);
+  traces::Recording recording = read(options, format);
   traces::write_cmd(recording, options.to);
+  if (!(traces::read_cmd(options.to).named == recording.named))
+    recording.warnings.push_back(options.to +
+                                 ": its name lacks sizes of the job, which no line holds; name it as the "
+                                 "recording's folder (pp2_tp1_ep4_...)");
   for (const std::string& warning : recording.warnings) warn(common, warning);
   if (common.format == Format::kJson) {
     print_result("trace-convert", describe_inputs(common),

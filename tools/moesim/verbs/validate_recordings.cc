@@ -67,7 +67,7 @@ void take_sizes_of(const traces::NamedTopology& measured, const replay::Topology
 std::vector<TimelineView> views_of(const replay::Iteration& iteration, const replay::RecordedJob& truth,
                                    const models::Cluster& cluster, const RecordingValidation& options) {
   if (!options.all.empty() || (options.timeline.empty() && options.report.empty())) return {};
-  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices / 2);
+  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices / 2, true);
   return {timeline_view("forecast", iteration, bounds),
           timeline_view("measured", truth, cluster.gpus_per_node, bounds)};
 }
@@ -320,7 +320,9 @@ int validate_recordings(const RecordingValidation& options, const CommonOptions&
   if (!options.all.empty() && !options.timeline.empty())
     throw InputError("found --timeline beside --all, expected one pair of --forecast and --measured");
   check_report(options.report);
-  options.shown.bounds(kTimelineSlices);  // refuses bad ranges before the work
+  // Refuses bad ranges before the work.
+  options.shown.bounds(kTimelineSlices,
+                       options.all.empty() && !(options.timeline.empty() && options.report.empty()));
   const models::Cluster cluster = models::Cluster::load(options.cluster);
   if (cluster.node_count == models::Cluster::NodeCount::kOpen)
     throw InputError(fmt::format("--cluster: found {}, expected it with its number of nodes", cluster.name));
