@@ -190,7 +190,7 @@ TEST(PlanChoice, ChoosesTheLargestEpThatNothingRefuses) {
   Scenario s;
   for (const char* model : {"mixtral-8x7b", "deepseek-v2"})
     for (const char* cluster : {"h100", "dgx-h100x3", "gb200-nvl72x1", "gb200-nvl72x3"})
-      for (const std::int64_t tp : {1, 2, 3})
+      for (const std::int64_t tp : {1, 2, 4})
         for (const std::int64_t etp : {1, 2})
           for (const std::int64_t pp : {1, 2})
             for (const std::int64_t dp : {0, 4, 12})

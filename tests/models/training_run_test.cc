@@ -271,12 +271,12 @@ TEST(TrainingRun, RefusesWhatHasNoPriceOrNoPlan) {
       HasSubstr("plan: found no plan of deepseek-v3 on dgx-h100x1, expected one: plan search: none of "));
   EXPECT_THAT(message_of([&] { plan_run(big); }), HasSubstr("expected at least 112 GPUs"));
   RunQuestion odd = small_question();
-  odd.scenario.parallel.tp = 3;
-  odd.scenario.give("parallel.tp");
+  odd.scenario.parallel.cp = 3;
+  odd.scenario.give("parallel.cp");
   EXPECT_THAT(
       message_of([&] { plan_run(odd); }),
-      HasSubstr("found no parallel sizes for 8 GPUs and a global batch of 64 with --tp 3, expected one "
-                "such as --tp 4"));
+      HasSubstr("found no parallel sizes for 8 GPUs and a global batch of 64 with --cp 3, expected one "
+                "such as --cp 1"));
 }
 
 // Every price that ships says where and when it was read.

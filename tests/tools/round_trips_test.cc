@@ -101,7 +101,7 @@ std::map<std::string, json> job_values_of(Scenario s) {
   s.cluster = nullptr;
   json document = models::to_json(s);
   // The machine and the question are no job's, a recipe and a mesh say what stands in other values.
-  for (const char* key : {"gpus", "faults", "scope", "seed", "prices", "ownership", "recipe", "mesh"})
+  for (const char* key : {"gpus", "faults", "scope", "seed", "prices", "ownership", "recipe", "mesh", "job"})
     document.erase(key);
   document["parallel"].erase("global_batch");  // the microbatches say it
   document["model"] = models::model_object(s.model);

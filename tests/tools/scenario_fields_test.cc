@@ -186,6 +186,7 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
     for (const char* scope : {"layer", "step"}) {
       if (!field.used_in(std::string(scope) == "step" ? models::Scopes::kStep : models::Scopes::kLayer))
         continue;
+      if (field.path.starts_with("job.")) continue;  // what runs today marks an answer
       json scenario = base;
       if (field.path != "scope") scenario["scope"] = scope;
       if (const auto more = beside.find(field.path); more != beside.end())

@@ -164,6 +164,11 @@ models::Question question_of(const Job& job) {
   s = models::Scenario::parse(JsonNode::from_json(job.scenario, job.file));
   q.file = job.file;
   s.job_framework = job.framework;
+  s.give("job.framework");
+  if (s.gave("dispatcher") && s.dispatchers.size() == 1) {
+    s.job_dispatcher = s.dispatchers.front().text();
+    s.give("job.dispatcher");
+  }
   q.job = models::JobSource{job.file, job.gpus};
   for (const models::Field& field : models::scenario_fields()) {
     if (!s.gave(field.path)) continue;
@@ -171,7 +176,6 @@ models::Question question_of(const Job& job) {
     s.origins.set(field.path, Origin::file(place == job.places.end() ? job.file : place->second));
   }
   for (models::DispatcherSpec& spec : s.dispatchers) spec.origin = job.file;
-  if (s.gave("dispatcher") && s.dispatchers.size() == 1) s.job_dispatcher = s.dispatchers.front().text();
   if (job.global_batch > 0) {
     s.batch.sequences = job.global_batch;
     const auto place = job.places.find("parallel.global_batch");

@@ -395,7 +395,7 @@ int validate_decisions(const TableQuestion& question, const CommonOptions& commo
   PublishedTable table = read_tables(question.tables, RowsWith::kTimeOrLimit, "decision_id");
   Decisions out;
   if (question.leave_out) out.refits = leave_out_sources(table.rows, ProgressLine(common).teller());
-  const int draws = question.draws.value_or(48);
+  const int draws = question.draws;
   out.cases = decisions_of(table, question.anchored ? std::max(draws, models::kAnchorDraws) : draws, common);
   expect_some(!out.cases.empty(), question.tables.front(), "decision of which two rows", table);
   if (question.anchored) out.cases = out.known.emplace(anchored(out.cases)).cases;

@@ -275,7 +275,7 @@ int validate_training(const TableQuestion& question, const CommonOptions& common
   Training out;
   if (question.leave_out) out.refits = leave_out_sources(table.rows, ProgressLine(common).teller());
   each_row(table, common, [&](PublishedRow& row) {
-    models::Answer forecast = forecast_of(row, question.draws.value_or(32));
+    models::Answer forecast = forecast_of(row, question.draws);
     out.rows.push_back({std::move(row), std::move(forecast), !question.detail.empty()});
   });
   expect_some(!out.rows.empty(), question.tables.front(), "row that", table);

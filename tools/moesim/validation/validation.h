@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +20,7 @@ namespace moesim::tools {
 
 struct TableQuestion {
   std::vector<std::string> tables = {};  // of validate_known() one folder
-  std::optional<int> draws = {};
+  int draws = 0;
   double max_error = 0;     // limit; 0: none
   std::string detail = {};  // in the JSON: "breakdown" of each step, "causes" of each job's fullest stage
   bool leave_out = false;   // forecasts each publication without the constants that its rows determine

@@ -49,7 +49,7 @@ struct CompareOptions {
       timing = "calibrated";
   TimelineOptions shown;
   bool explain = false;
-  int draws = 48;
+  int draws = models::AnswerOptions{}.draws;
 };
 
 // Returns a whole training with the winner's plan.

@@ -17,7 +17,7 @@ namespace moesim::tools {
 
 struct ReplayOptions {
   std::vector<std::string> folders;
-  RecordingOptions question{32};
+  RecordingOptions question{models::AnswerOptions{}.draws};
   std::optional<RecordingOptions> before;  // whatif: the question without its changes
   std::string timeline, report;
   TimelineOptions shown;

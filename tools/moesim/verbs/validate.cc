@@ -100,7 +100,7 @@ int validate_file(ValidateOptions& o, const CLI::App& app, const CommonOptions& 
   o.log.log = o.file.file;
   o.log.judge = true;
   if (app.count("--cluster") > 0) o.log.cluster = o.recordings.cluster;
-  if (app.count("--draws") > 0) o.log.draws = o.recordings.draws;
+  o.log.draws = o.recordings.draws;
   return validate_log(o.log, common);
 }
 
@@ -113,10 +113,9 @@ int run(ValidateOptions& o, const CLI::App& app, CommonOptions common) {
   check_report(o.recordings.report);
   common.report = o.recordings.report;
   const double limit = o.recordings.max_error.empty() ? 0 : parse_fraction(o.recordings.max_error);
-  const bool draws = app.count("--draws") > 0;
   if (question == "--log") {
     if (app.count("--cluster") > 0) o.log.cluster = o.recordings.cluster;
-    if (draws) o.log.draws = o.recordings.draws;
+    o.log.draws = o.recordings.draws;
     o.log.max_error = limit;
     return validate_log(o.log, common);
   }
@@ -126,7 +125,7 @@ int run(ValidateOptions& o, const CLI::App& app, CommonOptions common) {
         fmt::format("found --detail {} beside {}, expected {}", o.table.detail, question, detail));
   o.table.max_error = limit;
   o.table.leave_out = !o.leave_out.empty();
-  if (draws) o.table.draws = o.recordings.draws;
+  o.table.draws = o.recordings.draws;
   const auto ask = [&](auto validate, Names tables) {
     o.table.tables = std::move(tables);
     return validate(o.table, common);
@@ -154,9 +153,7 @@ void declare_recordings(CLI::App& app, RecordingValidation& o) {
   declare_report(app, o.report);
   app.add_option("--microbatches", o.microbatches, "per rank; default: as measured")
       ->check(CLI::Range(1, 1 << 20).description(""));
-  app.add_option("--draws", o.draws,
-                 "forecasts drawn for the 90 % intervals; 0: run-to-run noise only; of --log and "
-                 "--decisions 48")
+  app.add_option("--draws", o.draws, "forecasts drawn for the 90 % intervals; 0: run-to-run noise only")
       ->check(CLI::Range(0, 10000).description(""))
       ->capture_default_str();
 }

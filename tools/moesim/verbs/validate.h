@@ -30,7 +30,7 @@ struct LogValidation {
   std::string job;  // arguments or a scenario; empty: those in the log
   std::vector<std::string> with;
   std::string cluster;
-  int draws = 48;
+  int draws = 0;
   double max_error = 0;  // limit on the error of the median step; 0: none
   bool judge = false;    // exit code 1 where the steps are not normal
 };
@@ -49,7 +49,7 @@ struct RecordingValidation {
   std::string timeline, report;
   TimelineOptions shown;
   int microbatches = 0;  // 0: as measured
-  int draws = 32;
+  int draws = models::AnswerOptions{}.draws;
   bool rescale = false;
 };
 

@@ -31,7 +31,7 @@ struct WhatIfOptions {
   bool each = false, sensitivity = false, paths = false;
   Anchoring anchoring;
   WhatifBest best;
-  int draws = 48;
+  int draws = models::AnswerOptions{}.draws;
   std::string report;
 };
 
