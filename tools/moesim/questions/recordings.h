@@ -115,17 +115,17 @@ replay::RecordingForecast ask_recording(const Recordings& recordings,
 
 // The times of a rank, described once: the letter is that of the bars.
 struct RankTime {
-  const char *key, *head, *csv_head;
+  const char *key, *head;
   char letter;
   Ink ink;
   sim::Time sim::RankSummary::*time;
 };
 inline constexpr std::array<RankTime, 5> kRankTimes{{
-    {"busy_us", "computing", "computing ms", 'C', Ink::kBlue, &sim::RankSummary::busy},
-    {"exposed_comm_us", "transfer", "transfer ms", 'T', Ink::kYellow, &sim::RankSummary::exposed_comm},
-    {"straggler_wait_us", "waiting", "straggler wait ms", 'w', Ink::kGrey, &sim::RankSummary::straggler_wait},
-    {"bubble_us", "bubble", "bubble ms", 'b', Ink::kSoft, &sim::RankSummary::bubble},
-    {"host_us", "host", "host ms", 'H', Ink::kPurple, &sim::RankSummary::host},
+    {"busy_us", "computing", 'C', Ink::kBlue, &sim::RankSummary::busy},
+    {"exposed_comm_us", "transfer", 'T', Ink::kYellow, &sim::RankSummary::exposed_comm},
+    {"straggler_wait_us", "waiting", 'w', Ink::kGrey, &sim::RankSummary::straggler_wait},
+    {"bubble_us", "bubble", 'b', Ink::kSoft, &sim::RankSummary::bubble},
+    {"host_us", "host", 'H', Ink::kPurple, &sim::RankSummary::host},
 }};
 
 // The figures of the whole job, and of its experts' ranks.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -12,7 +13,9 @@
 #include "base/input_error.h"
 #include "models/answers/sentences.h"
 #include "models/hardware/cluster_fabric.h"
+#include "models/question/question.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/cell.h"
 #include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/report.h"
@@ -113,7 +116,8 @@ Columns<models::Comparison> compared_columns() {
 
 // Compares the recorded dispatcher with each of several others.
 int compare_dispatchers(const ReplayOptions& options, const Recordings& recordings,
-                        const replay::RecordingQuestion& question, const CommonOptions& common) {
+                        const replay::RecordingQuestion& question, const CommonOptions& common,
+                        nlohmann::ordered_json inputs) {
   if (!options.timeline.empty() || !options.report.empty() || options.explain || options.before)
     throw InputError(
         "found --timeline, --report, --explain or --set with several dispatchers of a recording, expected one "
@@ -140,15 +144,17 @@ int compare_dispatchers(const ReplayOptions& options, const Recordings& recordin
   std::vector<std::string> warnings;
   for (const RecordingForecast& f : all)
     models::add_new(warnings, f.notes), models::add_new(warnings, f.warnings);
-  const Table table = table_of(dispatcher_columns(), c->answers);
   if (common.format == Format::kJson) {
-    print_result("compare", describe_inputs(common), compared_columns().json(*c), warnings);
+    inputs["files"] = files_read();
+    print_result("compare", inputs, compared_columns().json(*c), warnings);
   } else if (common.format == Format::kCsv) {
-    print(table.csv());
+    auto rows = nlohmann::ordered_json::array();
+    for (const models::Answer& a : c->answers) rows.push_back(dispatcher_columns().json(a));
+    print(csv_of(rows));
   } else {
     print_answer(models::sentence(*c));
     print_text(models::because(*c) + "\n");
-    print("\n" + table.text());
+    print("\n" + table_of(dispatcher_columns(), c->answers).text());
     for (const auto& [dispatcher, rule] : c->excluded)
       print_text(fmt::format("not {}: {}\n", dispatcher, rule));
   }
@@ -169,10 +175,11 @@ int run_replay(const ReplayOptions& options, const CommonOptions& common) {
   for (const std::string& folder : options.folders) recordings.add(folder);
   replay::RecordingQuestion question =
       options.question.question(recordings, options.question.over(question_of(recordings), common));
+  inputs["settings"] = models::settings_json(question.said);
   question.memory = true;
   question.threads = common.threads;
   if (question.changes("dispatcher") && question.said.dispatchers.size() > 1)
-    return compare_dispatchers(options, recordings, question, common);
+    return compare_dispatchers(options, recordings, question, common, std::move(inputs));
   question.attribution = true;
   question.effect_gains = options.explain;
   RecordingForecast answer = ask(options, recordings, question, common);
@@ -189,7 +196,7 @@ int run_replay(const ReplayOptions& options, const CommonOptions& common) {
     return 0;
   }
   if (common.format == Format::kCsv) {
-    print(rank_table(answer).csv());
+    print(rank_csv(answer));
     warn_below(common, answer.warnings);
     return 0;
   }

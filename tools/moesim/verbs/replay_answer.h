@@ -30,8 +30,8 @@ int run_replay(const ReplayOptions& options, const CommonOptions& common);
 // Prints the answer; `explain`: all ranks and operations, the critical path and the effects, too.
 void print_replay(const replay::RecordingForecast& answer, const replay::Topology& recorded, bool explain);
 
-// Returns a table for programs: the iteration is on every row.
-Table rank_table(const replay::RecordingForecast& answer);
+// Returns a row per rank for programs: the iteration is on every row.
+std::string rank_csv(const replay::RecordingForecast& answer);
 
 // `model`: adds the one that the user named for a recording, which itself contains only sizes; `effects`: adds
 // their list.

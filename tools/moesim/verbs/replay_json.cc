@@ -9,6 +9,7 @@
 #include "models/answers/sentences.h"
 #include "models/workload/model_summary.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/cell.h"
 #include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/result_json.h"
@@ -71,12 +72,12 @@ using F = RecordingForecast;
 Columns<int> rank_columns(const F* f) {
   const auto held = [f](int r) { return f->held ? &f->held->of(f->iteration.topology, r) : nullptr; };
   const auto peak = [=](int r) { return held(r) ? std::optional(held(r)->total()) : std::nullopt; };
-  Columns<int> all{{"rank", [](int r) { return r; }, "", "rank"}};
+  Columns<int> all{{"rank", [](int r) { return r; }}};
   for (const RankTime& one : kRankTimes) {
     const auto us = [f, &one](int r) {
       return (f->iteration.timeline.ranks()[static_cast<std::size_t>(r)].*one.time).us();
     };
-    all.add({{one.key, us, "", {one.csv_head, 2, 1e-3}}});
+    all.add({{one.key, us}});
   }
   return all.add(
       {{"peak_memory_bytes", peak, "null where the model or the routing is not known"}, {"memory?", held}});
@@ -178,26 +179,15 @@ nlohmann::ordered_json replay_json(const RecordingForecast& answer, const nlohma
   return result;
 }
 
-Table rank_table(const RecordingForecast& answer) {
-  const auto ms = [](double us) { return fmt::format("{:.2f}", us / 1e3); };
-  const auto cost = cost_per_million_tokens(answer);
-  const std::pair<const char*, std::string> iteration[] = {
-      {"iteration ms", ms(answer.time_us.value)},
-      {"low", ms(answer.time_us.low)},
-      {"high", ms(answer.time_us.high)},
-      {"measured ms", answer.measured_us ? ms(*answer.measured_us) : ""},
-      {"tokens/s", answer.tokens > 0 ? fmt::format("{:.1f}", tokens_per_s(answer)) : ""},
-      {"cost per million tokens", cost ? fmt::format("{:.6g}", *cost) : ""}};
-  const Columns<int> columns = rank_columns(&answer);
-  std::vector<Table::Column> heads = columns.heads({});
-  for (const auto& [head, cell] : iteration) heads.push_back({head});
-  Table table(std::move(heads));
-  for (const int rank : ranks_of(answer)) {
-    std::vector<std::string> cells = columns.cells({}, rank);
-    for (const auto& [head, cell] : iteration) cells.push_back(cell);
-    table.row(std::move(cells));
-  }
-  return table;
+std::string rank_csv(const RecordingForecast& answer) {
+  const auto whole =
+      job_columns()
+          .some({"iteration_us", "measured_iteration_us", "tokens_per_s", "cost_per_million_tokens"})
+          .json(answer);
+  auto rows = nlohmann::ordered_json::array();
+  for (const int rank : ranks_of(answer))
+    rows.push_back(rank_columns(&answer).json(rank)), rows.back().update(whole);
+  return csv_of(rows);
 }
 
 }  // namespace moesim::tools

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/cell.h"
 #include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
@@ -292,7 +293,7 @@ int run_info(const TraceOptions& options, const CommonOptions& common) {
       print_result("trace-info", describe_inputs(common), json_of(examined), warnings_of(examined));
       break;
     case Format::kCsv:
-      print(stats_table(examined.facts.operations, false).csv());
+      print(csv_of(json_of(examined).at("ops")));
       break;
   }
   return 0;

@@ -16,6 +16,7 @@
 #include "calibration/rows/devices.h"
 #include "models/hardware/network.h"
 #include "tools/moesim/questions/normal.h"
+#include "tools/moesim/show/cell.h"
 #include "tools/moesim/show/columns.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_inputs.h"
@@ -190,28 +191,26 @@ int validate_rows(const FileValidation& o, const std::string& log, const CommonO
   judged.verdict = verdict_of(judged.rows, log);
   if (common.format == Format::kJson) {
     print_result("validate", describe_inputs(common), json_of(judged), warnings);
+    return judged.verdict.normal ? 0 : 1;
+  }
+  if (common.format == Format::kCsv) {
+    print(csv_of(json_of(judged).at("rows")));
   } else {
     static const auto kColumns = columns_of(Of<JudgedRow>{});
     Table table(kColumns.heads({}));
     std::vector<const JudgedRow*> shown;
     for (const JudgedRow& one : judged.rows) shown.push_back(&one);
-    if (common.format != Format::kCsv) {
-      std::ranges::stable_sort(shown, [](const auto* a, const auto* b) { return a->ratio() > b->ratio(); });
-      if (shown.size() > kShownRows) shown.resize(kShownRows);
-    }
+    std::ranges::stable_sort(shown, [](const auto* a, const auto* b) { return a->ratio() > b->ratio(); });
+    if (shown.size() > kShownRows) shown.resize(kShownRows);
     for (const JudgedRow* one : shown) table.row(kColumns.cells({}, *one));
-    if (common.format == Format::kCsv) {
-      print(table.csv());
-    } else {
-      print_answer(judged.verdict.sentence);
-      print("\n" + table.text());
-      if (shown.size() < judged.rows.size())
-        print(fmt::format("  the {} slowest of {} rows; --format csv has all\n", shown.size(),
-                          judged.rows.size()));
-      if (const std::string causes = verdict_text(judged.verdict); !causes.empty()) print("\n" + causes);
-    }
-    for (const std::string& warning : warnings) warn(common, warning);
+    print_answer(judged.verdict.sentence);
+    print("\n" + table.text());
+    if (shown.size() < judged.rows.size())
+      print(fmt::format("  the {} slowest of {} rows; --format csv has all\n", shown.size(),
+                        judged.rows.size()));
+    if (const std::string causes = verdict_text(judged.verdict); !causes.empty()) print("\n" + causes);
   }
+  for (const std::string& warning : warnings) warn(common, warning);
   return judged.verdict.normal ? 0 : 1;
 }
 

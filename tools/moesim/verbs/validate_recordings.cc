@@ -16,6 +16,7 @@
 #include "replay/run/forecast_recording.h"
 #include "replay/run/run_summary.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/cell.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/people.h"
 #include "tools/moesim/show/report.h"
@@ -299,8 +300,9 @@ void print_tables(const RecordingValidation& options, const std::vector<Case>& c
   for (const std::string& warning : together.warnings)
     if (common.format == Format::kCsv || std::ranges::count(together.notes, warning) == 0)
       warn(common, warning);
+  if (common.format == Format::kCsv)
+    return print(csv_of(all_columns().json({cases, together}).at("recordings")));
   const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
-  if (common.format == Format::kCsv) return print(table.csv());
   for (const std::string& note : together.notes) print("warning: " + note + "\n");
   print(table.text());
   if (!options.all.empty())
