@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
 
 #include "base/input_error.h"
 #include "base/text.h"
@@ -157,6 +160,8 @@ QuestionOptions::Loaded QuestionOptions::load(const CommonOptions& common) const
   }
   q = over(std::move(q), common);
   if (loaded.job) fit_job(*loaded.job, q);
+  if (search_ && !q.said.is_step())
+    throw InputError("--search: found with scope layer, expected step: a layer's plan is what was said");
   q.search = search_;
   models::open_plan(q);
   models::name_dispatchers(q.said);
@@ -173,9 +178,14 @@ models::Question QuestionOptions::over(models::Question q, const CommonOptions& 
     q.said.seed = common.seed;
     q.said.give("seed", Origin::said("--seed"));
   }
+  std::set<std::string, std::less<>> said;
+  for (const auto& [index, text] : texts_) said.emplace(models::scenario_fields()[index].path);
+  if (common.seed_given) said.emplace("seed");
   for (const std::string& set : sets_) {
     const auto [path, value] = models::split_assignment(set, "--set");
     const models::ScenarioPath found = models::find_path(path);
+    if (!said.emplace(found.path).second)
+      throw InputError(fmt::format("--set: found {} twice, expected each path once", found.path));
     models::Question before = q;
     if (models::is_multiple(found, value) && q.said.origin_of("scope").kind != Origin::Kind::kRecording) {
       before.search = search_;

@@ -58,7 +58,7 @@ std::vector<std::string> command_words(const models::Scenario& s) {
   for (const Field& field : models::scenario_fields()) {
     if (!field.used_in(models::scope_of(s))) continue;
     ordered_json value = field.write(s);
-    if ((field.path == "model" && job) || field.path.starts_with("job.")) continue;
+    if (job && (field.path == "model" || field.path.starts_with("job."))) continue;
     if (field.path == "model" && s.model.hidden > 0) value = model_value(s);
     // A dense model has no dispatcher to name.
     if (field.path == "dispatcher" && s.model.hidden > 0 && s.model.experts == 0) continue;

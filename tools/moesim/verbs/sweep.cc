@@ -310,11 +310,13 @@ void declare_points(CLI::App& app, SweepVerbOptions& o) {
   app.add_option("--list", o.points.lists,
                  "path=values, several side by side; or a CSV file, paths its header")
       ->allow_extra_args(false);
-  app.add_option("--sample", o.points.samples, "Draw so many scenarios from the --range box, by --seed");
+  const CLI::Option sample =
+      app.add_option("--sample", o.points.samples, "Draw so many scenarios from the --range box, by --seed");
   app.add_option("--range", o.points.ranges, "path=low..high[:log] or path=values, to draw from")
       ->allow_extra_args(false);
   app.add_option("--sampling", o.sampling, "latin (hypercube) or random [latin]")
-      ->check(CLI::IsMember({"latin", "random"}));
+      ->check(CLI::IsMember({"latin", "random"}))
+      ->needs(sample);
 }
 
 void declare_file(CLI::App& app, SweepVerbOptions& o) {
