@@ -563,9 +563,10 @@ JobFile job_of_command(const ShellCommand& command, const ShellScript& script, c
     if (s.shown.ends_with("model.path")) s.name = "model_path";
     collector.put(std::move(s));
   }
+  const std::vector<std::string>& variables = script_words("variables");
   for (std::size_t i = 0; i < command.environment.size(); ++i)
     if (const std::string& value = command.environment[i]; !value.empty() && script.unknown(value).empty())
-      collector.put({kJobVariables[i], kJobVariables[i], {value}, "", command.place});
+      collector.put({variables[i], variables[i], {value}, "", command.place});
   return result;
 }
 

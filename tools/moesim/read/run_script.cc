@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -29,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Records the values of kJobVariables and its words. Shells that it starts have the same launchers.
+// Records the values of the job's variables and its words. Shells that it starts have the same launchers.
 constexpr std::string_view kLauncher = R"(
 name=${0##*/}
 slurm() {
@@ -205,7 +204,8 @@ std::vector<ShellCommand> run_with_launchers(std::string_view text, const std::s
   fs::create_directory(bin);
   constexpr std::string_view kVariables = "@VARIABLES@";
   std::string launcher(kLauncher), noted_variables;
-  for (const char* one : kJobVariables) noted_variables += fmt::format(" \"${{{}-}}\"", one);
+  for (const std::string& one : script_words("variables"))
+    noted_variables += fmt::format(" \"${{{}-}}\"", one);
   launcher.replace(launcher.find(kVariables), kVariables.size(), noted_variables);
   folder.write("bin/start", "#!" + bash + launcher, true);
   for (const std::string& name : script_words("launchers")) fs::create_symlink("start", bin / name);
@@ -240,17 +240,17 @@ std::vector<ShellCommand> run_with_launchers(std::string_view text, const std::s
   const std::string noted{std::istreambuf_iterator<char>(in), {}};
   const std::vector<std::string_view> parts = split(noted, '\0');
   std::vector<ShellCommand> commands;
-  constexpr std::size_t kHead =
-      3 + kJobVariables.size();  // the count of words, Slurm's two variables, the job's
-  for (std::size_t at = 0; at + kHead < parts.size();) {
+  // The count of words, Slurm's two variables, the job's.
+  const std::size_t head = 3 + script_words("variables").size();
+  for (std::size_t at = 0; at + head < parts.size();) {
     const auto count = parse_int(parts[at]);
-    if (!count || *count < 1 || at + kHead + static_cast<std::size_t>(*count) > parts.size()) break;
+    if (!count || *count < 1 || at + head + static_cast<std::size_t>(*count) > parts.size()) break;
     ShellCommand one;
     one.place = {file};
     one.nodes = parts[at + 1];
     one.tasks = parts[at + 2];
-    for (std::size_t i = 3; i < kHead; ++i) one.environment.emplace_back(parts[at + i]);
-    at += kHead;
+    for (std::size_t i = 3; i < head; ++i) one.environment.emplace_back(parts[at + i]);
+    at += head;
     for (long long i = 0; i < *count; ++i) one.words.emplace_back(parts[at++]);
     commands.push_back(std::move(one));
   }

@@ -900,7 +900,8 @@ class ShellRun {
     };
     command.nodes = value_of(swift ? "NNODES" : "SLURM_NNODES", command.nodes);
     command.tasks = value_of(swift ? "NPROC_PER_NODE" : "SLURM_NTASKS_PER_NODE", "");
-    for (const char* name : kJobVariables) command.environment.push_back(value_of(name, ""));
+    for (const std::string& name : script_words("variables"))
+      command.environment.push_back(value_of(name.c_str(), ""));
     if (may_have_failed_) note("set -e: the commands before are taken to succeed");
     if (words[0] == "xargs" || words[0] == "parallel")
       command.words.push_back(unknown("...", words[0] + " adds words"));

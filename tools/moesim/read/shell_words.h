@@ -3,7 +3,6 @@
 // Read is what launch scripts have; other constructs are refused by name (tests/tools/shell_probes.txt).
 #pragma once
 
-#include <array>
 #include <set>
 #include <string>
 #include <string_view>
@@ -19,23 +18,6 @@ bool is_shell_name(std::string_view text);
 const std::vector<std::string>& script_words(std::string_view list);
 bool is_script_word(std::string_view list, std::string_view word);
 
-// Variables of a job's environment that its libraries read.
-inline constexpr std::array<const char*, 15> kJobVariables{"NVTE_FLASH_ATTN",
-                                                           "NVTE_FUSED_ATTN",
-                                                           "CUDA_DEVICE_MAX_CONNECTIONS",
-                                                           "NCCL_GRAPH_REGISTER",
-                                                           "PYTORCH_CUDA_ALLOC_CONF",
-                                                           "NVTE_CPU_OFFLOAD_V1",
-                                                           "NCCL_ALGO",
-                                                           "NCCL_PROTO",
-                                                           "NCCL_P2P_DISABLE",
-                                                           "NCCL_SHM_DISABLE",
-                                                           "NCCL_IB_DISABLE",
-                                                           "NCCL_MIN_NCHANNELS",
-                                                           "NCCL_MAX_NCHANNELS",
-                                                           "NCCL_MIN_CTAS",
-                                                           "NCCL_MAX_CTAS"};
-
 // One command other than a builtin, with expanded words. A word may contain unknown pieces
 // (ShellScript::unknown()).
 struct ShellCommand {
@@ -43,7 +25,7 @@ struct ShellCommand {
   SourcePlace place;
   bool perhaps = false;                  // it runs under a condition with unknown result
   std::string nodes, tasks;              // $SLURM_NNODES and $SLURM_NTASKS_PER_NODE where it runs
-  std::vector<std::string> environment;  // values of kJobVariables there; may be shorter
+  std::vector<std::string> environment;  // values of script_words("variables") there; may be shorter
 };
 
 // NAME=VALUE for a script; "1=VALUE" is $1.

@@ -185,8 +185,10 @@ std::string rank_csv(const RecordingForecast& answer) {
           .some({"iteration_us", "measured_iteration_us", "tokens_per_s", "cost_per_million_tokens"})
           .json(answer);
   auto rows = nlohmann::ordered_json::array();
-  for (const int rank : ranks_of(answer))
-    rows.push_back(rank_columns(&answer).json(rank)), rows.back().update(whole);
+  for (const int rank : ranks_of(answer)) {
+    rows.push_back(rank_columns(&answer).json(rank));
+    rows.back().update(whole);
+  }
   return csv_of(rows);
 }
 
