@@ -130,7 +130,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
       said.cluster = q.machines.front().cluster;
     nlohmann::ordered_json inputs = describe_inputs(common, said);
     keep_said(inputs["scenario"], said);
-    nlohmann::ordered_json result = envelope("plan", std::move(inputs), warnings);
+    nlohmann::ordered_json result = envelope("plan", inputs, warnings);
     add_model(result, q.scenario);
     add_training_run(result, q, a, batch);
     if (run) result["anchor"] = json_of(*run->anchor);
