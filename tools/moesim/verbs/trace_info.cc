@@ -306,10 +306,7 @@ int run_check(const TraceOptions& options, const CommonOptions& common) {
     print_result("trace-check", describe_inputs(common), json_of(Checked{examined, problems == 0}),
                  warnings_of(examined));
   } else if (common.format == Format::kCsv) {
-    Table table(
-        {{"severity", Table::Align::kLeft}, {"place", Table::Align::kLeft}, {"text", Table::Align::kLeft}});
-    for (const Found& one : findings_of(examined)) table.row({one.severity, one.place.str(), one.text});
-    print(table.csv());
+    print(csv_of(json_of(Checked{examined, problems == 0}).at("findings")));
   } else {
     print(findings_text(examined, false) +
           fmt::format("{}: {} operations of {} ranks, {}\n", examined.recording.source,
