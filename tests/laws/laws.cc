@@ -71,6 +71,8 @@ std::optional<Case> better(const Case& one, const HardwareNumber& number, double
 
 const std::vector<double> kFactors{1.01, 1.1, 1.4, 1.5, 2, 4};
 
+bool is_flex(const Case& one) { return one.get<std::string>("dispatcher", "").starts_with("flex"); }
+
 // Whether passes run side by side. In in-order streams a launch that comes earlier may then take a link or
 // the GPU from a pass that others wait for (Graham's anomalies of list scheduling).
 bool side_by_side(const Case& one) {
@@ -96,8 +98,7 @@ void add_hardware(std::vector<Law>& all) {
            const auto next = better(one, number, one_of(draw, kFactors));
            const auto then = next ? ask(*next) : std::nullopt;
            if (!then) return std::nullopt;
-           const bool counted = number.path == "gpu.kernel_launch" &&
-                                one.get<std::string>("dispatcher", "").starts_with("flex");
+           const bool counted = number.path == "gpu.kernel_launch" && is_flex(one);
            std::string wrong = relation(Is::kNoMore, seen.us, then->us,
                                         with_cuts(counted ? 5e-3 : order_of(one), one, seen, *then));
            if (!wrong.empty()) wrong += "\n  " + next->command();
@@ -469,8 +470,9 @@ void add_machines(std::vector<Law>& all) {
        }});
   all.push_back(
       {"everything twice as fast", "takes half as long at the least, and no longer",
-       "half only where stages have as many layers each (others are cut by time, and times that stay move the cut), and not of "
-       "flows under flex, which contend as NCCL's exchange does and are priced as kernels; within 0.5 % in a ring of CP, whose messages below the measured ones take the shape of another law",
+       "half only where stages have as many layers each (others are cut by time, and times that stay move the cut), "
+       "and not of flows under flex, which contend as NCCL's exchange does and are priced as kernels; within 0.5 % "
+       "in a ring of CP, whose messages below the measured ones take the shape of another law",
        [](const Case& one, const Seen& seen, Random&, const Ask& ask) -> std::optional<std::string> {
          Case other = one;
          for (const HardwareNumber& number : models::hardware_numbers())
@@ -478,9 +480,7 @@ void add_machines(std::vector<Law>& all) {
          const auto then = ask(other);
          if (!then) return std::nullopt;
          std::string wrong = relation(Is::kNoMore, seen.us, then->us, order_of(one));
-         // Times of launches are whole picoseconds, and which wait comes first may change.
-         const bool kernels = one.get<std::string>("dispatcher", "").starts_with("flex");
-         if (wrong.empty() && seen.cut_evenly && !(one.flow && kernels))
+         if (wrong.empty() && seen.cut_evenly && !(one.flow && is_flex(one)))
            wrong = relation(Is::kNoLess, seen.us / 2, then->us,
                             std::max(order_of(one), one.has("parallel.cp") ? 5e-3 : kOrder));
          if (!wrong.empty()) wrong += "\n  " + other.command();

@@ -894,14 +894,14 @@ class ShellRun {
     if (nested_shell(node, words)) return;
     const bool swift = words[0] == "megatron";  // Megatron-SWIFT's launcher
     ShellCommand command{words, {file_, node.line}, uncertain_ > 0, swift ? "1" : "", "", {}};
-    const auto value_of = [this](const char* name, const std::string& otherwise) {
+    const auto value_of = [this](const std::string& name, const std::string& otherwise) {
       const Variable* v = variable(name);
       return v && !v->items.empty() && !v->items[0].empty() ? v->items[0] : otherwise;
     };
     command.nodes = value_of(swift ? "NNODES" : "SLURM_NNODES", command.nodes);
     command.tasks = value_of(swift ? "NPROC_PER_NODE" : "SLURM_NTASKS_PER_NODE", "");
     for (const std::string& name : script_words("variables"))
-      command.environment.push_back(value_of(name.c_str(), ""));
+      command.environment.push_back(value_of(name, ""));
     if (may_have_failed_) note("set -e: the commands before are taken to succeed");
     if (words[0] == "xargs" || words[0] == "parallel")
       command.words.push_back(unknown("...", words[0] + " adds words"));

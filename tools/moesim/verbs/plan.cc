@@ -83,7 +83,8 @@ std::string launch_script(const models::Scenario& plan, const std::string& comma
   return text;
 }
 
-// Leaves out of a scenario's JSON what nobody said, so that `plan` searches it again.
+// Removes the settings that nobody gave from a scenario's JSON: a default that it holds counts as given when it
+// is read, and `plan` does not search what is given.
 void keep_said(nlohmann::ordered_json& json, const models::Scenario& scenario) {
   for (const models::Field& field : models::scenario_fields()) {
     std::string path(field.path);

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <memory>
 #include <set>
-#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -114,10 +113,15 @@ Columns<models::Comparison> compared_columns() {
       .list("excluded", Columns<Rule>{{"dispatcher", &Rule::first}, {"rule", &Rule::second}}, &C::excluded);
 }
 
+nlohmann::ordered_json inputs_of(const replay::RecordingQuestion& question, const CommonOptions& common) {
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  inputs["settings"] = models::settings_json(question.said);
+  return inputs;
+}
+
 // Compares the recorded dispatcher with each of several others.
 int compare_dispatchers(const ReplayOptions& options, const Recordings& recordings,
-                        const replay::RecordingQuestion& question, const CommonOptions& common,
-                        nlohmann::ordered_json inputs) {
+                        const replay::RecordingQuestion& question, const CommonOptions& common) {
   if (!options.timeline.empty() || !options.report.empty() || options.explain || options.before)
     throw InputError(
         "found --timeline, --report, --explain or --set with several dispatchers of a recording, expected one "
@@ -145,12 +149,9 @@ int compare_dispatchers(const ReplayOptions& options, const Recordings& recordin
   for (const RecordingForecast& f : all)
     models::add_new(warnings, f.notes), models::add_new(warnings, f.warnings);
   if (common.format == Format::kJson) {
-    inputs["files"] = files_read();
-    print_result("compare", inputs, compared_columns().json(*c), warnings);
+    print_result("compare", inputs_of(question, common), compared_columns().json(*c), warnings);
   } else if (common.format == Format::kCsv) {
-    auto rows = nlohmann::ordered_json::array();
-    for (const models::Answer& a : c->answers) rows.push_back(dispatcher_columns().json(a));
-    print(csv_of(rows));
+    print(csv_of(compared_columns().json(*c).at("scenarios")));
   } else {
     print_answer(models::sentence(*c));
     print_text(models::because(*c) + "\n");
@@ -170,26 +171,24 @@ int run_replay(const ReplayOptions& options, const CommonOptions& common) {
     throw InputError("replay: found --explain with --format csv, expected table or json");
   const TimelineBounds bounds =
       options.shown.bounds(kTimelineSlices, !(options.timeline.empty() && options.report.empty()));
-  nlohmann::ordered_json inputs = describe_inputs(common);
   Recordings recordings;
   for (const std::string& folder : options.folders) recordings.add(folder);
   replay::RecordingQuestion question =
       options.question.question(recordings, options.question.over(question_of(recordings), common));
-  inputs["settings"] = models::settings_json(question.said);
   question.memory = true;
   question.threads = common.threads;
   if (question.changes("dispatcher") && question.said.dispatchers.size() > 1)
-    return compare_dispatchers(options, recordings, question, common, std::move(inputs));
+    return compare_dispatchers(options, recordings, question, common);
   question.attribution = true;
   question.effect_gains = options.explain;
   RecordingForecast answer = ask(options, recordings, question, common);
+  nlohmann::ordered_json inputs = inputs_of(question, common);
   inputs["cluster"] = answer.cluster.name;
   // Notes that decide whether the answer means anything come first.
   std::erase_if(answer.warnings, [&](const std::string& warning) {
     return std::ranges::find(answer.notes, warning) != answer.notes.end();
   });
   answer.warnings.insert(answer.warnings.begin(), answer.notes.begin(), answer.notes.end());
-  inputs["files"] = files_read();
   write_files(options, answer, bounds, inputs);
   if (common.format == Format::kJson) {
     print_json(replay_json(answer, inputs, options.question.says_model(), options.explain));

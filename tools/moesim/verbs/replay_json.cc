@@ -184,9 +184,10 @@ std::string rank_csv(const RecordingForecast& answer) {
       job_columns()
           .some({"iteration_us", "measured_iteration_us", "tokens_per_s", "cost_per_million_tokens"})
           .json(answer);
+  const Columns<int> columns = rank_columns(&answer);
   auto rows = nlohmann::ordered_json::array();
   for (const int rank : ranks_of(answer)) {
-    rows.push_back(rank_columns(&answer).json(rank));
+    rows.push_back(columns.json(rank));
     rows.back().update(whole);
   }
   return csv_of(rows);

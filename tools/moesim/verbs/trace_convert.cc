@@ -116,7 +116,7 @@ int run(const ConvertOptions& options, const CommonOptions& common) {
     throw InputError("found --experts with --from " + format + ", expected it with --from router-trace only");
   traces::Recording recording = read(options, format);
   traces::write_cmd(recording, options.to);
-  if (!(traces::read_cmd(options.to).named == recording.named))
+  if (!(traces::named_topology(entries_of(options.to).front()) == recording.named))
     recording.warnings.push_back(options.to +
                                  ": its name lacks sizes of the job, which no line holds; name it as the "
                                  "recording's folder (pp2_tp1_ep4_...)");
